@@ -7,9 +7,10 @@
 # **padding**. A model that writes word by word must also not look at words that have not been
 # written yet. Both cases call for the same thing: hide some keys from some queries.
 #
-# Think of the scores as a table with a row for each query and a column for each key. A **mask** is
-# a sheet of card laid over that table, with holes where a query may look. If there are two reasons
-# to hide something, lay two sheets on top of each other: whatever either one covers is hidden.
+# Think of the scores as a table with a row for each query and a column for each key. A **mask** is a
+# sheet of card laid over that table, with holes where a query may look. If there are two reasons to
+# hide something, lay two sheets on top of each other: whatever either one covers is hidden. In the
+# map, eight words are followed by two places of padding.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -31,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, masks, scaled_dot_product_attention
+from annotated_attention import chapters, display, masks, scaled_dot_product_attention
 
 one = chapters.load("01_one_head")
 
@@ -62,12 +63,12 @@ for word, weight in zip(labels, weights[1, 2]):
 print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
-# Each 0.12 is rounded up, so the four of them add up to only 0.46.
+# (Each 0.12 is rounded up.)
 #
 # The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So replace
 # the scores of blocked keys with $-\infty$ **before** the softmax; the other keys then share all
-# the attention. This book names a mask after what True means in it: where `blocked` is True, the
-# query must not see the key.
+# the attention. In this book a mask's name says what True means: `blocked` is True where a query
+# must not see a key.
 
 
 # %%
@@ -87,8 +88,7 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least the length of its sentence. In the package, `block_padding` makes this comparison. The
-# output has a row of the mask for each sentence, and the new weights of *was*.
+# j is at least the length of its sentence. In the package, `block_padding` makes this comparison.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -108,8 +108,8 @@ assert not weights[1, :, 4:].any()
 # Is the result the same as without padding? Attend within the short sentence alone, and compare the
 # outputs and the gradients with those of the padded batch. The book compares gradients with
 # `one.gradients(outputs, inputs)`. As a loss it adds up all numbers in the outputs, each times a
-# random factor of its own, and it returns the gradient of every input. For outputs of the same shape
-# the factors are the same, too.
+# factor, and it returns the gradient of every input. The factors are random, so that errors do not
+# cancel, and fixed by the shape of the outputs, so that two runs can be compared.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -121,10 +121,11 @@ print("equal, and so are the gradients")
 # %% [markdown]
 # ## The causal mask
 #
-# The second kind of mask is about pairs. A model that writes text sees the words up to and including
-# the current one, so query i must not see a key j > i [[Vaswani et al., section
-# 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a matrix `(n, m)`, the same
-# for every sample: True above the diagonal, which is the part that `triu(1)` keeps.
+# Padding is hidden from everybody; the second mask depends on who is looking. A model that writes
+# text sees the words up to and including the current one, so query i must not see a key j > i
+# [[Vaswani et al., section 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a
+# matrix `(n, m)`, the same for every sample: True above the diagonal, which is the part that
+# `triu(1)` keeps.
 
 # %%
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
@@ -184,8 +185,9 @@ print(tuple(for_keys.shape), "|", tuple(of_five.shape), "->", tuple(merged.shape
 # %% [markdown]
 # The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
 # 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
-# across the samples. All heads share one mask, so its axis for heads keeps size 1. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
-# If every key is blocked for a query, the query's row is called a **fully masked row**.
+# across the samples. All heads share one mask, so its axis for heads keeps size 1. PyTorch calls the
+# padding mask `key_padding_mask`, and a mask of pairs, such as the causal one, `attn_mask`. If every
+# key is blocked for a query, the query's row is called a **fully masked row**.
 
 # %%
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -204,13 +206,13 @@ display.mask_merger(texts, texts, scores, padding, of_five)
 #
 # A sheet of card may cover a whole row, but a softmax needs at least one key. In a fully masked row all
 # scores are $-\infty$, so all exponentials are 0, and so is their sum: each weight is 0 divided by 0.
-# Such rows come from an empty sentence, a first word that may not see itself, or padding whose own rows
-# are masked, too.
+# Such rows come from an empty sentence, from padding whose own rows are masked, too, or from a causal
+# mask that by mistake hides each word from itself: the first word then sees nothing.
 #
-# Take the last case. The padding after *the milk was sweet* also *asks*, so it has rows of its own
+# Take the second case. The padding after *the milk was sweet* also *asks*, so it has rows of its own
 # in the output. Should these be masked as well? First leave the padded rows unmasked. Take a loss
-# that reads only the rows of the words, and see which positions it reacts to. Then mask the padded
-# rows, too.
+# that reads only the rows of the words, and see which positions it reacts to. Words are queries as well
+# as keys, so `output[~blocked]` picks their rows. Then mask the padded rows, too.
 
 # %%
 output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
@@ -225,14 +227,12 @@ print("last row, if masked:", masked[1, 7].tolist())
 assert masked[blocked].isnan().all()
 
 # %% [markdown]
-# You need not mask padded rows: leave them out of the loss with `output[~blocked]`, and they
-# contribute no gradient. Masking them turns them into NaN and leaves the outputs of the words as
-# they were.
+# You need not mask padded rows: leave them out of the loss, and they contribute no gradient. Masking
+# them turns them into NaN and leaves the outputs of the words as they were.
 #
 # Are these NaNs harmless, since nobody reads them? Compute the values with a matrix $W_V$ that all
-# samples share, and let the loss read *only the first sentence*. That sentence has no padding, and
-# its output is finite. What about the gradient of $W_V$: finite, NaN in a few entries, or NaN in
-# all of them?
+# samples share, and let the loss read *only the first sentence*, which has no padding. What about the
+# gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -255,9 +255,10 @@ assert gradient.isnan().all()
 # A single training step therefore turns the shared matrix into NaN for everyone.
 #
 # The cure is a second fill. The first one writes $-\infty$ over the scores before the softmax, and
-# the second writes 0 over the weights after it. So the values meet zeros instead of NaN. On the way
-# back, the softmax of a fully masked row still turns a gradient of 0 into NaN. The first fill stops
-# that NaN, because no gradient passes through a score that has been replaced.
+# the second writes 0 over the weights after it. Now the values are multiplied by 0 instead of NaN. On
+# the way back, the softmax multiplies by its own weights, so in a fully masked row it still turns a
+# gradient of 0 into NaN. The first fill stops that NaN, because no gradient passes through a score that
+# has been replaced. So $W_Q$ and $W_K$, which make the scores, stay clean even without the second fill.
 
 
 # %%
@@ -277,8 +278,8 @@ def attend_safely(
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The class of the [short path](short_path.ipynb) fills twice, too. The outputs and gradients of the
-# words must be the same as before, and the package's own function must agree.
+# The outputs and gradients of the words must be the same as before, and the package's own function must
+# agree.
 
 # %%
 plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]  # (12, d)
@@ -294,12 +295,13 @@ print("words: as before, with their gradients")
 print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
-# A fully masked row can meet one of three fates; the last menu of the figure chooses between them.
-# **NaN** is easy to notice once it has spread, but by then it has spoiled the whole model.
-# **Zeros** say that there is nothing to add; this book chooses zeros. **Uniform** weights arise
-# when a large negative number replaces the scores, instead of $-\infty$. All scores in the row are
-# then equal, so the row attends evenly to keys that are all forbidden. [Masks in the
-# wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
+# There are three things one can do with a fully masked row; the last menu of the figure under
+# [Merging the two](#merging-the-two) offers them. Leave **NaN**: it is easy to notice once it has
+# spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: there is
+# nothing to add. Or let the row attend evenly, with **uniform** weights. That happens when a large
+# negative number replaces the scores, instead of $-\infty$: all scores in the row are then equal,
+# although all of its keys are forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out
+# which of the three PyTorch and published code choose.
 
 # %% [markdown]
 # <!-- deeper: Which other cures fail, and why the package lifts -->
@@ -400,9 +402,8 @@ assert reaction[1, 4:].any()
 # > **Pitfall.** A causal mask that is off by one. `triu(0)` hides every word from itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
 #
-# Here only the values track gradients; they are `x[0]`, with the same numbers as `words`. As a
-# query, *drank* would always react to itself; through the values it reacts only to the words that
-# it sees.
+# Here the values are `x[0]`, the same numbers as `words`. Queries and keys are `words`, which track
+# nothing. Otherwise *drank* would react to itself through its own query, whatever the mask.
 
 # %%
 for offset in (0, 1, 2):
@@ -471,8 +472,8 @@ exercises.masks.check_merged(merged_by_hand)
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores, or
-# > add after lifting fully masked rows.
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores; where a mask is
+# > added, fully masked rows need [another cure](#going-deeper-which-other-cures-fail-and-why-the-package-lifts).
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:

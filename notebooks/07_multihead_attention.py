@@ -27,7 +27,7 @@ display.chapter_map(
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, masks
+from annotated_attention import MultiheadAttention, chapters, display, masks
 
 PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
@@ -35,9 +35,10 @@ display.source(PlainAttention)
 # %% [markdown]
 # The book's final class, `MultiheadAttention`, must compute the same. It stores its parameters as
 # PyTorch's class does: $W_Q$, $W_K$ and $W_V$ lie one below the other in one matrix,
-# `in_proj_weight`. Each of them is transposed, and `nn.Linear` stores its matrix transposed, too. So
-# pack the parameters of the small class like this, and let `functional_call` run the final class with
-# them.
+# `in_proj_weight`. An `nn.Linear` keeps its $W$ transposed, so that $xW$ is `x @ weight.mT`, and
+# `in_proj_weight` keeps all three that way. So the weights can be stacked as they are. Then
+# `functional_call` runs the final class with parameters that are handed in, and gradients reach those
+# of the small class.
 #
 # Three queries look at five keys, in two samples, with four heads of width 6. In the second sample
 # two keys are padding. Outputs, weights and all gradients must agree.
@@ -61,7 +62,7 @@ key = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)    # (b, m, 
 padding = masks.block_padding(torch.tensor([5, 3]), m)                 # (b, m)
 
 final = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-by_head = {"average_attn_weights": False}
+by_head = {"average_attn_weights": False}  # the weights of each head, not their mean
 of_final = functional_call(final, packed, (query, key, key, padding), by_head)
 of_small = small(query, key, key, padding[:, None])  # (b, n, e), (b, h, n, m)
 torch.testing.assert_close(of_final, of_small)
@@ -73,10 +74,26 @@ torch.testing.assert_close(gradients, one.gradients(of_small[0], inputs))
 print(f"output, weights and {len(gradients)} gradients are equal")
 
 # %% [markdown]
+# The ten are the gradients of the query, the key, four weights and four biases.
+#
+# > **Pitfall.** The small class adds the axis for the heads itself, so `blocked` must be `(b, n, m)`,
+# > or `(b, 1, m)` for padding. A bare causal mask, `(n, m)`, runs without an error when there are as
+# > many words as heads. Head i then gets row i of the mask for all its queries, and words see the
+# > future.
+
+# %%
+four = torch.randn(b, h, e, dtype=torch.float64)  # (b, h, e)
+future = masks.block_future(h)                    # (h, h)
+for mask in (future[None], future):
+    _, weights = small(four, four, four, mask)  # (b, h, e), (b, h, h, h)
+    print(f"{tuple(mask.shape)}: up to {weights[..., future].max():.2f} on a future word")
+    assert weights[..., future].any() == (mask is future)
+
+# %% [markdown]
 # ## What PyTorch's layer asks for
 #
-# So the 18 lines are right. Now use them in a model that somebody else has written. Take PyTorch's
-# encoder layer: attention, followed by some steps that the [next
+# With the right mask, the 18 lines are right. Now use them in a model that somebody else has written.
+# Take PyTorch's encoder layer: attention, followed by some steps that the [next
 # chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, which holds the parameters by
 # name, serves as the checkpoint. Put the small class in the place of the layer's attention, load the
 # checkpoint, and call the layer.
@@ -86,7 +103,8 @@ import textwrap
 
 torch.manual_seed(4)
 x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True).double()
+width = 30  # of a small network in the layer, see the next chapter
+layer = nn.TransformerEncoderLayer(e, h, width, dropout=0, batch_first=True).double()
 before = layer(x)  # (b, n, e)
 of_before = one.gradients(before, [x, *layer.parameters()])
 checkpoint = layer.state_dict()
@@ -102,35 +120,58 @@ for attempt in (lambda: layer.load_state_dict(checkpoint), lambda: layer(x)):
 # %% [markdown]
 # Both steps fail. The checkpoint holds packed matrices under PyTorch's names, and the layer calls its
 # attention with PyTorch's arguments, such as `attn_mask`. A class that is to take PyTorch's place
-# needs the same mathematics and these edges:
+# needs the same mathematics, and four things around it:
 #
 # - **parameters** with PyTorch's names and shapes;
-# - **masks** of two shapes, `(b, m)` for padding and `(n, m)` for pairs, each boolean or made of
-#   numbers that are added to the scores;
+# - **masks** for padding, `(b, m)`, and for pairs: `(n, m)`, or `(b * h, n, m)` with one for each head
+#   of each sample. Both may be boolean or made of numbers that are added to the scores;
 # - **three layouts**: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)` for a
 #   single sequence;
 # - **weights** only if they are asked for, and **dropout** in training.
 #
-# ## The same steps, with edges
+# ## The same steps in the final class
 #
-# The final class has these edges. Here is its `forward`, without the docstring. Read it from top to
-# bottom, and find the lines of the small class in it: project, split, attend, merge, project out.
+# The final class has all four. Here are the lines of its `forward` that take the steps of the small
+# class: project, split, attend, merge, project out. One more step merges the masks.
+
+# %% tags=["hide-input"]
+forward = MultiheadAttention.forward
+display.excerpts(
+    project=(forward, "= self._project"),
+    split=(forward, "q = split_heads", "k = split_heads", "v = split_heads"),
+    masks=(forward, "self._merge_masks"),
+    attend=(forward, "self.attend(", "q, k, v, blocked="),
+    **{"merge, project out": (forward, "output = ")},
+)
+
+# %% [markdown]
+# `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
+# `_as_given` turns the output back. `num_kv_heads`, for which the `...` stands, is h here; a class in
+# [Fewer keys](20_fewer_keys.ipynb) has fewer.
+#
+# `_merge_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
+# boolean, and `bias` holds numbers to add. (It has nothing to do with the bias of a `Linear`.)
+# `is_causal=True` hides the future as well, so you need not make the [causal
+# mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants it as `attn_mask`, beside the
+# flag. `attend` does what stands between split and merge: score, mask, softmax and mix.
+
+# %% [markdown]
+# <!-- deeper: The whole of forward -->
+# ### Going deeper: The whole of forward
+#
+# Around these steps, `forward` checks what it is given, adds keys and values if a setting asks for
+# it, and returns the weights only on demand. A
+# [fold](#going-deeper-a-place-to-attend-when-nothing-matters) below shows what the added keys are
+# good for. The methods with an underscore are on the page [The final class, line by
+# line](../docs/package/line-by-line.md#the-steps-that-forward-calls).
 
 # %% tags=["hide-input"]
 display.source(MultiheadAttention.forward, docstrings=False)
 
 # %% [markdown]
-# `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
-# `_as_given` turns the output back. `_merge` gives the masks the axes of the scores and merges them
-# into two: `blocked` is boolean, and `bias` holds numbers to add. (It has nothing to do with the bias
-# of a `Linear`.) `attend` does what stands between split and merge: score, mask, softmax and mix.
-#
-# `add_bias_kv` and `add_zero_attn`, both off by default, add an extra key and value. That happens
-# after masking, so they are always visible. A [fold](#going-deeper-a-place-to-attend-when-nothing-matters)
-# below shows what they are good for. `num_kv_heads` is h here; a class in [Fewer
-# keys](20_fewer_keys.ipynb) has fewer. The methods with an underscore are on the page [The final
-# class, line by line](../docs/package/line-by-line.md#the-steps-that-forward-calls).
-#
+# <!-- /deeper -->
+
+# %% [markdown]
 # Do not take the shapes on trust. The figure shows what was recorded while the class ran on the three
 # queries and five keys. The five sizes all differ, so each recorded number stands for one letter.
 
@@ -225,16 +266,17 @@ assert not wrong.allclose(before)
 # %% [markdown]
 # > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In
 # > evaluation, compare the outputs for a batch of several sequences: this reveals a wrong
-# > `batch_first` or `num_heads`. It cannot reveal a wrong `dropout`, so compare that setting
-# > directly.
+# > `batch_first` or `num_heads`. It cannot reveal a wrong `dropout`, so check by hand that `dropout`
+# > is the same.
 #
 # ## The three lines, and a quicker path
 #
-# `attend` hands the work to three functions of the package, one for each line of the formula. These
-# lines do the work:
+# The class is in its place, and the rest of the chapter is about its weights: how they are made, what
+# they cost, what dropout does to them, and how to change them. They are made in `attend`, by three
+# functions of the package, one for each line of the formula. These lines do the work; `scale` is
+# $1 / \sqrt d$.
 
 # %%
-from annotated_attention import scaled_dot_product_attention
 from annotated_attention.attention import masked_softmax, mix, scaled_scores
 
 display.excerpts(
@@ -246,41 +288,25 @@ display.excerpts(
 # %% [markdown]
 # One thing differs from the small class. Here a mask may hold numbers, so blocked keys are turned
 # into $-\infty$, and one addition serves both kinds. An added mask needs another cure for fully
-# masked rows: the package lifts their mask before the softmax and sets their weights to zero after
-# it. A [fold in *Masks*](06_masks.ipynb#going-deeper-which-other-cures-fail-and-why-the-package-lifts)
-# shows why.
+# masked rows: the package leaves them unmasked in the softmax, so that no NaN arises, and sets their
+# weights to 0 afterwards. A [fold in
+# *Masks*](06_masks.ipynb#going-deeper-which-other-cures-fail-and-why-the-package-lifts) shows why.
 #
-# These lines are the specification. In most calls a quicker path runs, equal by test. Without
-# weights it is PyTorch's **fused kernel**, one routine that does not store the `(n, m)` weights as
-# long as dropout is off. With weights, the first two lines are computed in one piece of memory. Run the lines on the sentence, and
-# compare them with both quicker paths.
-
-# %%
-words = one.EMBEDDINGS.double().requires_grad_()  # (8, 4)
-scores = scaled_scores(words, words)              # (8, 8)
-weights = masked_softmax(scores)                  # (8, 8)
-output, weights = mix(weights, words)             # (8, 4), (8, 8)
-expected = one.gradients(output, [words])
-for need_weights in (True, False):
-    quick, _ = scaled_dot_product_attention(words, words, words, need_weights=need_weights)
-    torch.testing.assert_close(quick, output)
-    torch.testing.assert_close(one.gradients(quick, [words]), expected)
-
-it = one.WORDS.index("it")
-one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
-
-# %% [markdown]
-# *It* gives 0.30 to *thirsty*, the number that you worked out on paper.
+# These lines say what must come out. In most calls a faster routine does the work, and the package's
+# tests check that it gives the same outputs and gradients. Without weights it is PyTorch's **fused
+# kernel**, one routine that does not store the `(n, m)` weights as long as dropout is off. With
+# weights, the softmax writes its result over the scores.
 #
 # ## The weights, and what they cost
 #
 # Load the animal head and the food head of the [short path](short_path.ipynb#two-heads-in-a-loop)
-# into the class. On that page both heads already stand side by side in three wide matrices. So put
-# these next to each other, and transpose.
+# into the class. On that page both heads already stand side by side in three wide matrices. PyTorch
+# wants the three next to each other and then transposed, so that is all that `load_pair` does.
 
 # %%
 short = chapters.load("short_path")
 words = one.EMBEDDINGS  # (8, 4)
+it = one.WORDS.index("it")
 
 
 def load_pair(kind: type = MultiheadAttention, **options) -> nn.Module:
@@ -358,7 +384,7 @@ for length in (256, 512, 1024):
 # %%
 torch.manual_seed(5)
 dropping = load_pair(dropout=0.5)
-dropped = dropping(words, words, words, **by_head)[1]           # (2, 8, 8)
+dropped = dropping(words, words, words, **by_head)[1]  # (2, 8, 8)
 torch.testing.assert_close(dropped[dropped > 0], 2 * each[dropped > 0])
 
 many = words[:, None].expand(-1, 4000, -1)                      # (8, 4000, 4)
@@ -375,7 +401,8 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 #
 # ## A score of your own
 #
-# Two methods are there to be overridden.
+# You can change the class in two places: how a key is compared with a query, or the whole step between
+# split and merge.
 #
 # | method | what it is given | what it returns |
 # |---|---|---|
@@ -384,6 +411,8 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 #
 # To change how keys are compared with queries, override `score`. This class scores by distance: the
 # closer a key is to the query, the higher its score, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
+# Multiplied out, this is $q \cdot k / \sqrt d$, the usual score, minus $\lVert k \rVert^2 / (2 \sqrt
+# d)$, minus a term of the query alone, which the softmax ignores.
 
 
 # %%
@@ -402,8 +431,7 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 # %% [markdown]
 # You can check this with a pencil. In the animal head the query of *it* is (2, 1). The key of
 # *thirsty*, (2, 2), and that of *it* itself, (1, 1), are at the squared distance 1, and *cat*, with
-# (3, 0), is at 2. So *cat* no longer ties with *thirsty*: a long key scores high in a product, but it
-# is not near.
+# (3, 0), is at 2. So *cat* no longer ties with *thirsty*: a key's own length now counts against it.
 #
 # A class that overrides `score` never uses the quicker paths, which would ignore the new score. The
 # price is that `need_weights=False` saves such a class no memory.
@@ -680,8 +708,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
 # >
-# > Tokens `(n, b, e)`, heads `(b, h, n, d)`, masks at most `(b, h, n, m)`, weights `(b, n, m)` as a
-# > mean over the heads.
+# > The tokens are `(n, b, e)` by default and become heads `(b, h, n, d)`. A mask is broadcast to
+# > `(b, h, n, m)`. The weights come back as a mean over the heads, `(b, n, m)`.
 # >
 # > ```python
 # > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)
@@ -690,7 +718,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # >
 # > The class projects, splits, attends, merges and projects again. A `state_dict` holds parameters
 # > but no settings. So after every swap, compare the outputs for a batch of several sequences in
-# > evaluation, and compare the setting `dropout` directly. Weights cost memory and time, so ask for
+# > evaluation, and check by hand that `dropout` is the same. Weights cost memory and time, so ask for
 # > them only when you want to look at them. In training you get them after dropout.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in

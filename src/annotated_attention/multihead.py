@@ -177,28 +177,27 @@ class MultiheadAttention(nn.Module):
         widths, batch_first = (self.embed_dim, self.kdim, self.vdim), self.batch_first
         check_inputs(query, key, value, widths, batch_first, parameter)
         check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, batch_first)
-        # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
+        # Project: W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
         q, k, v = self._project(query, key, value)
-        # Each sample and each head gets a slice of its own; the dots are heads of keys and values.
+        # Split: each sample and each head gets a slice of its own. ``...`` is ``num_kv_heads``.
         q = split_heads(self._batch_first(q), self.num_heads)     # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, ..., m, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, ..., m, d)
-        # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
-        # the scores allows.
-        blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
+        # Merge the masks into a boolean one and a floating-point one. An axis along which nothing
+        # differs keeps size 1.
+        blocked, bias, is_causal = self._merge_masks(attn_mask, key_padding_mask, q, k, is_causal)
         # ``add_bias_kv`` and ``add_zero_attn`` add an extra key and value. That happens after
         # masking, so they are always visible.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
-        # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
+        # Attend: score, mask, softmax and mix, in all heads at once. A subclass may replace this.
         heads, weights = self.attend(
-            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
-        )
-        # The heads stand side by side again, and W_O mixes them, in the layout of the query.
+            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights)
+        # Merge the heads side by side, and project out: W_O mixes them, in the query's layout.
         output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
-        # The weights are returned only if they were asked for, whatever an overridden step returns.
+        # Weights that nobody asked for are dropped, even if a subclass's ``attend`` returns them.
         if weights is None or not need_weights:
             return output, None
-        # The weights are averaged over the heads, unless each head's own weights are asked for.
+        # The weights are averaged over the heads, unless each head's own are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 
@@ -295,7 +294,7 @@ class MultiheadAttention(nn.Module):
         biases: Any = (None, None, None) if bias is None else bias.split(rows)
         return tuple(map(F.linear, (query, key, value), matrices, biases))
 
-    def _merge(
+    def _merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
         q: Tensor, k: Tensor, is_causal: bool,
     ) -> tuple[Tensor | None, Tensor | None, bool]:

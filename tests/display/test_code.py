@@ -173,6 +173,11 @@ def scaled(x, width):
     return x  # (n,)
 
 
+def spread(x: int, y: int) -> int:
+    return max(
+        x, y)  # fmt: skip
+
+
 def test_excerpts_are_lines_of_the_source():
     """They lose their indentation; the comments of a part stand in one column."""
     output = excerpts(one=(scaled, "x = x", "return"), two=(Documented, "x, text"))
@@ -188,6 +193,11 @@ def test_excerpts_are_lines_of_the_source():
     for text, found in (("Scale", 0), ("x", 3)):
         with pytest.raises(ValueError, match=f"one: '{text}' must stand in one line, got {found}"):
             excerpts(one=(scaled, text))
+
+
+def test_excerpts_indent_what_stands_in_brackets():
+    output = excerpts(one=(spread, "return", "x, y)"), two=(spread, "x, y)"))
+    assert str(output) == "# one\nreturn max(\n    x, y)  # fmt: skip\n\n# two\nx, y)  # fmt: skip"
 
 
 def rows(output):

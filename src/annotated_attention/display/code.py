@@ -48,7 +48,7 @@ def excerpts(**parts: tuple[object, ...]) -> Output:
     Args:
         **parts: under the name of a part, functions or classes, each followed by texts. A text
             stands for the one line of the source, docstrings aside, that contains it. Lines lose
-            their indentation, and their comments stand in one column.
+            their indentation, except after an open bracket, and their comments stand in one column.
 
     Raises:
         ValueError: a text stands in no line, or in more than one.
@@ -72,7 +72,8 @@ def excerpts(**parts: tuple[object, ...]) -> Output:
             found = [line.strip() for line in lines if item in line]
             if len(found) != 1:
                 raise ValueError(f"{name}: {item!r} must stand in one line, got {len(found)}")
-            shown.append(re.split(r" {2,}(?=# )", found[0]))
+            inside = shown and shown[-1][0].endswith(("(", "[", "{"))
+            shown.append(re.split(r" {2,}(?=# )", "    " * bool(inside) + found[0]))
         column = max((len(code) for code, *comment in shown if comment), default=0)
         rows += [""] * bool(rows) + [f"# {name}"]
         rows += ["  ".join([code.ljust(column), *more]).rstrip() for code, *more in shown]

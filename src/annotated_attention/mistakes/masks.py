@@ -92,7 +92,7 @@ class _PaddingElsewhere(MultiheadAttention):
         """
         raise NotImplementedError
 
-    def _merge(
+    def _merge_masks(
         self,
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
@@ -100,7 +100,7 @@ class _PaddingElsewhere(MultiheadAttention):
         k: Tensor,
         is_causal: bool,
     ) -> Any:
-        blocked, bias, is_causal = super()._merge(attn_mask, None, q, k, is_causal)
+        blocked, bias, is_causal = super()._merge_masks(attn_mask, None, q, k, is_causal)
         if key_padding_mask is None:
             return blocked, bias, is_causal
         return *merge_masks(blocked, bias, self._place(key_padding_mask)), is_causal
@@ -150,7 +150,7 @@ class MaskInTheWrongOrder(MultiheadAttention):
     does one where all samples have the same mask for every head.
     """
 
-    def _merge(
+    def _merge_masks(
         self,
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
@@ -161,7 +161,7 @@ class MaskInTheWrongOrder(MultiheadAttention):
         if attn_mask is not None and attn_mask.dim() == 3:
             h = self.num_heads
             attn_mask = attn_mask.unflatten(0, (h, -1)).transpose(0, 1).flatten(0, 1)
-        return super()._merge(attn_mask, key_padding_mask, q, k, is_causal)
+        return super()._merge_masks(attn_mask, key_padding_mask, q, k, is_causal)
 
 
 @mistake(

@@ -56,13 +56,13 @@ def mask_merger(
     assert merged is not None
     blocked = merged[:, 0]  # (b, n, m)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, n, m)
-    counts = [f"{int(sample.sum())} of sample {i}" for i, sample in enumerate(blocked)]
+    counts = [f"{int(sample.sum())} in sample {i}" for i, sample in enumerate(blocked)]
     static = finish(
         _draw(queries, keys, weights, padding, attn_mask),
         name="mask-merger",
         alt=f"Left, a strip of {m} keys per sample, p marks padding. Middle, {n} queries by {m} "
         "keys, a marks what attn_mask blocks. Right, both merged for each sample, with the weights "
-        f"that are left. Of {n * m} cells are blocked: {', '.join(counts)}.",
+        f"that are left. Blocked, of {n * m} cells: {', '.join(counts)}.",
         caption="Two masks, merged for each sample, and the weights that are left.",
     )
     causal = attn_mask.equal(block_future(n, m))
