@@ -71,6 +71,11 @@ CAPTION = (
     "when this page was built."
 )
 
+UNDER = (
+    "In each map a row is a word: the eight of “the cat drank milk because it was thirsty”, and two "
+    "places of padding."
+)
+
 X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)
 # The pair of heads of "The short path", made by hand. Quality asks with 2 and 1; a word is found
 # by its animal (in the lower head its food) and its quality, and hands over quality and animal.
@@ -145,6 +150,7 @@ def chapter_map(*lit: str) -> Output:
         steps.append(f'<li{mark}><span class="aa-step">{box}</span></li>')
     label = f"The steps of multi-head attention; this chapter: {', '.join(lit)}"
     html = colour_shapes(f'<ol class="aa-map" aria-label="{label}">{"".join(steps)}</ol>')
+    html += f'<p class="aa-under">{UNDER}</p>'
     text = " → ".join(f"[{step}]" if step in lit else step for step in STEPS)
     return Map(text, html)
 
