@@ -3,6 +3,9 @@
 #
 # *How can a word look at two things at once?*
 #
+# *12 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
+# any number of heads as a list.*
+#
 # > the **warm** cat drank **cold** milk
 #
 # > the **cold** cat drank **warm** milk
@@ -489,7 +492,7 @@ exercises.two_heads.check_add_up(add_up)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
     """Add up what each head contributes to the output.
 

@@ -3,6 +3,9 @@
 #
 # *Does every head need matrices of its own?*
 #
+# *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix and compute them
+# all at once.*
+#
 # > the cat drank milk because **it** was thirsty
 #
 # [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices, and the
@@ -412,7 +415,7 @@ exercises.split_and_stack.check_columns(my_columns)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_columns = (2 * 6, 3 * 6)
 
 exercises.split_and_stack.check_columns(my_columns)
@@ -457,7 +460,7 @@ exercises.split_and_stack.check_silence(silence)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
     """Take one head out of the output.
 

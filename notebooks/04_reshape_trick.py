@@ -3,6 +3,9 @@
 #
 # *Can the heads be split without copying a single number?*
 #
+# *13 minutes and 7 of exercises. Afterwards you can split heads without a copy, merge them with
+# one, and spot two mistakes that keep every shape.*
+#
 # > the cat drank milk because **it** was thirsty
 #
 # [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. One reshape and one
@@ -440,7 +443,7 @@ exercises.reshape_trick.check_place(my_place)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_place = (0, 2, 1)
 
 exercises.reshape_trick.check_place(my_place)
@@ -484,7 +487,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def repaired(x: Tensor, num_heads: int) -> Tensor:
     """Split the features into heads.
 

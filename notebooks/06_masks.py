@@ -3,6 +3,9 @@
 #
 # *Which words must not be seen?*
 #
+# *17 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# out of the gradients.*
+#
 # A batch is a rectangle, but sentences differ in length, so the short ones are filled up with
 # **padding**. A model that writes word by word must also not look at words that have not been
 # written yet. Both cases call for the same thing: hide some keys from some queries.
@@ -460,7 +463,7 @@ exercises.masks.check_merged(merged_by_hand)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 merged_by_hand = {
     "the cat drank milk": [".xxx", "..xx", "x..x", "xx.."],
     "it was · ·": [".xxx", "..xx", "x.xx", "xxxx"],

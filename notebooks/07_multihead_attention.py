@@ -3,6 +3,9 @@
 #
 # *What is inside a class that can take PyTorch's place?*
 #
+# *17 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
+# place, and change how this one scores or attends.*
+#
 # The first six chapters built the parts. Put together they make a class of 18 lines, the one from
 # the [short path](short_path.ipynb). You put this class into a model that somebody else has written,
 # and it fails, because the model expects other names. So you read the book's final class, which
@@ -567,7 +570,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_shapes = {
     "the queries of the heads": (2, 3, 7, 4),
     "the mask, merged": (2, 1, 1, 9),
@@ -618,7 +621,7 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 class AlibiAttention(MultiheadAttention):
     """Attends less to what is further away, each head by a slope of its own."""
 
@@ -675,7 +678,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
     """Make our module from PyTorch's."""
     weight = theirs.out_proj.weight

@@ -3,6 +3,9 @@
 #
 # *What does attention need around it before it can be repeated?*
 #
+# *27 minutes and 8 of exercises. Afterwards you can build encoder and decoder layers, and say
+# where norms go and when training needs warm-up.*
+#
 # A single attention module lets each word collect from the others once. A model repeats this many
 # times, so that a word can build on what its neighbours have already collected. But attention on
 # its own cannot be repeated: after a few rounds all words are the same, as you will soon see. A
@@ -205,7 +208,7 @@ exercises.transformer_layers.check_norm(my_norm)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 mean, deviation = 2, 2  # the squares are 4, 4, 4, 4; their mean is 4, and its root 2
 my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
 
@@ -709,7 +712,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
     """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
     y = layer.norm1(tgt)

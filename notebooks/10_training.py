@@ -3,6 +3,9 @@
 #
 # *Does a low loss mean that the model works?*
 #
+# *28 minutes and 8 of exercises. Afterwards you can train a small Transformer, and tell low loss
+# from good output.*
+#
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution. A
 # pupil who peeks under the cover can shine in every lesson and fail every exam.
@@ -1042,7 +1045,7 @@ exercises.training.check_shares(my_shares)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_shares = [0.95**10, 0.95**20]
 
 exercises.training.check_shares(my_shares)
@@ -1089,7 +1092,7 @@ exercises.training.check_look_back(my_look_back)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def my_look_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Mix the values of the tokens that each token may see, and merge the heads.
 

@@ -3,6 +3,9 @@
 #
 # *What do heads do after real training?*
 #
+# *18 minutes and 8 of exercises. Afterwards you can load a trained model into classes you have
+# read line by line, and test what a head does.*
+#
 # The heads that you have met so far were made by hand, drawn at random, or trained on letters for a
 # few seconds. Here is a model that people actually use: `all-MiniLM-L6-v2` turns a sentence into
 # 384 numbers, so that sentences with similar meanings lie close together. Its weights run on the
@@ -868,7 +871,7 @@ exercises.trained_weights.check_parts(my_parts)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_parts = [
     0.80 * 0.25,  # [CLS]
     0.15 * 4,  # cat
@@ -916,7 +919,7 @@ exercises.trained_weights.check_my_head(my_head)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def my_head(weights: Tensor, distance: int) -> tuple[int, int]:
     """Find the layer and head that look back the most.
 

@@ -3,6 +3,9 @@
 #
 # *What does it cost, before I run it?*
 #
+# *16 minutes and 8 of exercises. Afterwards you can predict parameters, FLOPs and bytes before
+# you run anything.*
+#
 # How many parameters does a model have? How much arithmetic does a call take? How many numbers must
 # training keep for the backward pass? All three follow from the sizes alone, just as the price of
 # a carpet follows from its length and width. In this chapter you derive short formulas from a
@@ -554,7 +557,7 @@ exercises.counting.check_longest(longest)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
     """Count the tokens whose keys and values fit into ``left`` bytes."""
     return left // (2 * b * e * layers * bytes_each)
@@ -602,7 +605,7 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
     """Count the FLOPs of one decoder layer."""
     looks_back = 4 * b * n * e * (2 * e + n)

@@ -3,6 +3,9 @@
 #
 # *How fast is the final class on a CPU, and what makes a call slow?*
 #
+# *8 minutes and 2 of exercises. Afterwards you can say how fast the final class is, what slows a
+# call down, and how to measure that.*
+#
 # The final class of this book should be hardly slower than PyTorch's own class. The short answer:
 # as long as nobody asks for the attention weights, it is not slower in any case of the race below.
 # What makes a call slow is above all the memory that the weights take. In this chapter you see how
@@ -436,7 +439,7 @@ exercises.speed.check_quartiles(my_quartiles)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 rounds = zip((9, 21, 24, 8, 33), (10, 20, 20, 10, 30))
 my_quartiles = sorted(ours / theirs for ours, theirs in rounds)[1:4]
 

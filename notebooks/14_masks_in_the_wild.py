@@ -3,6 +3,9 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
+# *25 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# function will make of it.*
+#
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
 # The paper looks the same, and a doorkeeper who guesses wrong turns away every guest without
 # noticing. A mask is such a list. Tokenizers, libraries and published code each follow their own
@@ -820,7 +823,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 turned = {
     "nn.MultiheadAttention, key_padding_mask": "~mask",
     "F.scaled_dot_product_attention, attn_mask": "mask",
@@ -872,7 +875,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def make_ready(attention_mask: Tensor, n: int) -> Tensor:
     """Make the mask for the newest ``n`` words.
 

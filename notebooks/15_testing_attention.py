@@ -3,6 +3,8 @@
 #
 # *How do you test attention that you cannot see into?*
 #
+# *19 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
+#
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but the same was
 # true of many mistakes in this book. You can test it all the same. Some properties hold for every
 # correct attention, and to check one, you only have to call the module. A function that does so is
@@ -602,7 +604,7 @@ exercises.testing_attention.check_scaled(Scaled)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 class Scaled(Near):
     """A causal self-attention that prefers near tokens, with the usual scale."""
 
@@ -647,7 +649,7 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def samples_touch(call) -> bool:
     """Say whether a sample's result depends on what else is in its batch."""
     x = torch.randn(3, 5, 24)

@@ -3,6 +3,9 @@
 #
 # *What does the code that people copy really compute?*
 #
+# *19 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# it really computes.*
+#
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
 # missing. It still reads like a recipe, until somebody cooks from it. Code for
 # multi-head attention is passed on in the same way, from blog post to repository to blog post.
@@ -471,7 +474,7 @@ exercises.published_code.check_widen(widen)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def widen(block: Tensor, num_heads: int) -> Tensor:
     """Make one wide weight of a block that all heads share.
 

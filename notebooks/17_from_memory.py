@@ -3,6 +3,9 @@
 #
 # *Can you write it in a quarter of an hour, and answer what they ask next?*
 #
+# *13 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
+# it tested.*
+#
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
 # plays from memory has learned the tune, not the dots on the page. Here the tune is eight words:
 # *project, split, score, scale, softmax, mix, merge, project*. The code follows from these words.
@@ -300,7 +303,7 @@ exercises.from_memory.check_order(order)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
 exercises.from_memory.check_order(order)
@@ -376,7 +379,7 @@ exercises.from_memory.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 MyAttention = chapters.load("short_path").PlainAttention
 
 exercises.from_memory.check_attention(MyAttention)
@@ -429,7 +432,7 @@ exercises.from_memory.check_mended(Mended)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 class Mended(nn.Module):
     """Multi-head attention, batch-first."""
 

@@ -3,6 +3,9 @@
 #
 # *How far is this word from that one?*
 #
+# *26 minutes and 8 of exercises. Afterwards you can rotate queries and keys in either layout,
+# bias scores by distance, and say what each does on long texts.*
+#
 # > the cat drank milk because it was thirsty
 #
 # To find out what *it* is, you look four words back, to *cat*. Write *yesterday* in front of the
@@ -142,7 +145,7 @@ exercises.positions.check_turned(my_turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 
 exercises.positions.check_turned(my_turned)
@@ -823,7 +826,7 @@ exercises.positions.check_permutation(to_half)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def to_half(weight: Tensor, num_heads: int) -> Tensor:
     """Reorder the rows, from pairs side by side to pairs half a head apart."""
     pairs = weight.unflatten(0, (num_heads, -1, 2))

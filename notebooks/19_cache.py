@@ -3,6 +3,9 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
+# *28 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
+# and find four classic mistakes.*
+#
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading repeats the time before. In this chapter you find out which numbers never change,
 # keep them in a **cache**, and check that the text stays the same, word by word.
@@ -740,7 +743,7 @@ exercises.cache.check_chunk(chunk_by_hand)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 chunk_by_hand = {
     "milk": "....xxx",
     "because": ".....xx",
@@ -786,7 +789,7 @@ exercises.cache.check_step(step)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention

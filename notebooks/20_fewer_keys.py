@@ -3,6 +3,9 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
+# *27 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
+# and keep a short summary instead of keys.*
+#
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
 # it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
 # 96 readers, each with their own catalogue and their own shelf of books. A model that writes keeps
@@ -664,7 +667,7 @@ exercises.fewer_keys.check_groups(my_groups)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_groups = [0, 0, 1, 1, 2, 2]
 
 exercises.fewer_keys.check_groups(my_groups)
@@ -706,7 +709,7 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 def token_bytes(config: dict[str, int]) -> int:
     """Count the bytes that a cache keeps of one token, in half precision."""
     heads = config["num_attention_heads"]

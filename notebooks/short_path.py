@@ -3,6 +3,9 @@
 #
 # *How do you get from a pencil to a class that you can trust, in 35 minutes?*
 #
+# *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
+# show that it is right.*
+#
 # > the cat drank milk because **it** was thirsty
 # >
 # > the cat drank milk because **it** was sweet
@@ -95,7 +98,7 @@ exercises.short_path.check_sweet(my_numbers)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_numbers = [4, 0.30, 0.72, 1.32]
 
 exercises.short_path.check_sweet(my_numbers)
@@ -392,7 +395,7 @@ exercises.short_path.check_mask(my_mask)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_mask = [
     [1, 1, 1],
     [1, 0, 1],
@@ -478,7 +481,7 @@ exercises.short_path.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 MyAttention = PlainAttention
 
 exercises.short_path.check_attention(MyAttention)

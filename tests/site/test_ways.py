@@ -192,7 +192,7 @@ def test_what_is_not_there_is_answered_with_the_page_that_helps(method):
 def published(tmp_path_factory):
     """Give a function that builds a page and one chapter for an address of their own."""
     name = "05_batches"
-    chapter = {"file": name, "prerequisites": [], "after": "You can."}
+    chapter = {"file": name, "prerequisites": []}
 
     @cache
     def publish(address):

@@ -72,8 +72,8 @@ CAPTION = (
 )
 
 UNDER = (
-    "In each map a row is a word: the eight of “the cat drank milk because it was thirsty”, and two "
-    "places of padding."
+    "In each map a row is a word: the eight of “the cat drank milk because it was thirsty”, and "
+    "two places of padding."
 )
 
 X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)

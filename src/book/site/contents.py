@@ -1,7 +1,8 @@
 """The list of chapters: their parts and order, what each builds on, how long it takes, its address.
 
-It stands once, in ``mkdocs.yml`` under ``extra.parts``. The short path comes first: a page like a
-chapter, without a number and in no part.
+The list stands in ``mkdocs.yml`` under ``extra.parts``; what a chapter takes and gives it says
+itself, above its first section, where a reader of the notebook finds it, too. The short path comes
+first: a page like a chapter, without a number and in no part.
 """
 
 import html
@@ -20,6 +21,11 @@ from book.run import scripts
 SHORT_PATH = "short_path"
 WORDS_A_MINUTE, LINES_A_MINUTE, SHORTEST = 200, 32, 0.5  # a listing takes half a minute at least
 EXERCISES, MORE = "Exercises", "More exercises"  # sections: what stands there is no reading
+ABOUT = re.compile(
+    r"^\*(?P<reading>\d+) minutes(?: and (?P<exercises>\d+) of exercises)?\. "
+    r"Afterwards you (?P<after>.+?)\*$",
+    re.MULTILINE | re.DOTALL,
+)
 STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
 FOLDED = re.compile(r"<details>\s*<summary>Going deeper.*?</details>", re.DOTALL)
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
@@ -41,7 +47,7 @@ class Minutes:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What ``mkdocs.yml`` says of a chapter."""
+    """What ``mkdocs.yml`` and its own opening say of a chapter."""
 
     name: str  # of its script
     title: str
@@ -76,7 +82,7 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
 
     Raises:
         ValueError: what is listed is not what is written, a chapter builds on what does not come
-            before it, has no title, or an exercise states no minutes.
+            before it, has no title, or does not say what it takes and gives.
     """
     written = {path.stem: path for path in scripts.CHAPTERS.glob("[0-9][0-9]_*.py")}
     short_path = scripts.CHAPTERS / f"{SHORT_PATH}.py"
@@ -91,15 +97,9 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
             if name not in written:
                 raise ValueError(f"{name} is listed in mkdocs.yml, and there is no such script")
             script = written.pop(name)
-            chapters[name] = Chapter(
-                name,
-                title(script),
-                part["title"],
-                builds_on,
-                entry["after"],
-                minutes(script),
-                tuple(entry.get("sought", ())),
-            )
+            opening, sought = title(script), tuple(entry.get("sought", ()))
+            after, taken = about(script)
+            chapters[name] = Chapter(name, opening, part["title"], builds_on, after, taken, sought)
     for name in written:
         raise ValueError(f"{name} is not listed in mkdocs.yml")
     return chapters
@@ -118,12 +118,28 @@ def title(script: Path) -> str:
     return heading[1]
 
 
-def minutes(script: Path) -> Minutes:
-    """Give how long a page takes: its prose and the code in sight, and apart its exercises.
+def about(script: Path) -> tuple[str, Minutes]:
+    """Give what a chapter says that its reader can do afterwards, and that it takes.
 
-    Reading is computed from the words and from the listings, those included that cells show as
-    their output when they have been run; what the exercises take is stated in their text. Those
-    under "More exercises" are not counted.
+    Raises:
+        ValueError: it does not say so.
+    """
+    said = ABOUT.search(scripts.notebook(script).cells[0].source)
+    if said is None:
+        raise ValueError(
+            f"{script.stem}: below its question a chapter says how long it takes and what it "
+            "gives, such as “*20 minutes and 7 of exercises. Afterwards you can write a head.*”"
+        )
+    after = " ".join(said["after"].split())
+    return f"You {after}", Minutes(int(said["reading"]), int(said["exercises"] or 0))
+
+
+def minutes(script: Path) -> Minutes:
+    """Compute how long a page takes, with which a test compares what it says.
+
+    Reading is computed from the words of the prose and from the listings in sight, those included
+    that cells show as their output when they have been run; what the exercises take is stated in
+    their text. Those under "More exercises" are not counted.
 
     Raises:
         ValueError: an exercise states none.

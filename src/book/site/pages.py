@@ -11,7 +11,7 @@ from markdown.extensions.toc import slugify
 
 from annotated_attention.display import assets
 from annotated_attention.display.colours import colour_shapes
-from book.site.contents import Chapter
+from book.site.contents import ABOUT, Chapter
 
 # Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
 # take as long for the thousand elements of highlighted code as for all the rest.
@@ -152,6 +152,10 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
 <p class="aa-after"><b>Afterwards</b> {chapter.after[0].lower()}{chapter.after[1:]}</p>
 {SIDE_BY_SIDE}
 </div>"""
+    for emphasis in soup.select("p > em:only-child"):
+        if ABOUT.fullmatch(f"*{emphasis.text}*"):  # said for Jupyter
+            cast(Tag, emphasis.parent).decompose()
+            break
     if soup.h1:
         soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
     if chapter.number:

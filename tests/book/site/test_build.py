@@ -53,7 +53,7 @@ def test_a_list_of_chapters_that_does_not_fit_is_named_without_a_traceback():
     """MkDocs shows no traceback of its own errors; what else is refused, ``test_contents`` asks."""
     from book.site import hooks  # and all of MkDocs, for this test alone
 
-    entry = {"file": "01_one_head", "prerequisites": ["09_none"], "after": "You can."}
+    entry = {"file": "01_one_head", "prerequisites": ["09_none"]}
     config: Any = SimpleNamespace(extra={"parts": [{"title": "I", "chapters": [entry]}]})
     with pytest.raises(PluginError, match="01_one_head builds on 09_none, which is no chapter"):
         hooks.on_config(config)

@@ -10,6 +10,8 @@ from mkdocs.utils.yaml import yaml_load
 from book.run import scripts
 from book.site import contents
 
+CHAPTERS = sorted(p.stem for p in scripts.CHAPTERS.glob("*.py") if p.stem != "cheat_sheet")
+
 
 @pytest.fixture(scope="module")
 def chapters():
@@ -54,6 +56,9 @@ def test_an_address_is_the_chapters_idea(chapters):
     assert len({contents.address(name) for name in chapters}) == len(chapters)
 
 
+ABOUT = "# *1 minutes and 2 of exercises. Afterwards you can\n# do it.*"
+
+
 @pytest.fixture
 def book(tmp_path, monkeypatch):
     """Give a function that lists chapters of a book whose every script is written."""
@@ -61,7 +66,7 @@ def book(tmp_path, monkeypatch):
 
     def book(**builds_on):
         entries = [
-            {"file": name, "prerequisites": needed, "after": "You can."}
+            {"file": name, "prerequisites": needed}
             for name, needed in {"short_path": [], **builds_on}.items()
         ]
         titles = ("", "I", "II")
@@ -69,7 +74,8 @@ def book(tmp_path, monkeypatch):
         return [{"title": t, "chapters": m} for t, m in zip(titles, members, strict=True)]
 
     for name in ("short_path", "01_a", "02_b", "03_c"):
-        (tmp_path / f"{name}.py").write_text(f"# %% [markdown]\n# # {name}\n\n# %%\nprint()\n")
+        opening = f"# %% [markdown]\n# # {name}\n#\n# *Why?*\n#\n{ABOUT}\n\n# %%\nprint()\n"
+        (tmp_path / f"{name}.py").write_text(opening)
     return book
 
 
@@ -95,6 +101,25 @@ def test_order(book):
 def test_what_does_not_fit_is_named(book, builds_on, message):
     with pytest.raises(ValueError, match=message):
         contents.read(book(**builds_on))
+
+
+def test_a_chapter_says_what_it_takes_and_gives(book, tmp_path):
+    given = {"01_a": [], "02_b": [], "03_c": []}
+    chapter = contents.read(book(**given))["02_b"]
+    assert (chapter.after, chapter.minutes) == ("You can do it.", contents.Minutes(1, 2))
+    script = tmp_path / "02_b.py"
+    script.write_text(script.read_text().replace(" Afterwards you", " You"))
+    with pytest.raises(ValueError, match="02_b: below its question a chapter says how long it"):
+        contents.read(book(**given))
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_what_a_chapter_says_that_it_takes_is_what_it_takes(name):
+    script = scripts.CHAPTERS / f"{name}.py"
+    _, said = contents.about(script)
+    takes = contents.minutes(script)
+    assert said.exercises == takes.exercises, f"{name} takes {takes}"
+    assert abs(said.reading - takes.reading) <= 1, f"{name} takes {takes}"
 
 
 def test_a_chapter_without_a_title_is_named(book, tmp_path):
