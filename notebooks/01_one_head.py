@@ -13,8 +13,7 @@
 # You know at once who was thirsty and what was sweet, although only the last word differs. A model
 # starts with the same numbers for *it* in both sentences, because the word is the same. To tell the
 # two apart, the word has to collect something from the other words. **Attention** is the
-# computation that lets every word do this. One copy of it, with its own numbers, is a **head**. You
-# compute one by hand, then in three lines, then with four learned matrices.
+# computation that lets every word do this. One copy of it, with its own numbers, is a **head**.
 #
 # Exchange the last word, and watch what *it* collects.
 
@@ -27,8 +26,8 @@ display.first_look(name="first-look")
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the whole computation that this book builds, with the steps of this chapter
-# highlighted. The [first page](../docs/index.md) explains each of its small maps.
+# The strip shows the whole computation of this book, with this chapter's steps highlighted. Do not
+# read it yet: by the end of [Masks](06_masks.ipynb) you know every box.
 #
 # ## A sentence in numbers
 #
@@ -79,39 +78,25 @@ show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 # %% [markdown]
 # ## The same word in two sentences
 #
-# See first what attention achieves. PyTorch has it built in as one call: all words go in, and out
+# First, look at what attention does. PyTorch has it built in as one call: all words go in, and out
 # come the numbers that each word has collected. They go in three times, because every word plays
-# three roles.
+# three roles. Run it on both sentences. In the second, the last word is *sweet*, a quality that
+# foods have; the other seven are the same.
 
 # %%
 it = WORDS.index("it")
 x = EMBEDDINGS                                       # (8, 4)
 collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
-before = x[it]                                       # (4,)
-show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
+x = SWEET_EMBEDDINGS                                 # (8, 4)
+swapped = F.scaled_dot_product_attention(x, x, x)    # (8, 4)
+
+rows = torch.stack([x[it], collected[it], swapped[it]])  # (3, 4)
+show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 
 # %% [markdown]
-# The word *it* went in as equal parts animal and food, and collects 1.32 of animal against 0.72 of
-# food. Now replace *thirsty* with *sweet*, a quality that foods have, and leave everything else
-# unchanged. What does *it* collect now: the same numbers, less of everything, or more food than
-# animal?
-#
-# <details><summary>What do you expect?</summary>
-#
-# More food than animal: the two numbers trade places. The first seven words are the same, so
-# whatever changes comes from the last word. *Thirsty* brings animal along, and *sweet* brings food.
-#
-# </details>
-
-# %%
-x = SWEET_EMBEDDINGS                               # (8, 4)
-swapped = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
-both = torch.stack([collected[it], swapped[it]])   # (2, 4)
-show(["thirsty", "sweet"], FEATURES, both)
-
-# %% [markdown]
-# The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet*, mostly
-# food.
+# The word *it* goes in as equal parts animal and food. In the first sentence it collects 1.32 of
+# animal against 0.72 of food; in the second, the two numbers trade places. So the last word
+# decides: *thirsty* brings animal along, and *sweet* brings food.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
@@ -143,7 +128,7 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# Here the comparison ends: a library keeps readers and books apart, and in a sentence every word
+# Here the library stops helping: it keeps readers and books apart, and in a sentence every word
 # plays all three roles. *It* asks all eight words, itself included, and the others ask it. For now
 # the query, the key and the value of a word are the same four numbers, so each word asks for words
 # that share its features.
@@ -154,6 +139,9 @@ display.soft_look_up(
 # feature, and add up the products. This sum is the **score**, also called the dot product. It is
 # large when both have large numbers in the same places. For *it* and *thirsty* the sum is
 # $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
+#
+# In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of
+# width d. The shapes before an arrow are those that go into a product.
 
 # %%
 query = EMBEDDINGS[it]      # (d,)
@@ -163,9 +151,6 @@ scores = keys @ query       # (m, d) x (d,) -> (m,)
 show(WORDS, ["score"], scores[:, None], digits=0)
 
 # %% [markdown]
-# A comment such as `(m, d)` gives the shape of what its line makes: m keys, each of width d. The
-# shapes before an arrow are those that go into a product.
-#
 # *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
 #
 # ### Warm-up: two scores
@@ -212,17 +197,17 @@ exercises.one_head.check_scores(my_scores)
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
 # you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum
-# of d products, so scores grow with the width d, and the division [makes up for
-# that](#going-deeper-why-divide-by-d). Then take the exponential of each, and divide it by the sum
-# of all exponentials. This second part is the **softmax**, and the shares are the **attention
-# weights**.
+# of d products, so scores grow with the width d, and the division makes up for that; [a fold below
+# shows why it takes the root](#going-deeper-why-divide-by-d). Then take the exponential of each,
+# and divide it by the sum of all exponentials. This second part is the **softmax**, and the shares
+# are the **attention weights**.
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
 print(f"thirsty: {powers[7]:.2f} / {powers.sum():.2f} = {weights[7]:.2f}\n")
-show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], dim=1))
+show(WORDS, ["score", "exp(s/2)", "weight"], torch.stack([scores, powers, weights], dim=1))
 
 # %% [markdown]
 # *Thirsty* gets 0.30 of the attention of *it*; *cat*, *milk* and *it* get 0.18 each. The other four
@@ -291,15 +276,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 torch.testing.assert_close(output[it], mixed)
-
-# %% jupyter={"source_hidden": true}
-display.attention_lines(weights, WORDS, it, name="it-looks")
+show(WORDS[4:], WORDS, weights[4:])
 
 # %% [markdown]
-# The words at the bottom ask the words at the top, and a thicker line is a larger weight. The
-# orange lines are the weights of *it* that you followed by hand. The lines of *the* are equally
-# thin: it has four zeros, so every key fits equally badly and gets one eighth. *Cat*, *drank*,
-# *milk* and *thirsty* look most at themselves, because no other word resembles them as much.
+# Each row belongs to a word that asks; these are the last four. The row of *it* is the one that you
+# followed by hand. *Because* has four zeros, so every key fits equally badly and gets one eighth.
+# *Thirsty* looks most at itself, because no other word resembles it as much.
 #
 # ## Ask for something other than what you are
 #
@@ -313,17 +295,22 @@ display.attention_lines(weights, WORDS, it, name="it-looks")
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
 
-asked = EMBEDDINGS @ w_q                             # (8, 4) x (4, 4) -> (8, 4)
-_, with_w_q = attend(asked, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
+output, with_w_q = attend(EMBEDDINGS @ w_q, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 thirsty = WORDS.index("thirsty")
 rows = torch.stack([weights[thirsty], with_w_q[thirsty], with_w_q[it]])  # (3, 8)
 show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 
+x = SWEET_EMBEDDINGS                                    # (8, 4)
+both = torch.stack([output, attend(x @ w_q, x, x)[0]])  # (2, 8, 4)
+print()
+show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
+
 # %% [markdown]
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
 # nothing else, and gives 0.86 of its attention to *cat*. The word *it* has a quality of 1, so its
-# query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* now asks for an animal in the sentence
-# with *sweet*, too. One matrix alone does not solve the puzzle.
+# query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* asks for an animal in the sentence
+# with *sweet*, too, and finds the cat there as well: 2.19 of animal in place of 2.21. One matrix
+# alone does not solve the puzzle.
 #
 # ## Four learned matrices
 #
@@ -337,8 +324,10 @@ show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# Take a head of width 2, set by hand. It asks: *is something said about an
-# animal?* You meet this head again in the next two chapters.
+# Take a head of width 2, set by hand, which asks: *is something said about an animal?* It looks for
+# an animal and for a quality that an animal has, and brings home the quality, which it reports
+# under *animal*, as a yes. The second number of each value, the animal, is dropped until you change
+# $W_V$ below. You meet this head again in the next two chapters.
 
 # %%
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks: animal 2, quality 1
@@ -346,19 +335,17 @@ W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal
 W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
 W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0]])      # (d, e), quality goes under animal
 
-q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V         # (n, d)
-_, weights = attend(q, k, v)                                           # (n, d), (n, n)
-table = torch.cat([k, (k @ q[it])[:, None], weights[it, :, None]], 1)  # (n, 4)
-show(WORDS, ["animal", "qual.", "score", "weight"], table)
+q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
+_, weights = attend(q, k, v)                                    # (n, d), (n, n)
+scores = k @ q[it]                                              # (n, d) x (d,) -> (n,)
+columns = [*k.unbind(1), scores, scores / math.sqrt(2), weights[it]]
+show(WORDS, ["animal", "qual.", "score", "score/√2", "weight"], torch.stack(columns, 1))
 
 # %% [markdown]
 # The first two columns are the keys. The query of *it* is `(2, 1)`, so an animal counts twice as
-# much as a quality. *Cat* has the key `(3, 0)` and *thirsty* has `(2, 2)`. Both score 6, and both
-# get 0.46: one says *who* is meant, the other *what is said* about it.
-#
-# The value of a word is its quality, followed by its animal. $W_O$ writes the collected quality
-# under *animal*, and its second row is zero, so the rest is dropped. What does *it* receive in our
-# two sentences?
+# much as a quality. *Cat* has the key `(3, 0)` and *thirsty* has `(2, 2)`. Both score 6. The head
+# is 2 wide, so its scores are divided by $\sqrt 2$. Both words get 0.46: one says *who* is meant,
+# the other *what is said* about it. What does *it* receive in our two sentences?
 
 # %%
 received = []
@@ -380,8 +367,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 #
 # </details>
 #
-# Change one matrix at a time: first let words be found by *food* in place of *animal*, then let
-# them hand over their *animal* first.
+# Change one matrix at a time: first let words be found by *food* in place of *animal*; then, with
+# the old $W_K$, let them hand over their *animal* first.
 
 # %%
 by_food = torch.tensor([[0., 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
@@ -413,7 +400,7 @@ show(names, FEATURES, torch.stack(received))
 #
 # Put the four matrices into an `nn.Module`, so that an optimiser can train them. As in PyTorch's
 # own modules, the arguments of `forward` are called query, key and value even though they hold
-# words: first the words that ask, then, twice, the words that are asked.
+# words.
 
 
 # %%
@@ -443,9 +430,8 @@ class OneHead(nn.Module):
 
 
 # %% [markdown]
-# `torch.empty` reserves memory without writing into it. Fill the module with the matrices above,
-# and *it* receives the same numbers as before. Then let *sweet* and *cat* ask the words of our
-# sentence.
+# Fill the module with the matrices above, and *it* receives the same numbers as before. Then let
+# *sweet* and *cat* ask the words of our sentence.
 
 # %%
 head = OneHead(embed_dim=4, head_dim=2)
@@ -468,7 +454,7 @@ print(f"cross-attention: output {tuple(output.shape)}, weights {tuple(weights.sh
 # > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
 # > compete for a query; the queries compete for a key.
 #
-# No exception warns you, and the shape is right. The sum of each row tells.
+# No exception warns you, and the shape is right. To catch it, add up each row.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
@@ -506,8 +492,8 @@ def products(d: int) -> Tensor:
 # What do larger scores do to the softmax? Its derivative says how weight $w_i$ reacts to score
 # $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i =
 # j$ and 0 otherwise. In training, the gradient passes through this matrix on its way to the scores.
-# In the table, `std` is the standard deviation of the scores, `deriv.` the size of the matrix (the
-# root of the sum of its squared entries) for the median query, and `max` the largest weight,
+# In the table, `std` is the standard deviation of the scores. `deriv.` is the size of this matrix
+# for the median query: the root of the sum of its squared entries. `max` is the largest weight,
 # averaged over the queries.
 
 
@@ -561,9 +547,9 @@ display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 # ### Going deeper: Does the order of the words matter?
 #
 # No row waits for another, so all rows can be computed at once. That is one reason why attention
-# replaced networks that read a sentence word by word. Two assertions: a word gets the same output
-# whether it asks alone or with the others, and shuffling the words shuffles the outputs but changes
-# none of them.
+# replaced networks that read a sentence word by word. Check two things: a word gets the same
+# output whether it asks alone or with the others, and shuffling the words shuffles the outputs but
+# changes none of them.
 
 # %%
 alone, _ = attend(embed(["it"]), EMBEDDINGS, EMBEDDINGS)    # (1, 4), (1, 8)
@@ -662,8 +648,8 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
 # ### With a pencil: what does “drank” look at?
 #
 # *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal
-# places are enough.
+# shares. Take the words' own four numbers as queries and keys, without any matrix. You need
+# $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal places are enough.
 
 # %% tags=["exercise"]
 my_weights = [
@@ -716,8 +702,8 @@ exercises.one_head.check_attend(my_attend)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The scores are `(n, m)`. A score adds up d products. By the root of which argument's width do you
-# divide?
+# The scores are `(n, m)`. A score adds up d products, so divide by the root of d, the width of
+# query and key.
 #
 # </details>
 #

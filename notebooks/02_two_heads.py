@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Two heads
 #
-# *How can a word look at two things at once?*
+# *How can a word look at two things at once, and keep them apart?*
 #
 # *12 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
 # any number of heads as a list.*
@@ -14,9 +14,6 @@
 # Suppose that an earlier head has already added each adjective to its noun. Now *drank* wants to
 # learn two things: how warm the drinker is, and how warm the drink is. One head can look at both
 # *cat* and *milk*, but it brings home a single blend of the two.
-#
-# In this chapter you see what one head cannot report, and what a second head adds. Then you give a
-# sentence two heads, and write any number of heads as a list.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -32,7 +29,6 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 #
 # To see this in numbers, take the four words *the cat drank milk*; the adjectives have already been
 # added to their nouns. The fourth feature is called *warmth* here: 2 is warm, and -2 is cold.
-# `chapters.load` imports what another chapter defines, without running its demonstrations.
 
 # %%
 import torch
@@ -57,6 +53,7 @@ one.show(CLAUSE, FEATURES, first, digits=0)
 
 # %% [markdown]
 # In this first scene a warm cat drinks cold milk. In the second scene the two warmths trade places.
+# (`chapters.load` gives you the names that another chapter defines, without its demonstrations.)
 #
 # Now give *drank* a head of width 1, in which each matrix picks features: words that have *action*
 # ask, words are found by *animal* or *food*, and they hand over their *warmth*. Its weights are the
@@ -102,8 +99,8 @@ one.show(["first", "second"], FEATURES, torch.stack(rows))
 #
 # On the right, the words themselves are averaged first, and the matrices see nothing but this
 # average. As long as the weights are the same for all scenes, one number per feature cannot hold
-# what two words say about it. Leaning towards the cat does not help, either: two other scenes are
-# then confused.
+# what two words say about it. A head that leans towards the cat separates these two scenes, but
+# [confuses two others](#going-deeper-a-head-that-leans-towards-the-cat).
 
 # %% [markdown]
 # <!-- deeper: A head that leans towards the cat -->
@@ -200,7 +197,7 @@ print()
 one.show(["first", "second"], FEATURES, both @ w_o)
 
 # %% [markdown]
-# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. so both numbers can
+# *Drank* receives the cat's warmth under *animal* and the milk's under *food*, so both numbers can
 # still be read when a Transformer adds them to the word. For h heads and the words $X$ [[Vaswani et
 # al., section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
@@ -213,8 +210,10 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 # ## Two questions at once
 #
 # Back to the sentence in which *it* needs to know *who?* and *what is said?* The fourth feature is
-# *quality* again. Head 1 is the head of the last chapter: *is something said about an animal?* Head
-# 2 asks the same about food, so in its $W_K$ and $W_V$ the rows of animal and food change places.
+# *quality* again. Head 1 is the head of the last chapter: *is something said about an animal?* That
+# head answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something
+# is said about a food, or nothing at all. So head 2 asks the same about food: in its $W_K$ and
+# $W_V$, the rows of animal and food change places.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -275,18 +274,24 @@ draw_heads(weights, one.WORDS, "two-heads-at-work")
 # head 1 asks for.
 #
 # </details>
+#
+# A third run leaves the last word out, so that nothing is said yet.
 
 # %%
-sweet, weights = two_heads(one.SWEET_EMBEDDINGS)  # (8, 4), (2, 8, 8)
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, torch.stack([thirsty[it], sweet[it]]))
+sweet, weights = two_heads(one.SWEET_EMBEDDINGS)          # (8, 4), (2, 8, 8)
+unsaid, _ = two_heads(one.EMBEDDINGS[:-1])                # (7, 4), (2, 7, 7)
+rows = torch.stack([thirsty[it], sweet[it], unsaid[it]])  # (3, 4)
+one.show(["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES, rows)
 draw_heads(weights, one.SWEET, "two-heads-sweet")
 
 # %% [markdown]
-# The two heads have traded roles. A Transformer adds what *it* receives to the word. *It* was as
-# much animal as food, and is then more of an animal after *thirsty*, and more of a food after
-# *sweet*. Each head has a whole of its own to share out. In [a single
-# head](short_path.ipynb#two-heads-in-a-loop) that looks at all three words, the same quality
-# arrives in both sentences.
+# The two heads have traded roles. Head 1 alone says *no* twice, with 0.19 and 0.10; head 2 adds
+# that after *sweet*, something is said about a food. Both answers arrive without being mixed: each
+# head's weights add up to one on their own, so the heads do not compete, and $W_O$ writes the
+# answers under different features. A Transformer adds them to *it*, which was as much animal as
+# food. It is then more of an animal after *thirsty*, and more of a food after *sweet*. A single
+# head for both questions would [bring home one sum](short_path.ipynb#two-heads-in-a-loop) of what
+# is said about the two.
 #
 # ## A list of heads
 #
@@ -297,7 +302,7 @@ draw_heads(weights, one.SWEET, "two-heads-sweet")
 
 # %%
 class Head(nn.Module):
-    """One of several heads: projects in and attends; it neither merges nor projects out."""
+    """One of several heads: it projects in, attends, and stops before W_O."""
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
@@ -359,8 +364,9 @@ for h in (1, 2, 8):
 
 # %% [markdown]
 # More heads means narrower heads, so the number of parameters stays the same: $3e^2$ for the heads,
-# whatever h is, and $e^2$ for $W_O$. What grows is the number of pieces: $3h + 1$ matrices, and $h$
-# maps of weights. A list also takes $5h + 1$ matrix products, one after the other.
+# whatever h is, and $e^2$ for $W_O$. What grows is the number of pieces, and pieces cost time.
+# There are $3h + 1$ matrices, and $5h + 1$ matrix products run one after the other: per head three
+# to project in, one for the scores and one to mix, then $W_O$.
 #
 # ## The mistake people make here
 #

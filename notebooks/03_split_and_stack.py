@@ -8,8 +8,8 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices, and the
-# heads run one after the other. Eight heads have $3 \cdot 8 + 1 = 25$ matrices and take
+# The chapter [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices,
+# and the heads run one after the other. Eight heads have $3 \cdot 8 + 1 = 25$ matrices and take
 # $5 \cdot 8 + 1 = 41$ products. In this chapter they share four matrices and six products.
 #
 # Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
@@ -44,8 +44,7 @@ rows = torch.stack([weights[it] for _, weights in by_turns])  # (h, n)
 one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
-# That took five products per head: three to project in, one for the scores, one to mix. The rest of
-# the chapter gets the same numbers with fewer.
+# That took five products per head. The rest of the chapter gets the same numbers with fewer.
 #
 # ## One matrix holds every head
 #
@@ -157,10 +156,10 @@ for head, (of_head, its_weights) in enumerate(by_turns):
 print("the same: collected", tuple(mixed.shape), "and weights", tuple(weights.shape))
 
 # %% [markdown]
-# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. In
-# > self-attention nothing complains, but `@` then takes each word for a problem of its own: the
-# > heads of one word attend to each other, and no word sees another word. Ask your own attention:
-# > *does the output react to the other words?*
+# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. With as
+# > many queries as keys nothing complains, but `@` then treats each word as a separate problem: the
+# > heads of one word attend to each other, and no word sees another word. To catch it, change one
+# > word and see whether the other rows change.
 
 # %% [markdown]
 # <!-- deeper: What the wrong axis reacts to -->
@@ -244,8 +243,10 @@ class SplitAndStack(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         self.num_heads = num_heads
-        empty = (torch.empty(embed_dim, embed_dim) for _ in range(4))
-        self.w_q, self.w_k, self.w_v, self.w_o = map(nn.Parameter, empty)  # (e, e)
+        self.w_q = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
+        self.w_k = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
+        self.w_v = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
+        self.w_o = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
         for matrix in self.parameters():
             nn.init.xavier_uniform_(matrix)
 
@@ -272,22 +273,13 @@ torch.testing.assert_close((output, weights), two.two_heads(x))
 one.show(["it receives"], one.FEATURES, output[[it]])
 
 # %% [markdown]
-# PyTorch's `nn.Linear` is such a matrix with a bias: a vector that is added to every row. It keeps
-# the matrix transposed. Later classes use it, so see once that it computes the same.
-
-# %%
-linear = nn.Linear(24, 30)  # from 24 features to 30
-rows = torch.randn(5, 24)  # (5, 24)
-torch.testing.assert_close(linear(rows), rows @ linear.weight.mT + linear.bias)
-print("weight", tuple(linear.weight.shape), "bias", tuple(linear.bias.shape))
-
-# %% [markdown]
 # ## What it saves
 #
 # A list of heads takes $3h + 1$ matrices and $5h + 1$ products. Now there are four matrices and six
 # products, whatever h is: three to project in, one for all scores, one to mix, and one for $W_O$.
 # The arithmetic in them is the same as before. What you save is having to start many small pieces
-# of work, one after the other. [Speed](13_speed.ipynb) measures how much time this saves.
+# of work, one after the other. The chapter [Speed](13_speed.ipynb) measures how much time this
+# saves.
 
 # %% [markdown]
 # <!-- deeper: Counted -->
@@ -353,7 +345,7 @@ torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
 print(f"the list: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
-# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each of them transposed.
+# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, after transposing each one.
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -383,6 +375,19 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown]
+# ## For later: nn.Linear
+#
+# Later classes keep their matrices in PyTorch's `nn.Linear`. It is a matrix with a bias, a vector
+# that is added to every row, and it stores the matrix transposed. See once that it computes the
+# same.
+
+# %%
+linear = nn.Linear(24, 30)  # from 24 features to 30
+rows = torch.randn(5, 24)  # (5, 24)
+torch.testing.assert_close(linear(rows), rows @ linear.weight.mT + linear.bias)
+print("weight", tuple(linear.weight.shape), "bias", tuple(linear.bias.shape))
 
 # %% [markdown]
 # ## Exercises
@@ -480,7 +485,8 @@ exercises.split_and_stack.check_silence(silence)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.**
+# > **In short.** Project once for all heads, cut the wide rows into pieces, and attend to the whole
+# > stack of pieces at once:
 # >
 # > - project, all heads at once: `q = x @ w_q`, `(n, h * d)`
 # > - split: `pieces = q.split(d, dim=-1)`, h pieces of `(n, d)`
@@ -494,5 +500,5 @@ exercises.split_and_stack.check_silence(silence)
 # > because `@` multiplies the last two axes. Four matrices and six products serve any number of
 # > heads that divides the width.
 #
-# `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. [The
-# reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.
+# `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. The
+# chapter [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -65,7 +65,7 @@ scores = thirsty @ thirsty[it]  # (m,)
 powers = (scores / 2).exp()     # (m,)
 shares = powers / powers.sum()  # (m,)
 collected = shares @ thirsty    # (e,)
-one.show(words, ["score", "exp", "share"], torch.stack([scores, powers, shares], 1))
+one.show(words, ["score", "exp(s/2)", "share"], torch.stack([scores, powers, shares], 1))
 one.show(["it collects"], one.FEATURES, collected[None])
 
 # %% [markdown]
