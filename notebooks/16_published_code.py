@@ -12,9 +12,9 @@
 #
 # Here you cook from seven of these cards, with the lines that matter, shortened and renamed, and with
 # their defects left in. Two of the seven do not run as printed, and a third needs a function that
-# another package no longer has. Once all seven run, four return something other than what they
-# promise. At the end, one test compares all repaired designs with the final class of [Multi-head
-# attention](07_multihead_attention.ipynb).
+# another package no longer has. Six also have a defect that raises no error; a table [at the
+# end](#what-they-teach) lists both kinds. One test then compares all repaired designs with the final
+# class of [Multi-head attention](07_multihead_attention.ipynb).
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -33,31 +33,27 @@ display.chapter_map(
 # | [Shared projection](#shared-projection) | one small matrix for all heads | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
 # | [Sequence first](#sequence-first) | a method for the scores | an annotated page [[labml](../docs/references.md#annotated-page)] |
 # | [Weighted scores](#weighted-scores) | factors on the scores | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
-# | [No projection](#weighted-scores) | slices of the embedding itself | the same collection |
+# | [No projection](#no-projection) | slices of the embedding itself | the same collection |
 # | [Packed projection](#packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
 # [The references](../docs/references.md) say which version of each we read. The post
-# and the article are known only from copies that give no address. Some of the defects have been
+# and the article are known only as texts that somebody had copied, without an address. Some of the defects have been
 # reported to their authors, or repaired in the meantime.
 #
-# The package `annotated_attention.published` has a repaired version of each design. It keeps its
-# source's layout, order of arguments, and meaning of True in a mask.
+# The package `annotated_attention.published` has a repaired version of each design. Each keeps the
+# layout, the order of arguments and the mask of its source, so you can lay the two side by side.
 #
-# A defect may crash the code, or waste time and parameters. Or the code computes something else than
-# its text promises, and you may never notice. `attempt` calls what must crash, and prints the error.
+# `attempt` calls what must crash, and prints the error.
 
 # %%
-import importlib
 import math
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, published
+from annotated_attention import MultiheadAttention, published
 from annotated_attention.published import DESIGNS
-
-one = chapters.load("01_one_head")  # for its `gradients`
 
 
 def attempt(call) -> None:
@@ -88,21 +84,19 @@ def attempt(call) -> None:
 # trick](04_reshape_trick.ipynb), for self-attention only. The file begins with `import
 # torch.nn.Functional`, but the module's name has a lowercase f. It multiplies with `torch.bmm`,
 # which takes three axes, and the tensors now have four. And its `forward` uses `d_model`, a name
-# that only the constructor knows. Here are the four errors of both versions:
+# that only the constructor knows. Here are the last two errors:
 
 # %%
 q = torch.randn(2, 4, 5, 6)  # (b, h, n, d)
-attempt(lambda: torch.ModuleList([]))
-attempt(lambda: importlib.import_module("torch.nn.Functional"))
 attempt(lambda: torch.bmm(q, q.mT))
 attempt(lambda: q.transpose(1, 2).reshape(2, 5, d_model))
 
 # %% [markdown]
-# With the products written as `@`, one defect is left, and it is silent. The post still passes a
-# mask of shape `(b, n, n)`, one matrix for each sample, to scores of `(b, h, n, n)`. Broadcasting
-# aligns axes from the right, so the samples of the mask meet the *heads* of the scores. With b ≠ h
-# that is an error. With b = h all shapes fit, every row sums to 1, and head i of every sample gets
-# the mask of sample i; [Masks in the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass) shows such a
+# Mend these, write the products as `@`, and the code runs. One defect is left, and you will not hear
+# of it. The post still passes a mask of shape `(b, n, n)`, one matrix for each sample, to scores of
+# `(b, h, n, n)`. Broadcasting aligns axes from the right, so the samples of the mask meet the *heads*
+# of the scores. A single sample comes out right, and most other sizes crash. But with b = h all
+# shapes fit, every row sums to 1, and head i of every sample gets the mask of sample i; [Masks in the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass) shows such a
 # leak. The repaired version refuses such a mask.
 #
 # ## Shared projection
@@ -200,8 +194,7 @@ display.excerpts(
 # scores have a method of their own, which a subclass may override, as relative attention does
 # [[labml](../docs/references.md#annotated-page)]. The page puts notes beside the code, as *The
 # Annotated Transformer* put code beside a paper's text [[Rush
-# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)],
-# and it inspired the form of our book.
+# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
 # The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
 # `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again.
@@ -229,12 +222,12 @@ class TokensFirst(nn.Module):
 # %% [markdown]
 # **What happens.** As published, `forward` also hands the weights to a tracker, which belongs to a
 # package that records training runs. In version 0.5.3<!-- quoted -->, that package no longer has
-# `tracker.debug`, so every call fails. (That is not run here.)
+# `tracker.debug`, so every call fails.
 #
 # A valid mask can crash it, too. The check compares the size of the mask's first axis with the size
 # of its *second*, so a mask with a row for each query is refused whenever n ≠ m. A decoder that
-# attends to an encoder's output may need such a mask. The authors repaired this check a month
-# later. And the option `bias=False` does not do what it says.
+# attends to an encoder's output may need such a mask. The authors have since repaired this
+# check. And the option `bias=False` does not do what it says.
 
 # %%
 annotated = TokensFirst(4, 24, bias=False)
@@ -305,13 +298,18 @@ for factors in (None, torch.tensor([0.0, 1.0])):
     print("factors", factors, "weights", [round(x, 2) for x in weights.flatten().tolist()])
 
 # %% [markdown]
-# The same collection has a version with no projection at all: the embedding itself is cut into
-# heads, and only the output is projected. Head i always compares slice i of the features, and
-# training cannot change that.
+# **The repair.** The docstring now says that a factor of 0 does not block.
 #
-# Both versions draw the entries of their matrices with a standard deviation of
-# 0.001<!-- setting -->, whatever the width of the model. Send an input of variance 1 through
-# projections for queries and keys, once with Xavier's initial parameters and once with these.
+# ## No projection
+#
+# **The idea.** The same collection has a version with no projection at all: the embedding itself is
+# cut into heads, `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always
+# compares slice i of the features, and training cannot change that.
+#
+# **What happens.** It has the same factors on its scores. And both versions draw the entries of their matrices with a standard deviation of
+# 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through
+# the projections of *Weighted scores*, once with Xavier's initial parameters and once with these.
+# Look at the queries and keys of one head, 64 wide.
 
 # %%
 torch.manual_seed(0)
@@ -326,19 +324,18 @@ print(f"an even share: {1 / 49:.3f}")
 # %% [markdown]
 # With the small matrices, all keys get nearly the same weight, and training first has to undo this.
 #
-# **The repair.** The initial parameters of both are Xavier's.  The docstring says that a factor of
-# 0 does not block.
+# **The repair.** The initial parameters of both are Xavier's.
 #
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix holds the
-# projections of queries, keys and values, in this order; read in another order, or head by head, it
-# keeps every shape. Samples and heads are folded into one axis, as in [Masks in the
+# projections of queries, keys and values, in this order; if you unpack them in another one, nothing
+# complains. Samples and heads are folded into one axis of length b · h, as in [Masks in the
 # wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
-# again a finite number. Float32 then rounds the scores away, as if they were filled.
+# again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
 
 
 # %%
@@ -363,8 +360,8 @@ def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> tuple[Tensor, Tens
 
 # %% [markdown]
 # **What happens.** Neither mask may be left out. An `assert` demands the padding mask, and the
-# attention mask is merged without a check for None. The constructor sets the output's bias to zero
-# even where `bias=False` leaves none. And one result is not what the text says: the weights are
+# attention mask is merged without a check for None. With `bias=False`, the constructor crashes, since
+# it still sets the output's bias to zero. And one result is not what the text says: the weights are
 # documented as `(b, h, n, m)`, but they come out folded.
 
 # %%
@@ -373,7 +370,6 @@ no_padding = torch.zeros(b, n, dtype=torch.bool)    # (b, n)
 none_blocked = torch.zeros(n, n, dtype=torch.bool)  # (n, n)
 attempt(lambda: added_masks(None, none_blocked, h, torch.float32))
 attempt(lambda: added_masks(no_padding, None, h, torch.float32))
-attempt(lambda: nn.init.zeros_(nn.Linear(24, 24, bias=False).bias))
 q = torch.randn(b * h, n, d)  # (b * h, n, d)
 _, weights = folded(q, q, q, added_masks(no_padding, none_blocked, h, q.dtype))
 print("the weights:", tuple(weights.shape))
@@ -383,7 +379,8 @@ print("the weights:", tuple(weights.shape))
 # they are whatever was in that memory before.
 #
 # **The repair.** Either mask may be None, a fully masked row gets zeros, and the weights are
-# unfolded. `bias` is the additive mask here.
+# unfolded. `masked_softmax` takes the additive mask as its argument `bias`. The lines stand in longer
+# methods: `scores` are the scaled products, `query` is an input, and `b` the number of samples.
 
 # %% tags=["hide-input"]
 display.excerpts(
@@ -394,9 +391,9 @@ display.excerpts(
 # %% [markdown]
 # ## One test for all seven
 #
-# [Testing attention](15_testing_attention.ipynb#parity-the-same-parameters-the-same-result) calls
-# the strongest test *parity*: the same parameters, the same result. For seven layouts and masks it
-# needs two methods. `design.pair(e, h)` makes a module of the design, and one of the final class
+# The last test is *parity*, as in [Testing
+# attention](15_testing_attention.ipynb#parity-the-same-parameters-the-same-result): the same
+# parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)` makes a module of the design, and one of the final class
 # with the same parameters. (For shared projections its matrices are block-diagonal, as you saw
 # above, and for no projection they are identity matrices.) `design.call` takes batch-first tensors,
 # and a mask in which True means blocked, and calls the module in the design's own way.
@@ -408,14 +405,15 @@ def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
     design = DESIGNS[name]
     module, reference = (x.double() for x in design.pair(h * d, h))
     double = {"dtype": torch.float64, "requires_grad": True}
-    query, key = torch.randn(b, n, h * d, **double), torch.randn(b, m, h * d, **double)
-    given = (query,) * 3 if design.kind == "self" else (query, key, key)
-    blocked = torch.rand(b, n, given[1].size(1)) < 0.4
+    query = torch.randn(b, n, h * d, **double)
+    key = query if design.kind == "self" else torch.randn(b, m, h * d, **double)
+    blocked = torch.rand(b, n, key.size(1)) < 0.4
     blocked[..., 0], blocked[1, 2] = False, True
-    output = design.call(module, *given, blocked)  # (b, n, h * d)
-    expected, _ = reference(*given, attn_mask=blocked.repeat_interleave(h, 0))
+    output = design.call(module, query, key, key, blocked)  # (b, n, h * d)
+    expected, _ = reference(query, key, key, attn_mask=blocked.repeat_interleave(h, 0))
     torch.testing.assert_close(output, expected)
-    mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
+    sums = (x.square().sum() for x in (output, expected))
+    mine, theirs = (torch.autograd.grad(x, (query, key)) for x in sums)
     torch.testing.assert_close(mine, theirs)
 
 
@@ -430,14 +428,18 @@ for name, design in DESIGNS.items():
 #
 # ## What they teach
 #
-# - **Run it.** Three of the seven stop at once.
-# - **Choose sizes that all differ.** Equal sizes hide a mask check that refuses n ≠ m, or a mask that
-#   lands on the axis of the heads.
-# - **Say what True means** in the name of a mask: `blocked` or `allowed`.
-# - **Give a fully masked row a meaning,** and test in float16, where a large finite fill stops the
-#   code.
-# - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
-# - **Check how training starts.** Initial parameters may be far too small, or missing.
+# | design | stops | goes on, and is wrong |
+# |---|---|---|
+# | Module per head | `torch.ModuleList`, widths exchanged | |
+# | Wide projection | `Functional`, `bmm`, `d_model`, most masks | with b = h, masks of other samples |
+# | Shared projection | float16 | one small matrix for all heads, $\sqrt e$, a mean over hidden keys |
+# | Sequence first | the tracker, masks with n ≠ m, float16 | biases in spite of `bias=False`, the same mean |
+# | Weighted scores | | a factor of 0 does not block, a start that is far too small |
+# | No projection | | the same two |
+# | Packed projection | a mask left out, `bias=False`, float16 | folded weights, the same mean, numbers never set |
+#
+# Say what True means in the name of a mask, `blocked` or `allowed`. Decide what a fully masked row
+# returns, and test in float16. Look at how training starts.
 #
 # ## Exercises
 #
@@ -493,7 +495,7 @@ exercises.published_code.check_widen(widen)
 # You have run seven published designs with their defects, and the repaired ones agree with the final
 # class.
 #
-# > **In short.** All seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
+# > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
 # >
 # > Layouts `(b, n, e)` and `(n, b, e)`; masks `(b, n, m)`, `(n, m, b)`, `(b, h, n, m)` and
@@ -501,8 +503,9 @@ exercises.published_code.check_widen(widen)
 # >
 # > ```python
 # > design = published.DESIGNS["sequence first"]
-# > module, final_class = design.pair(embed_dim, num_heads)  # with the same parameters
-# > output = design.call(module, query, key, value, blocked)  # batch-first, True = blocked
+# > # the same parameters for both; batch-first, True = blocked
+# > module, final_class = design.pair(embed_dim, num_heads)
+# > output = design.call(module, query, key, value, blocked)
 # > ```
 # >
 # > A crash at least tells you that something is wrong. Look for defects that keep every shape: a

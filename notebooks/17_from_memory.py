@@ -8,14 +8,16 @@
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
 # plays from memory has learned the tune, not the dots on the page. Here the tune is eight words:
-# *project, split, score, scale, softmax, mix, merge, project*. The code follows from these words.
+# *project, split, score, scale, softmax, mix, merge, project*, and *mask* twice, on either side of
+# the softmax. The code follows from these words.
 #
 # Choose your way by the time you have:
 #
 # - **15 minutes.** Read [the class](#the-class) with its table (4 minutes), and put [the words in
 #   order](#the-words-in-order) (2). Go through [the questions](#nine-questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (9).
-# - **40 minutes.** Read the cells, too, and write the class [against the clock](#against-the-clock).
+# - **40 minutes.** Read the cells, too (13 minutes in all), write the class [against the
+#   clock](#against-the-clock) (15), and mend [somebody else's answer](#somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -29,7 +31,7 @@ display.chapter_map(
 #
 # This is the class of [The short path](short_path.ipynb), which builds each line and compares the
 # whole with PyTorch's class. It is batch-first, takes a mask, and returns the weights along with
-# the output.
+# the output. In the comment of `split`, the dots stand for n or m.
 
 # %%
 import math
@@ -45,8 +47,7 @@ PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
 
 # %% [markdown]
-# Remember one sentence: *project, split, score, scale, softmax, mix, merge, project.* Each word
-# stands for a call or two, and each has its typical mistake.
+# Each of the eight words stands for a call or two, and each has its typical mistake.
 #
 # | word | call | typical mistake |
 # |---|---|---|
@@ -58,8 +59,9 @@ display.source(PlainAttention)
 # | merge | `transpose`, `flatten` | flattened without the transpose |
 # | project | `self.w_o` | declared and forgotten |
 #
-# The mask comes twice: between scale and softmax it fills scores with $-\infty$, and after the
-# softmax it fills weights with 0.
+# Between scale and softmax, the mask fills scores with $-\infty$, and after the softmax it fills
+# weights with 0. You need not remember the line with `zeros_like`: putting each fill
+# under an `if blocked is not None` is as good.
 #
 # ## Nine questions that follow
 #
@@ -68,7 +70,8 @@ display.source(PlainAttention)
 # ### Can it hide the future?
 #
 # **Yes: block what stands above the diagonal, with `triu(1)`.** Say aloud what True means, before
-# you are asked: here True means *blocked*. The mask is `(b, n, m)`, or `(1, n, m)` for all samples,
+# you are asked: here, as in PyTorch's class, True means *blocked*. In PyTorch's function
+# `scaled_dot_product_attention` it means *allowed*. The mask is `(b, n, m)`, or `(1, n, m)` for all samples,
 # and the same for every head. Compare with PyTorch's function and its `is_causal`.
 
 
@@ -104,9 +107,9 @@ print("outputs and gradients agree with PyTorch's causal attention")
 # ### Why several heads?
 #
 # **A head has one set of weights per query, so it brings back one average. Several heads bring back
-# several, for as many operations.** In one head all words compete for one whole: the share that an
-# animal gets, a food cannot get. With two heads, each question has a whole of its own. The matrices
-# stay as large, since more heads cut them into thinner pieces. [Two heads](02_two_heads.ipynb) has an
+# several, for as many operations.** In one head the weights share a single 1: what goes to *cat*
+# is missing for *milk*. A second head has a second 1. More heads cost no parameters: the same matrix
+# is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
 # example.
 #
 # ### What does it cost?
@@ -139,8 +142,7 @@ for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
     print(f"{n:6} {h:3} {projections:12,} {scores:16,}  the same")
 
 # %% [markdown]
-# The last column compares the sum with PyTorch's own count, which covers matrix products only. The
-# rows for n = 128 differ in h and in nothing else.
+# The last column compares the sum with PyTorch's own count, which covers matrix products only.
 #
 # ### Why √d?
 #
@@ -219,8 +221,8 @@ print("token by token equals all at once; the cache holds", sum(x.numel() for x 
 assert sum(x.numel() for x in cache) == 2 * b * n * e
 
 # %% [markdown]
-# A step needs no mask, because words that are not written yet are not in the cache. The price is
-# memory: 2bne numbers in every layer, more with every token.
+# A step of one token needs no mask, because words that are not written yet are not in the cache. (A
+# prompt that is read in one step needs the causal mask.) The price is memory: 2bne numbers in every layer, more with every token.
 #
 # ### What are grouped heads?
 #
@@ -259,21 +261,10 @@ print("sums of some rows:", [round(total, 1) for total in dropped[:6].sum(-1).to
 # %% [markdown]
 # ### How are the matrices initialised?
 #
-# **So that numbers neither grow nor shrink: with Xavier's variance, $1 / e$ for a square matrix.**
-# In general it is $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
-# 2010](../docs/references.md#glorot-2010)]. The default of `nn.Linear`, which the class above
-# takes, is smaller. Never leave it to `torch.empty`, which holds whatever was in memory.
-
-# %%
-e = 512
-x, square = torch.randn(200, e), torch.empty(e, e)
-matrices = {"Xavier": nn.init.xavier_uniform_(square), "nn.Linear": nn.Linear(e, e).weight}
-for name, matrix in matrices.items():
-    print(f"{name:9}  deviation of entries {matrix.std():.3f}, "
-          f"of queries {(x @ matrix.mT).std():.2f}")
-
-# %% [markdown]
-# Xavier keeps the deviation of the inputs, 1.00. Both choices can be trained; say which one you use.
+# **With variance $1 / e$ (Xavier), so that the numbers neither grow nor shrink.** That is for a square
+# matrix; in general it is $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
+# 2010](../docs/references.md#glorot-2010)]. The default of `nn.Linear`, which the class above takes,
+# has a third of this variance. Both can be trained; say which one you use. Never leave it to `torch.empty`, which holds whatever was in memory.
 #
 # ## Exercises
 #
@@ -311,8 +302,8 @@ exercises.from_memory.check_order(order)
 # %% [markdown]
 # ### Against the clock
 #
-# Write the class here in the notebook, or in a file `mine.py` with this chapter's imports. The
-# check below lets [the doctor](15_testing_attention.ipynb#the-doctor) examine it, a tool that
+# Write the class here in the notebook, or in a file `mine.py` that imports `math`, `torch` and
+# `nn`. The check below lets [the doctor](15_testing_attention.ipynb#the-doctor) examine it, a tool that
 # probes attention and compares it with a right version. For a file, the same examination runs in a
 # terminal:
 #
@@ -328,7 +319,8 @@ exercises.from_memory.start_clock()
 # %% [markdown]
 # *Hard, 15 minutes.* Do not look back. Write batch-first multi-head attention with a mask, and return
 # `(b, n, e)`, alone or with the weights. Name the parameters as you like, give them initial values,
-# and refuse a width that the heads do not divide.
+# and refuse a width that the heads do not divide. The check accepts NaN for a fully masked row, and
+# says so; zeros are better, since NaN spreads.
 
 
 # %% tags=["exercise"]
@@ -359,8 +351,8 @@ exercises.from_memory.check_attention(MyAttention)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Remember the eight words: project, split, score, scale, softmax, mix, merge, project. The mask
-# stands between scale and softmax, and once more after the softmax.
+# Remember the eight words: project, split, score, scale, softmax, mix, merge, project. And mask
+# twice, on either side of softmax.
 #
 # </details>
 #
@@ -380,10 +372,10 @@ exercises.from_memory.check_attention(MyAttention)
 # </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# the class at the top of this page
 MyAttention = chapters.load("short_path").PlainAttention
 
 exercises.from_memory.check_attention(MyAttention)
-display.source(MyAttention)
 
 # %% [markdown]
 # ### Somebody else's answer
@@ -467,8 +459,9 @@ exercises.from_memory.check_mended(Mended)
 # >
 # > ```python
 # > q, k, v = map(split, (w_q(query), w_k(key), w_v(value)))
-# > scores = (q @ k.mT / math.sqrt(d)).masked_fill(blocked[:, None], -math.inf)
-# > weights = scores.softmax(-1).masked_fill(blocked[:, None], 0)
+# > blocked = blocked[:, None]
+# > scores = (q @ k.mT / math.sqrt(d)).masked_fill(blocked, -math.inf)
+# > weights = scores.softmax(-1).masked_fill(blocked, 0)
 # > output = w_o((weights @ v).transpose(1, 2).flatten(2))
 # > ```
 # >
