@@ -456,7 +456,7 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # are stored as data. The last two rows repeat the first with one change each: half the learning
 # rate, or one layer on each side.
 
-# %%
+# %% jupyter={"source_hidden": true}
 DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
 runs: dict[tuple, list[float]] = {}
 for run in json.loads(DATA.read_text())["runs"]:
@@ -480,10 +480,10 @@ for (layers, kind, steps, rate), found in runs.items():
 #
 # ## The final norm
 #
-# Pre-LN has a price. Its stream grows, as the figure shows, and no norm follows what the last layer
-# adds. Without one more norm, the output of the stack would be as large as the stream has grown, so
-# pre-LN stacks end in a **final norm**. The paper's layers are post-LN: each already ends in a
-# norm, and the paper has no other.
+# Pre-LN has a price: its stream grows, and no norm follows what the last layer adds. Without one
+# more norm, the output of the stack would be as large as the stream has grown, so pre-LN stacks end
+# in a **final norm**. The paper's layers are post-LN: each already ends in a norm, and the paper has
+# no other.
 #
 # `torch.nn.Transformer` adds a final norm to its stacks in both cases. Ours does, too, so that its
 # parameters match PyTorch's. How much does an untrained stack change if you leave that norm out?
