@@ -13,7 +13,7 @@
 # Both sentences have the same words, and you know at once who drank whom. Attention does not: it
 # compares words with words and takes no account of where they stand. Nor does any other part of an
 # [encoder layer](08_transformer_layers.ipynb). In a decoder, the causal mask tells earlier words
-# from later ones, but it shows the distance at best indirectly. So the model writes each word's
+# from later ones, but it does not say how much earlier they stand. So the model writes each word's
 # place into the word's vector, before the first layer.
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
@@ -87,8 +87,7 @@ for order, rows in ((range(8), before), (traded, after)):
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# The authors give no reason for the 10000. With this number and e = 512, the slowest clock takes
-# about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
+# With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
 # In the shapes at the ends of the lines, `...` stands for the e / 2 clocks:
 
 # %%
@@ -209,7 +208,7 @@ for row in shift.tolist():
 # block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
 # angle off, and compare it with the angle that the clock's hand covers in three words:
 
-# %%
+# %% jupyter={"source_hidden": true}
 for i in range(4):
     block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]  # (2, 2)
     angle = torch.atan2(block[1, 0], block[0, 0])
@@ -228,9 +227,8 @@ for i in range(4):
 #
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
 # the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
-# optimiser touches it. PyTorch would save a buffer with the weights, but this one is registered
-# with `persistent=False`, since a formula gives it again. So saved weights fit a model of any
-# maximal length. Now *cat* and *milk* trade places again:
+# optimiser touches it. The table is not saved with the weights (`persistent=False`): the formula can
+# always make it again, for any length. Now *cat* and *milk* trade places again:
 
 # %%
 from annotated_attention import PositionalEncoding
@@ -284,10 +282,11 @@ for batch_first in (True, False):
 #
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
 # The paper uses the same table at both ends of the model: at the start it turns ids into vectors,
-# and at the end, transposed, it turns the last vectors into a score for each word. For scores of
-# size about 1 the table must hold small numbers, with a standard deviation of $1 / \sqrt e$. But at
-# the start such a word would drown in the position that is added to it, so it is first multiplied
-# by $\sqrt e$.
+# and at the end, transposed, it turns the last vectors into a score for each word. A score is a sum
+# of e products, and the last vectors come from a norm, so the score is about $\sqrt e$ times as
+# large as the numbers of the table. For scores of size about 1, the table must have a standard
+# deviation of $1 / \sqrt e$. But at the start such a word would drown in the position that is added
+# to it, so it is first multiplied by $\sqrt e$.
 
 # %% [markdown]
 # <!-- deeper: Both ends of the table, measured -->
@@ -339,8 +338,9 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # The model makes its own masks: it reads from the ids which tokens are padding, and its decoder
-# uses a causal mask. Its three tables, two embeddings and the projection, are separate. Its layers
-# are post-LN, and each stack ends in a norm, as in PyTorch. With `share_embeddings=True` and
+# uses a causal mask. Its three tables, two embeddings and the projection, are separate; the
+# embeddings are drawn with $1 / \sqrt e$ all the same. Its layers are post-LN, and each stack ends in
+# a norm, as in PyTorch. With `share_embeddings=True` and
 # `final_norm=False` it is the model of the paper.
 #
 # Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer
@@ -359,14 +359,9 @@ SIZES = (11, 11, 24, 4, 2, 2, 48)  # two vocabularies, e, h, layers (twice), fee
 model = Seq2SeqTransformer(*SIZES, dropout=0.0, pad=PAD, max_len=20)
 scores = model(src, tgt)  # (b, n, 11)
 print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
-try:
-    model(src + 1, tgt)
-except ValueError as error:
-    print("ValueError:", error)
 
 # %% [markdown]
-# At each of the three places, the model gives each of the eleven tokens a score. An id that the
-# vocabulary does not have raises an error, as the last line shows. What happens between the ids and
+# At each of the three places, the model gives each of the eleven tokens a score. What happens between the ids and
 # the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
 
 # %% jupyter={"source_hidden": true}
@@ -517,16 +512,20 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. Each further word costs a call. Do five
-# calls, each with one word more, give the same scores as a single call over all five words? They
-# should, since no row sees a later word. The untrained model writes the same word five times, as
-# the output shows, and that would be a poor test. So the cell compares the scores for `answer`,
-# which has five different words.
+# Let the untrained model write five words:
 
 # %%
-written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
+written = model.eval().greedy(src, START, END, max_new=5)  # (b, 6)
 for row in written:
     print(*(WORDS[i] for i in row))
+
+# %% [markdown]
+# The words are nonsense, since the model is not trained. Each further word costs a call. Do five
+# calls, each with one word more, give the same scores as a single call over all five words? They
+# should, since no row sees a later word. The same word five times would be a poor test, so compare
+# the scores for `answer`, which has five different words.
+
+# %%
 memory = model.encode(src[:1])          # (1, m, e)
 at_once = model.decode(answer, memory)  # (1, n, 11)
 calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
@@ -535,8 +534,7 @@ torch.testing.assert_close(at_once, one_by_one)
 print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 # %% [markdown]
-# The words are nonsense, since the model is not trained. But the scores of one call agree with
-# those of five calls. This makes training fast: one call scores all places at once, and each place
+# The scores of one call agree with those of five calls. This makes training fast: one call scores all places at once, and each place
 # sees exactly what it would see while writing.
 #
 # ## Does an attention score depend on the distance?
@@ -544,10 +542,10 @@ print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 # Now return to the positions, and to the scores inside attention, query times key. *It* refers to
 # *cat*, four words back. If the same words stood later in a longer text, nothing between them would
 # change, and you would want the same score. The dot product of two *positions* depends on the
-# distance alone. But the score compares sums, word plus position, and a product of two sums has
+# distance alone. But the score compares sums, word w plus position p, and a product of two sums has
 # four terms ([Dai et al.](../docs/references.md#dai-2019) write them out in section 3.3):
 #
-# $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
+# $$(w_i + p_i) \cdot (w_j + p_j) = w_i \cdot w_j + w_i \cdot p_j + p_i \cdot w_j + p_i \cdot p_j$$
 #
 # Move *it* and *cat* along together, always four words apart, and look at the four terms. Queries
 # and keys are word plus position, without matrices and without the factor √e. Which terms stay the
@@ -581,16 +579,15 @@ labels = [f"moved by {moved}" for moved in MOVED]
 one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
-# In the names of the columns, w is a word (x in the formula) and p is a position. The columns *w·w*
-# and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two
+# The columns *w·w* and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two
 # words, at the same distance, score nearly twice as high at one place of the text as at another.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Training can find matrices that keep the drift small,
-# and models with such positions do work. But nothing in the formula promises it.
+# and models with such positions do work. But the formula does not guarantee it.
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
 # unchanged. So what would you have to turn, so that the *whole* score depends on the distance
-# alone? [Positions](18_positions.ipynb) answers this question.
+# alone? The chapter [Positions](18_positions.ipynb) answers this.
 
 # %% [markdown]
 # ## Exercises
@@ -621,7 +618,7 @@ exercises.transformer.check_shift_block(shift_block)
 #
 # <details><summary>Hint 2</summary>
 #
-# $\sin(p + a) = \sin p \cos a + \cos p \sin a$ is the first column of the block.
+# $\sin(\alpha + a) = \sin\alpha \cos a + \cos\alpha \sin a$, with the hand at angle α, is the first column of the block.
 #
 # </details>
 
@@ -653,7 +650,7 @@ exercises.transformer.check_shift_block(shift_block)
 # >
 # > ```python
 # > memory = encoder(positions(embed(src) * e**0.5))
-# > scores = project(decoder(positions(embed(tgt) * e**0.5), memory))
+# > scores = project(decoder(positions(embed(tgt) * e**0.5), memory))  # under a causal mask
 # > ```
 # >
 # > The dot product of two positions depends on their distance alone. The score of two *words* at

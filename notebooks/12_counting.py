@@ -43,9 +43,9 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 # %% [markdown]
 # Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
 # of work, which you can know in advance. **FLOPS**, with a capital S, are FLOPs per second. That
-# is a speed: it depends on the machine and the task, and has to be [measured](13_speed.ipynb). Some
-# people count a multiplication and its addition as one operation, a *multiply-accumulate* or MAC,
-# and get half as many.
+# is a speed: it depends on the machine and the task, and has to be [measured](13_speed.ipynb). A
+# *multiply-accumulate*, or MAC, is a multiplication with its addition, so a count of MACs is half as
+# large.
 #
 # ## Attention, product by product
 #
@@ -105,11 +105,12 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
     x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
     y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
     found, formula = count(module, x, x, x), 4 * b * n * e * (2 * e + n)
-    crossed, listed = count(module, x, y, y), sum(products(b, n, m, h, d).values())
-    assert (found, crossed) == ((formula, 2 * formula), (listed, 2 * listed))
+    crossed, together = count(module, x, y, y), sum(products(b, n, m, h, d).values())
+    assert found == (formula, 2 * formula)  # forward, backward
+    assert crossed == (together, 2 * together)
     sizes = f"{b},{n},{m},{h},{d}"
     print(f"{sizes:>11} {found[0]:10} {formula:11} {found[1]:9}"
-          f" {crossed[0]:8} {listed:8} {crossed[1]:9}")
+          f" {crossed[0]:8} {together:8} {crossed[1]:9}")
 
 # %% [markdown]
 # Formula and count agree in every row, and the backward pass costs twice as much as the forward
@@ -145,7 +146,7 @@ print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
 #
 # $$4bn^2e = 8bne^2, \quad\text{that is}\quad n = 2e,$$
 #
-# whatever the batch and the heads. To see this, let PyTorch count on the device `meta`. Tensors
+# for any batch size and any number of heads. To see this, let PyTorch count on the device `meta`. Tensors
 # there have shapes but no numbers, so nothing is computed, however long the sequence.
 #
 # At e = 512 and a length of 512 tokens, which part is larger, the projections or the scores with
@@ -202,7 +203,7 @@ b, n, e = 1, 48, 64
 x = torch.randn(b, n, e)  # (b, n, e)
 print("4e² + 4e =", 4 * e**2 + 4 * e)
 print(" h   d   parameters     FLOPs   weights")
-for h in (1, 2, 4, 8, 16, 64):
+for h in (1, 8, 64):
     module = MultiheadAttention(e, h, batch_first=True)
     flops, _ = count(module, x, x, x)
     _, weights = module(x, x, x, average_attn_weights=False)  # (b, n, e), (b, h, n, n)
@@ -211,7 +212,7 @@ for h in (1, 2, 4, 8, 16, 64):
     print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,}")
 
 # %% [markdown]
-# Doubling the heads doubles the weights, while parameters and FLOPs stay the same. Each weight
+# Eight times the heads make eight times the weights, while parameters and FLOPs stay the same. Each weight
 # takes up memory and costs one exponential in the softmax, which the FLOPs leave out.
 
 # %% [markdown]
@@ -251,7 +252,7 @@ for h in (1, 2, 4, 8, 16, 64):
 # %% [markdown]
 # The rank is d, or n where d is larger than n. At d = 1, query and key are one number each, and the
 # score is their product. So every query puts the keys in the same order or in its reverse: two
-# orders in all. The softmax preserves the order, so the weights have the same limit.
+# orders in all. The softmax preserves the order, so the weights, too, come in only two orders.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -272,6 +273,7 @@ class Kept(torch.autograd.graph.saved_tensors_hooks):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(self.save, lambda x: x)  # to save a tensor, to read it back
+        # the parameters, which exist anyway, and then what has been counted
         self.known = {p.untyped_storage().data_ptr() for p in module.parameters()}
         self.saved: list[Tensor] = []
 
@@ -381,7 +383,7 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 # %% [markdown]
 # No mask is needed, because later tokens do not exist yet. A step with m keys costs the projections
 # of one token, $8be^2$, and the scores and mix of one query, $4bme$. The cache holds $2bme$ numbers
-# in each layer. Check both counts, and that writing token by token gives the same output and
+# for each attention module. Check both counts, and that writing token by token gives the same output and
 # gradients as computing all tokens at once:
 
 # %%
@@ -459,7 +461,7 @@ for name, model in counting.PRESETS.items():
 # GPT-2's [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its
 # authors' [code repository](https://github.com/openai/gpt-2) admits. For the original model
 # [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)], base comes out below its
-# published total and big above.
+# published total and big above; we do not know why.
 #
 # With PyTorch the formula agrees exactly. Build the model from [The
 # Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`:
@@ -510,18 +512,15 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 # under *projections*, including those of cross-attention. Source and target have the same length.
 #
 # Here, a *decoder layer* is one with cross-attention, and its cache holds the keys and values of
-# both attentions. All others are called *layers*, so GPT-2 has 0 decoder layers.
+# both attentions. GPT-2 is called a decoder, but its layers have no cross-attention, so the
+# calculator counts them as plain *layers*.
 
 # %%
 display.calculator("transformer-base", length=1024)
 
 # %% [markdown]
-# You can also print the table in a terminal:
-#
-# ```
-# python -m annotated_attention.counting --preset transformer-base --length 1024
-# python -m annotated_attention.counting --embed-dim 768 --num-heads 12 --layers 12 --length 4096
-# ```
+# In a terminal, `python -m annotated_attention.counting --preset gpt2 --length 1024` prints the
+# table.
 #
 # ## Exercises
 #
@@ -624,7 +623,7 @@ exercises.counting.check_decoder_layer(decoder_layer)
 #
 # > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs
 # > forward and twice that backward. It keeps $5bne$ numbers for the backward pass, and $bhn^2$ more
-# > if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers in each layer.
+# > if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers for each attention module.
 # >
 # > ```python
 # > with FlopCounterMode(display=False) as counter:
@@ -633,7 +632,7 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # > ```
 # >
 # > The number of heads affects neither parameters nor FLOPs, only the number of weights. Up to
-# > $n = 2e$, most FLOPs are in the projections. Beyond that, most are in the scores and the mix,
-# > which grow with the square of the length.
+# > $n = 2e$, most of attention's FLOPs are in the projections. Beyond that, most are in the scores
+# > and the mix, which grow with the square of the length.
 #
 # None of this tells you how long a call takes. The [next chapter](13_speed.ipynb) measures that.

@@ -19,8 +19,6 @@ display.chapter_map(
 )
 
 # %% [markdown]
-# All eight steps take time, so all are lit.
-#
 # ## How to measure
 #
 # A measured time says as much about the machine as about the code. So hold a race of many laps,
@@ -34,13 +32,13 @@ display.chapter_map(
 # - Report the **quartiles**, too: a quarter of the rounds lie below the lower quartile, and a
 #   quarter above the upper. Where the two lie on either side of one, call the ratio "even".
 # - Say what happens to freed memory: it is kept for the next call, or returned to the system, and
-#   new memory has to be prepared. As you will see, this can nearly double the time.
+#   new memory has to be prepared. [As you will see](#the-price-of-the-weights), this can nearly
+#   double the time, and by default most Linux systems return every large block.
 #
 # Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
 #
-# The measurements below are stored in `src/annotated_attention/data/benchmarks.json`. `make bench`
-# takes about 25 minutes to write that file, and the numbers on your machine will differ. Three
-# sizes recur: many short sequences, some of medium length, and a single long one.
+# All measurements below were made on CPUs, none on a GPU. `make bench` repeats them, and the numbers
+# on your machine will differ. Three sizes recur: many short sequences, some of medium length, and a single long one.
 
 # %%
 from annotated_attention import measured
@@ -61,9 +59,9 @@ for b, n, e, h in SIZES:
 # The masks are causal, of padding, of floats and of booleans. Every case was measured twice, with
 # freed memory kept and with freed memory returned.
 #
-# Each entry of the table is the worst case: the largest median ratio to PyTorch's class of all
-# sizes and masks. "Both" means a forward and a backward pass, and "infer." means evaluation without
-# gradients.
+# For each size and mask, take the median ratio to PyTorch's class; the table shows the largest of
+# them. Below one, the final class is faster. "Both" means a forward and a backward pass, and
+# "infer." means evaluation without gradients.
 
 # %% jupyter={"source_hidden": true}
 import itertools
@@ -91,16 +89,13 @@ assert largest("PyTorch", find("final class", weights=False)) < 1
 
 # %% [markdown]
 # Without weights, the final class is never slower than PyTorch's class in this race. With weights
-# it takes at most 1.04 times as long in the "forward" and "both" columns. (A mask of its own for
-# every head, measured on another machine and shown in the fold, costs more: up to 1.01 without
-# weights, and 1.09 with them.) The exception is inference with weights and without a mask, 1.16.
+# it takes at most 1.04 times as long in the "forward" and "both" columns. The exception is inference with weights and without a mask, 1.16.
 # There PyTorch's class calls a C++ routine of its own, its **fast path**.
 #
 # The fast path computes all weights even when nobody asks for them. To see the cost, divide its
-# time by the time with the fast path switched off. (Freed memory was left to the system's default
-# here.)
+# time by the time with the fast path switched off:
 
-# %%
+# %% jupyter={"source_hidden": true}
 for row in find("fast path"):
     ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
     print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long")
@@ -116,7 +111,8 @@ for row in find("fast path"):
 # Each line stands for a length n and a mask, and each entry is the larger of the medians with
 # memory kept and returned. In the "× PyTorch" columns, a star marks a case where the final class is
 # slower: the ratio was above one in about three out of four rounds, or more. "Every head" is a
-# boolean mask of shape (b · h, n, m), which few models need.
+# boolean mask of shape (b · h, n, m), which few models need. It raced on another machine: the
+# largest medians are 1.01 without weights, where no case is marked, and 1.09 with them.
 
 
 # %% jupyter={"source_hidden": true}
@@ -260,8 +256,17 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # %% [markdown]
 # More: with memory kept, the weights raise the time by 35 ms, from 53.3 to 88.0 ms. With memory
 # returned, they raise it by 96 ms, from 64.6 to 161.0 ms. So 62 of the 96 ms are the price of new
-# pages. Chance cannot explain either increase, since half of the rounds lie within 2.3 ms of each
-# other.
+# pages. Both increases are far larger than the spread between the rounds, 2.3 ms.
+#
+# Which of the two do you get? By default, glibc, the C library of most Linux systems, returns every
+# block of 32 MiB or more and may keep smaller ones [[mallopt](../docs/references.md#mallopt)]. (The
+# fast path, the profiles and the masks were measured with this default.) So large weights cost you
+# new pages in every call. To keep freed memory, set two variables before Python starts; the second
+# must be larger than your peak memory:
+#
+# ```bash
+# MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
+# ```
 #
 # Now for the memory itself. The table shows the peak of a forward and a backward pass for b = 1,
 # e = 512 and h = 8, measured once in a new process.
@@ -282,21 +287,22 @@ for row in RESULTS["memory"]:
 #
 # ## The price of a mask
 #
-# How long does a call with a mask take, as a multiple of the same call without one? "Every head" is
-# a boolean mask of shape (b · h, n, m), as large as the scores; all others are much smaller.
+# How long does a call with a mask take at n = 512, as a multiple of the same call without one?
+# "Every head" is a boolean mask of shape (b · h, n, m), as large as the scores; all others are much
+# smaller. Each entry is the largest median of its kind:
 
-# %%
-rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
-ratios = [(name, ratio[MIDDLE]) for row in rows
-          for name, ratio in row["ratios"]["no mask"].items()]
-for kind in (True, False):
-    most = max(ratio for name, ratio in ratios if name.endswith("every head") == kind)
-    masks = "every head" if kind else "other masks"
-    print(f"{masks:>11}: at most {most:.2f} times as long")
+# %% jupyter={"source_hidden": true}
+print(f"{'':11}{'no weights':>13}{'weights':>10}")
+for kind, every in (("every head", True), ("other masks", False)):
+    most = [max(ratio[MIDDLE] for row in find("masks", weights=weights)
+                for name, ratio in row["ratios"]["no mask"].items()
+                if name.endswith("every head") == every) for weights in (False, True)]
+    print(f"{kind:11}{most[0]:13.2f}{most[1]:10.2f}")
 
 # %% [markdown]
-# A mask for every head is costly: `masked_fill_` and `fill_` write its booleans out as floats for
-# the fused kernel. Only `is_causal` can save time: with it, the kernel skips blocks of keys that
+# A mask for every head is costly. Without weights, part of the reason is that the class writes its
+# booleans out as floats for the fused kernel, and that the kernel has to read as many floats as
+# there are scores (the fold has the profiles). Only `is_causal` can save time: with it, the kernel skips blocks of keys that
 # lie in the future, as the figure above shows at n = 2048.
 
 # %% [markdown]
@@ -314,36 +320,19 @@ def shown(ratio: list[float]) -> str:
     return "even" if low <= 1 <= up else f"{middle:.2f}"
 
 
+rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
 print(f"{'':24}{'without weights':>20}{'with weights':>20}")
 print(f"{'':24}" + f"{'forward':>12}{'both':>8}" * 2)
 for name in rows[0]["ratios"]["no mask"]:
     columns = [shown(row["ratios"]["no mask"][name]) for row in rows]
     print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
-spent(rows[0], "attn_mask, every head", "profile of every head")
+for name in ("no mask", "attn_mask, every head"):
+    spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
 
 # %% jupyter={"source_hidden": true}
 alike = {"mode": "forward", "weights": False, "memory": "kept", "size": list(SIZES[2])}
 before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
 assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: Keeping freed memory -->
-# ### Going deeper: Keeping freed memory
-#
-# Freed memory goes back to an **allocator**, here that of glibc, the C library of most Linux
-# systems. By default it returns every block of 32 MiB or more to the system, and may keep smaller
-# ones [[mallopt](../docs/references.md#mallopt)]. The profiles and the table of masks were measured
-# with this default.
-#
-# > **Pitfall.** By default, you pay for every large block with new pages. To keep freed memory, set
-# > two variables before Python starts; the second must be larger than your peak memory.
-# >
-# > ```bash
-# > MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
-# > ```
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -461,5 +450,5 @@ exercises.speed.check_quartiles(my_quartiles)
 # > To compare two versions, first assert that they give the same results. Then take ratios within
 # > rounds, and say "even" when the quartiles lie on either side of one.
 #
-# Before the book turns to the published designs, [the next chapter](14_masks_in_the_wild.ipynb)
-# sorts out how each of them reads a mask.
+# [The next chapter](14_masks_in_the_wild.ipynb) is about masks in the wild: the same True means
+# *hide* in one library and *show* in another.
