@@ -68,8 +68,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 # The number stays in place 4, and all the other numbers stay where they are, too: the four tensors
 # share one memory. `view` cuts the four features into two heads of two. After this cut, a step to
 # the next token is four places and a step to the next head is two. `transpose` exchanges these two
-# strides, so that heads come first. Read in the order of its axes, the last layout no longer follows
-# the shelf. Such a tensor is called *not contiguous*.
+# strides, so that heads come first. If you read the last layout axis by axis, you jump back and forth
+# along the shelf. Such a tensor is called *not contiguous*.
 #
 # ## The trick
 #
@@ -78,27 +78,25 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 # has both operations, as `split_heads` and `merge_heads`. They count axes from the end, so that
 # further axes may stand in front. Comments write such axes as three dots: `(..., h, n, d)`.
 #
-# `unflatten(-1, (h, d))` cuts the last axis in two, and like `view` it never copies. `flatten(-2)`
-# joins the last two axes, and `reshape` gives any shape; both copy only where memory has another
-# order.
+# `unflatten` cuts an axis in two, and like `view` it never copies. `flatten(-2)` joins the last two
+# axes, and like `reshape` it copies only where memory has another order.
 
 # %%
 from annotated_attention import merge_heads, split_heads
 
-heads = x.unflatten(-1, (h, d)).transpose(-3, -2)  # (n, h, d) -> (h, n, d)
+heads = x.unflatten(-1, (h, d)).transpose(-3, -2)  # (n, h * d) -> (h, n, d)
 assert torch.equal(heads, split_heads(x, h))
 assert torch.equal(heads, three.split_and_stack(x, h))
 
-merged = heads.transpose(-3, -2).flatten(-2)  # (n, h, d) -> (n, h * d)
+merged = heads.transpose(-3, -2).flatten(-2)  # (h, n, d) -> (n, h * d)
 assert torch.equal(merged, merge_heads(heads))
 assert torch.equal(merged, three.unstack_and_concatenate(heads))
 print("split and merged: the same numbers as splitting and stacking")
 
 # %% [markdown]
-# So the answer is yes: the split copies nothing. The merge after `attend` copies every number once,
-# because `attend` has written the heads one after the other. In a batch of two or more, the split
-# only postpones its copies to the matrix product, unless a **fused kernel**, one routine for all of
-# attention, takes its place. [Batches](05_batches.ipynb#going-deeper-what-is-copied) counts them.
+# So the answer is yes, for one sentence: the split copies nothing. The merge after `attend` copies
+# every number once, because `attend` has written the heads one after the other. With several
+# sentences at once there is a catch, which [Batches](05_batches.ipynb#four-axes) comes to.
 
 # %% [markdown]
 # <!-- deeper: why the merge copies -->
@@ -134,7 +132,7 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 # ## Two mistakes that keep every shape
 #
 # A reshape reads the numbers in the order of the axes, the last axis fastest, wherever the numbers
-# lie in memory. Its only condition is that the count of numbers fits. So PyTorch also accepts both
+# lie in memory. It only asks that the number of numbers stays the same. So PyTorch also accepts both
 # reshapes without their transpose:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`
@@ -195,7 +193,8 @@ for name, (split, _) in WAYS.items():
 # With both steps wrong, all numbers come back to where they were, so the usual check finds nothing.
 # But attention runs between the split and the merge, and it runs on wrongly split heads.
 #
-# The fix has two parts, a transpose after the cut and a transpose before the merge:
+# Here both steps are wrong. The fix has two parts, a transpose after the cut and a transpose before
+# the merge:
 
 
 # %% jupyter={"source_hidden": true}
@@ -332,7 +331,7 @@ class Untransposed(three.SplitAndStack):
 # %%
 def shuffle_gap(model: nn.Module, x: Tensor) -> float:
     """Compare the outputs of shuffled tokens with the shuffled outputs."""
-    order = torch.tensor([3, 0, 5, 7, 1, 4, 2, 6])
+    order = torch.randperm(len(x))
     moved = x[order]  # (n, e)
     gap = model(moved, moved, moved)[0] - model(x, x, x)[0][order]
     return gap.abs().max().item()
@@ -361,17 +360,50 @@ one_wrong = (False, True)
 assert found == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
 
 # %% [markdown]
-# In the right way the shuffle gap is only a rounding error, and in the three ways with a straight
-# reshape it is far larger. Without any transpose the gap is as small, and only the second test finds
-# the mistake. With both steps wrong, each head holds half of the sentence. *It* stands in the second
-# half, so it can never find *cat*, whatever the matrices are.
+# In the right way the shuffle gap is only a rounding error, and in the three ways with a reshape
+# that lacks its transpose it is far larger. Without any transpose the gap is as small, and only the
+# second test finds the mistake. With both steps wrong, each head holds half of the sentence. *It*
+# stands in the second half, so it can never find *cat*, whatever the matrices are.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two wrong
-# > versions: their loss falls, and almost everything they write is wrong. Both tests look only at
-# > inputs and outputs, so you can use them on your own attention, as long as it has no mask, no
-# > positions and no dropout. Use several heads and several tokens: with one of either, both mistakes
-# > change nothing. [Testing attention](15_testing_attention.ipynb) has more such tests.
+# > learn: in [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) the loss of two
+# > wrong versions falls, and almost everything they write is wrong.
+#
+# Both tests look only at inputs and outputs, so you can use them on your own attention, as long as
+# it has no mask, no positions and no dropout. Always run both, with at least two heads and **more
+# tokens than heads**. With one head both mistakes change nothing, and with 4 tokens and 4 heads the
+# shuffle misses them together. Change the last word and watch the first row, because not every pair
+# of words reveals two wrong steps. [Testing attention](15_testing_attention.ipynb) has more tests.
+
+# %% [markdown]
+# <!-- deeper: how many tokens, and which words -->
+# ### Going deeper: how many tokens, and which words
+#
+# Take both steps wrong, with 4 heads and several numbers of tokens, and try every pair of words.
+
+# %%
+both = Reshaped(24, 4, *WAYS["both wrong"]).double()
+found = {}
+for length in (2, 3, 4, 5, 8):
+    tokens = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
+    pairs = [(i, j) for i in range(length) for j in range(length) if i != j]
+    react = sum(reacts(both, tokens, i, j) for i, j in pairs)
+    gap = max(shuffle_gap(both, tokens) for _ in range(5))
+    first, caught = reacts(both, tokens, 0, length - 1), gap > 1e-12
+    found[length] = caught, first
+    print(f"{length} tokens: the shuffle finds it: {caught!s:5}", end=" ")
+    print(f"{react:2} of {len(pairs):2} pairs react, first row to last word: {first}")
+assert [length for length, (caught, _) in found.items() if not caught] == [2, 4]
+assert not any(first for _, first in found.values())
+
+# %% [markdown]
+# With 2 or 4 tokens, each head is filled by a single token. No token then sees another, and the
+# shuffle moves whole heads, so it finds nothing. This happens wherever the number of tokens divides
+# the number of heads, and never with more tokens than heads. Some pairs react at the other lengths,
+# so one pair taken at random may reveal nothing.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
@@ -508,9 +540,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # >
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
 # >
-# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing itself;
-# >   in a batch of two or more, the matrix product after it copies every number, and the fused
-# >   kernel none
+# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
 # >   number once if the heads stand one after the other in memory
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
@@ -518,6 +548,6 @@ exercises.reshape_trick.check_repaired(repaired)
 # >
 # > A reshape reads the axes in order, the last one fastest; only a transpose changes which axis is
 # > read first. Both mistakes keep every shape, and together they survive the round trip. So shuffle
-# > the tokens, and change one word.
+# > the tokens, more of them than heads, and change one word.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

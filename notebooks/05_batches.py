@@ -46,9 +46,8 @@ print("sequence-first", tuple(sequence_first.shape))
 # %% [markdown]
 # **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is
 # `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so on.
-# It suits recurrent networks, an older kind of model that reads word by word, and
-# `torch.nn.MultiheadAttention` still expects it, unless it is told `batch_first=True`. One
-# `transpose(0, 1)` leads from either layout to the other.
+# Older models that read word by word used it, and `torch.nn.MultiheadAttention` still expects it,
+# unless it is told `batch_first=True`. One `transpose(0, 1)` leads from either layout to the other.
 #
 # `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
 #
@@ -132,18 +131,21 @@ torch.testing.assert_close(fast, slow)
 print("four axes: the same as one sentence after the other")
 
 # %% [markdown]
-# **Which layout should you choose?** Batch-first outside, and four axes inside: a mask then
-# broadcasts along the heads. PyTorch's **fused kernel**, one routine from queries, keys and values
-# to the output that never stores the weights, takes the four axes as they are. If a library gives
+# **Which layout should you choose?** Batch-first outside, and four axes inside. If a library gives
 # you sequence-first, transpose once, where the data comes in.
+#
+# Here is the catch of the last chapter: with two samples, the matrix product copies all of q, k and
+# v, because words lie between samples and heads in memory. PyTorch's **fused kernel**, one routine
+# from queries, keys and values to the output that never stores the weights, copies nothing ([Going
+# deeper](#going-deeper-what-is-copied) counts).
 #
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
-# one is safe, because b and h are neighbours and keep their order: no number leaves its sentence or
-# its head. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what
-# the fold does to a mask.
+# one is safe, because b and h are neighbours and keep their order: slice 0 is sentence 0, head 0;
+# slice 1 is sentence 0, head 1; and so on. [Masks in the
+# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what the fold does to a mask.
 #
-# ## All equal
+# ## Equal to the loop, gradients too
 #
 # The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
 # hide in it. Repeat the check with sizes that all differ: 2 samples, 3 queries, 5 keys, 4 heads of
@@ -213,10 +215,11 @@ assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
 # > **Pitfall.** The row of *it* reacts to *it* in both sentences, and to nothing else: *thirsty* no
-# > longer has any influence, but the other sentence does. The shape is right and there is no error,
-# > so nothing reveals the mistake.
+# > longer has any influence, but the other sentence does. Neither a shape nor an error reveals
+# > the mistake. A test of the last chapter does: change one word, and see whether *it* reacts.
 #
-# Now make the same mistake in cross-attention, with the 3 queries and 5 keys from above.
+# Now make the same mistake in cross-attention, with the 3 queries and 5 keys from above, and then
+# with a single query.
 
 # %%
 swapped = [split_heads(each.transpose(0, 1), 4) for each in (q, k, v)]
@@ -225,10 +228,15 @@ try:
 except RuntimeError as error:
     print(error)
 
+swapped[0] = swapped[0][:1]                    # (1, 4, 2, 6)
+merged = merge_heads(one.attend(*swapped)[0])  # (5, 2, 24)
+print(f"one query: {tuple(merged.shape)}, and (1, 2, 24) would be right")
+assert merged.shape == (5, 2, 24)
+
 # %% [markdown]
-# The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query would
-# have slipped through, because an axis of size 1 is stretched to any other. So test with
-# cross-attention, and with sizes that all differ and are not 1.
+# The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no
+# error, because an axis of size 1 is stretched to any other: only the shape shows the mistake. So
+# test with cross-attention, and with sizes that all differ and are not 1.
 
 # %% [markdown]
 # <!-- deeper: what is copied -->
@@ -350,7 +358,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # <details><summary>Hint 1</summary>
 #
 # In self-attention n = m. Call the function with 3 queries and 5 keys, and print the shapes of `q`,
-# `k` and `v`.
+# `k` and `v`. (The 8 in the error is b · h = 2 · 4: the matrix product folds the two axes.)
 #
 # </details>
 #
@@ -406,5 +414,5 @@ exercises.batches.check_attend_heads(attend_heads)
 # > and four axes inside. Given data in the wrong layout, self-attention keeps the shape and mixes
 # > sentences. So test cross-attention, with sizes that all differ and are not 1.
 #
-# Attention must not see some words, such as those that are not written yet. [Masks](06_masks.ipynb)
-# hide them.
+# A word should not look at padding, or at words that come after it. [Masks](06_masks.ipynb) hide
+# both.

@@ -101,11 +101,10 @@ def true_means(call) -> str:
 
 # %% [markdown]
 # Now find out what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
-# layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently. A
-# padding mask has a single row for all queries, so two of the calls pass only the first row,
-# `given[:1]`. Look for the one line that differs from the others.
+# layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently.
+# The calls themselves stand in the hidden cell. Look for the one line that differs from the others.
 
-# %%
+# %% jupyter={"source_hidden": true}
 from annotated_attention import MultiheadAttention
 
 torch.manual_seed(6)
@@ -197,7 +196,8 @@ attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])
 print(attention_mask)
 
 # %% [markdown]
-# The tensor is called `attention_mask`, and its 1 means *allowed*. `masks.as_blocked` converts it,
+# The tensor is called `attention_mask`, and its 1 means *allowed*. The models of Hugging Face's
+# library *transformers* take it as it is. For your own attention, `masks.as_blocked` converts it,
 # and makes you state what True, or 1, means. The result should equal `blocked` from the first cell.
 
 # %%
@@ -279,20 +279,20 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     assert leaks == [name == "(b, n, m)", False]
 
 # %% [markdown]
-# Always write out the axis of the heads, even where its size is 1, and test with sizes that all
-# differ.
+# In the same way a padding mask, `(b, m)`, passes for `(n, m)` wherever b = n, in the function and
+# as `attn_mask`. Give the function every axis, even where its size is 1, and test with sizes that
+# all differ.
 #
 # ## Heads folded into the batch
 #
 # Much code gives samples and heads a single axis of b * h **slices**, `(b * h, n, d)`, because
 # `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From batch-first data,
 # `split_heads(x, h).flatten(0, 1)` makes them. From sequence-first data, PyTorch's class makes them
-# with one reshape, which cuts off d and joins b with h, and one transpose. Joining b with h is safe,
-# because they are neighbours and keep their order.
+# with one reshape, `(n, b, h * d)` to `(n, b * h, d)`, and one transpose.
 #
 # Follow one number through the layouts. The last column shows the shape of a padding mask that fits.
 
-# %%
+# %% jupyter={"source_hidden": true}
 numbers = torch.arange(2 * 3 * 24).view(2, 3, 24)             # (b, n, h * d)
 sequence_first = numbers.transpose(0, 1)                      # (n, b, h * d)
 heads = split_heads(numbers, 4)                               # (b, h, n, d)
@@ -311,10 +311,10 @@ for name, axes, layout, index, mask in (
 
 # %% [markdown]
 # PyTorch's class takes the first two layouts, and wants its `key_padding_mask` as `(b, m)` for both:
-# sequence-first data does not turn the mask. `einsum` names each axis by a letter, so the heads may
-# stand anywhere; its scores are `(b, h, n, m)`, and the mask is that of four axes. In the folded
-# layout, slice r = i · h + j is head j of sample i, here 1 · 4 + 3 = 7. So all heads of sample 0
-# come first, then all heads of sample 1.
+# the padding mask stays as it is, even if the data is sequence-first. `einsum` names each axis by a
+# letter, so the heads may stand anywhere. Its scores are `(b, h, n, m)`, as with four axes. In the
+# folded layout, slice r = i · h + j is head j of sample i, here 1 · 4 + 3 = 7. So all heads of
+# sample 0 come first, then all heads of sample 1.
 #
 # In the folded layout a mask cannot broadcast along the heads: each head needs its own copy. A mask
 # for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`, the second shape that
@@ -333,16 +333,23 @@ print("repeat           ", samples.repeat(4).tolist())
 # > test with one sample cannot tell them apart.
 #
 # Try both orders on PyTorch's class. The class also takes the padding mask directly, as
-# `key_padding_mask`, in either layout, and the copied mask must give the same output.
+# `key_padding_mask`. First get that output, and check that it is the same in either layout:
 
 # %%
 reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, m, e)
 other = nn.MultiheadAttention(24, 4, dtype=torch.float64)  # the same, but sequence-first
 other.load_state_dict(reference.state_dict())
-swapped = other(*3 * [tokens.transpose(0, 1)], key_padding_mask=padding)[0]  # (m, b, e)
-expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]    # (b, m, e)
+by_place = tokens.transpose(0, 1)                                           # (m, b, e)
+swapped = other(by_place, by_place, by_place, key_padding_mask=padding)[0]  # (m, b, e)
+expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]   # (b, m, e)
 torch.testing.assert_close(swapped.transpose(0, 1), expected)
+print("key_padding_mask: the same output in both layouts")
+
+# %% [markdown]
+# The copied mask must give this output, too:
+
+# %%
 per_sample = padding[:, None, :].expand(2, 5, 5)  # (b, m, m)
 choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
 choices["repeat"] = per_sample.repeat(4, 1, 1)
@@ -358,8 +365,8 @@ for name, per_head in choices.items():
 #
 # ### Going deeper: Folded, by name, and four axes
 #
-# In `einsum`, a letter that does not appear after the arrow is summed over: d in the scores, m in the
-# mixture.
+# In `einsum`, a letter that does not appear after the arrow is summed over: d in the scores, m in
+# the mixture.
 
 
 # %%
@@ -435,9 +442,9 @@ for name, additive in conversions.items():
 #
 # PyTorch's class and its function both take additive masks. Check that they add them to the scores,
 # with a fee that grows from key to key. The tensors are those of the table of shapes above. The
-# function returns no weights, so its output is compared. The class gets a single head, because it
-# returns the mean over its heads; each of its weights should shrink by the exponential of the fee,
-# before the row is made to sum to one again:
+# function returns no weights, so its output is compared. The class gets a single head, because by
+# default it returns the mean over its heads. Each of its weights is multiplied by $e^{\text{fee}}$,
+# which is at most 1 here, before the row is made to sum to one again:
 
 # %%
 fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -450,6 +457,11 @@ _, given = single(three, five, five, attn_mask=fee)  # (2, 3, 24), (2, 3, 5)
 shrunk = plain * fee.exp()                           # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
 print("the function and the class both add the fee")
+
+# %% [markdown]
+# > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation
+# > mode and without gradients it can take a faster route in C++, which in the version that runs here
+# > reads the float mask as a boolean one: every number but 0 blocks its key.
 
 # %% [markdown]
 # <!-- deeper: Booleans and floats together -->
@@ -475,8 +487,7 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# In evaluation mode and without gradients, PyTorch's encoder layer takes a faster route in C++. In
-# the version that runs here, this route reads an additive mask as a boolean one.
+# Now the encoder layer of the pitfall: its fast route should give the same as its slow route.
 
 # %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
@@ -501,15 +512,15 @@ assert not torch.allclose(fast, slow)
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
 # exponential is 0, too. A fully masked row does not become NaN either, because the softmax first
-# subtracts the largest score of a row: all its scores are equal, so all become 0, whose exponential
-# is 1. But large models compute in half precision, with 16 bits per number. **bfloat16** has the
-# range of float32 but fewer digits. **float16** has more digits than bfloat16, but a much smaller
-# range.
+# subtracts the largest score of a row: that score becomes 0, whose exponential is 1. But large
+# models compute in half precision, with 16 bits per number. **bfloat16** has the range of float32
+# but fewer digits. **float16** has more digits than bfloat16, but a much smaller range.
 #
-# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and the
-# fill replaces its score. In the other two tables all keys are blocked: in one the fill replaces
-# the scores, in the other it is added to them. Look for two things: a fill that does not fit into
-# its dtype, and what a fully masked row gets from a finite fill.
+# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and
+# `masked_fill` replaces its score by the fill. In the other two tables all keys are blocked: in one
+# the fill replaces the scores, in the other the product `mask * fill` is added to them. Look for two
+# things: a fill that does not fit into its dtype, and what a fully masked row gets from a finite
+# fill.
 
 # %%
 blocks_one, blocks_all = torch.tensor([[False, False, True], [True, True, True]])
@@ -519,12 +530,12 @@ FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> str:
     """Say what weights the scores 3, 1 and -2 get."""
     scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)  # (m,)
+    mask = blocked.to(dtype)                              # (m,)
     try:
-        bias = torch.zeros_like(scores).masked_fill(blocked, fill)  # (m,)
+        filled = scores + mask * fill if added else scores.masked_fill(blocked, fill)
     except RuntimeError as error:
         return "overflow" if "overflow" in str(error) else "error"
-    scores = scores + bias if added else scores.masked_fill(blocked, fill)
-    weights = scores.softmax(-1)
+    weights = filled.softmax(-1)  # (m,)
     return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
 
 
@@ -534,7 +545,7 @@ found = {}
 for name, hidden, added in (
     ("one key blocked, fill replaces", blocks_one, False),
     ("all keys blocked, fill replaces", blocks_all, False),
-    ("all keys blocked, fill is added", blocks_all, True),
+    ("all keys blocked, mask * fill is added", blocks_all, True),
 ):
     print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
     for dtype in DTYPES:
@@ -542,34 +553,39 @@ for name, hidden, added in (
         print(f"{str(dtype)[6:]:>8}" + "".join(f"{each:>13}" for each in row))
         found[name, dtype] = row
 kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
-assert kept == [("all keys blocked, fill is added", torch.float32)]
+assert kept == [("all keys blocked, mask * fill is added", torch.float32)]
 
 # %% [markdown]
-# With one blocked key, every fill that fits has the same effect. -1e9 does not fit into float16,
-# and raises an error.
+# With one blocked key, every fill that fits has the same effect. -1e9 does not fit into float16:
+# `masked_fill` raises an error. The product in the third table quietly becomes $-\infty$, and the
+# fully masked row NaN.
 #
 # With all keys blocked, a finite fill gives weight to keys that the query must not see, and no
 # number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
 # third. A fill that is added shifts all three scores by the same amount, so -1e4 in float32 changes
-# nothing: 0.88, 0.12 and 0.01 are the weights without any mask. With -1e9, and with -1e4 in half
-# precision, the sum has too few digits to tell the scores apart, and each key gets a third.
+# nothing: 0.88, 0.12 and 0.01 are the weights without any mask. Where else the sum is finite,
+# it has too few digits to tell the scores apart, and each key gets a third.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But some code adds two such
-# masks, one for padded keys and one for padded queries, and twice the lowest number is $-\infty$.
-# Sample 0 here has one place of padding, and sample 1 is all padding:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where it is added, the sum
+# may not: in float16, a score of -20 is enough. And some code adds two such masks, one for padded
+# keys and one for padded queries, and twice the lowest number is $-\infty$ in any dtype. Sample 0
+# here has one place of padding, and sample 1 is all padding:
 
 # %%
+low = torch.tensor([-30.0, -25.0, -20.0]).half() + torch.finfo(torch.half).min
+print(f"low scores: {low.tolist()} -> {low.softmax(-1).tolist()}")
 padded = torch.tensor([[False, False, True], [True, True, True]])  # (b, m)
 lowest = torch.zeros(2, 3).half().masked_fill(padded, torch.finfo(torch.half).min)
 added = lowest[:, None, :] + lowest[:, :, None]  # (b, n, m)
 for sample in (0, 1):
     row = added[sample, 2]  # (m,)
     print(f"sample {sample}, last query: {row.tolist()} -> {row.softmax(-1).tolist()}")
+assert low.softmax(-1).isnan().all()
 assert added[1].softmax(-1).isnan().all()
 
 # %% [markdown]
-# In sample 0 the padded query still has finite scores. In sample 1 whole rows are $-\infty$, and the
-# NaN is back.
+# Low scores and one mask are enough for NaN. In sample 0 the padded query still has finite scores.
+# In sample 1 whole rows are $-\infty$, and become NaN, too.
 #
 # This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
 # separately: they get zeros.
@@ -582,8 +598,9 @@ assert added[1].softmax(-1).isnan().all()
 # 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
 #    itself.
 # 2. If you do not, the class calls PyTorch's *function*.
-# 3. In evaluation mode and without gradients, self-attention may take a *fast path* in C++ instead,
-#    whether you ask for the weights or not.
+# 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
+#    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
+#    heads and boolean masks.
 #
 # In the cell, query 1 is fully masked. The first column says what becomes of its row. The second
 # says whether the gradient of output row 0 is finite, as it should be: row 0 is not masked. The fast
@@ -627,9 +644,10 @@ assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
 print("this package's class    zeros  finite")
 
 # %% [markdown]
-# If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do
-# with it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, only the fast path gives
-# NaN: switch it off, and the same call gives zeros. (These are the zeros of the attention itself. A
+# If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
+# it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, only the fast path gives NaN.
+# If fully masked rows can occur, mend the mask first, or switch the path off for the whole program,
+# as the cell does: the same call then gives zeros. (These are the zeros of the attention itself. A
 # trained model then adds the bias of its output projection, which is 0 here.)
 #
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
@@ -725,8 +743,10 @@ for name, call in calls.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# Our function deliberately uses the same corner as PyTorch's, so that a call with
-# `is_causal` gives the same in both. For the newest words, pass a mask to either of them.
+# Our function deliberately uses the same corner as PyTorch's, so that a call with `is_causal` gives
+# the same in both. For the newest words, pass a mask to either of them. Do not pass a mask and the
+# flag to PyTorch's function together: it combines them or raises an error, as the fold at the end of
+# this section shows.
 #
 # PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give the class the
 # right mask for the newest three words, and set the flag as well. Count the keys that each of the
@@ -763,16 +783,16 @@ for name, arguments in ways.items():
 # > same line is right or wrong. Pass only the mask, and leave out `is_causal`.
 
 # %% [markdown]
-# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in
-# the text. The first key that it must not see is the next one, m - n + i + 1. So the blocked keys
-# are `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The
-# class takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`. The two corners
+# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
+# text. The first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
+# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
+# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`. The two corners
 # agree only where n = m, so a test that queries all words at once sees no difference.
 
 # %% [markdown]
-# <!-- deeper: Any number of newest words -->
+# <!-- deeper: Any number of newest words, and a mask with the flag -->
 #
-# ### Going deeper: Any number of newest words
+# ### Going deeper: Any number of newest words, and a mask with the flag
 #
 # To catch a wrong corner, compare the output with that of the whole sentence, for every n:
 
@@ -784,6 +804,23 @@ for n in range(1, 9):
     assert future.equal(masks.block_future(8)[8 - n :])
     assert future.equal(masks.block_future(n, 8)) == (n == 8)
 print("triu is right for n = 1 to 8; the top left gives the same mask for n = 8 alone")
+
+# %% [markdown]
+# What does PyTorch's function make of a mask *and* the flag? In the version that runs here, on the
+# CPU, it combines them for four axes and refuses them for three.
+
+# %%
+some = torch.ones(5, 5, dtype=torch.bool)
+some[:, 1] = False
+four = torch.randn(2, 4, 5, 6)
+combined = F.scaled_dot_product_attention(four, four, four, some, is_causal=True)
+expected = F.scaled_dot_product_attention(four, four, four, some.tril())
+torch.testing.assert_close(combined, expected)
+print("four axes: combined")
+try:
+    F.scaled_dot_product_attention(four[0], four[0], four[0], some, is_causal=True)
+except RuntimeError as error:
+    print("three axes:", error)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -836,12 +873,12 @@ exercises.masks_in_the_wild.check_turned(turned)
 # %% [markdown]
 # ### Ready for the function
 #
-# *Medium, 6 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that
-# the newest words are at the end, and returns `attention_mask`, `(b, m)`, integers with 1 for a
-# word. The model computes queries for the newest n words. Write the mask that
-# `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`:
-# boolean, padding hidden, no looking ahead, and the same for every head. The causal part stands at the
-# end of *Corners when n ≠ m*.
+# *Medium, 6 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that the
+# newest words are at the end, and returns `attention_mask`, `(b, m)`, integers with 1 for a word.
+# The model computes queries for the newest n words. Write the mask that
+# `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean,
+# padding hidden, no looking ahead, and the same for every head. The causal part stands at the end of
+# *Corners when n ≠ m*.
 
 
 # %% tags=["exercise"]
@@ -883,9 +920,9 @@ def make_ready(attention_mask: Tensor, n: int) -> Tensor:
         attention_mask: (b, m), integers, 1 for a word.
         n: how many words ask.
     """
-    m = attention_mask.size(1)
-    past = torch.ones(n, m, dtype=torch.bool).tril(m - n)  # (n, m)
-    return attention_mask.bool()[:, None, None, :] & past  # (b, 1, n, m)
+    m, device = attention_mask.size(1), attention_mask.device
+    past = torch.ones(n, m, dtype=torch.bool, device=device).tril(m - n)  # (n, m)
+    return attention_mask.bool()[:, None, None, :] & past                 # (b, 1, n, m)
 
 
 exercises.masks_in_the_wild.check_make_ready(make_ready)
@@ -902,8 +939,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
 # | What do floats do? | they are added | they are added |
-# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros |
-# | Which corner does `is_causal` take? | your mask's; the top left if you ask for no weights and pass no padding mask | the top left |
+# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros (on the CPU, here) |
+# | Which corner does `is_causal` take? | it follows your mask, except without weights and padding mask: then the top left | the top left |
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.
