@@ -294,7 +294,7 @@ display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 # %% [markdown]
 # ## What a cache keeps
 #
-# `attend` receives keys and values before they are repeated, and so does a cache. The class of the
+# The heads are repeated only within `attend`, so a cache keeps them before that. The class of the
 # last chapter, `CachedAttention`, is therefore a grouped-query attention itself, with as many KV
 # heads as query heads unless you pass `num_kv_heads`. Here it reads two samples of seven tokens in
 # chunks, and the result must be the same as for all tokens at once.
@@ -314,8 +314,8 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each head of queries still
 # compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
-# as they are. What shrinks is the cache, and the time to read it. The fused kernel of
-# [Groups](#groups) reads shared keys without copies, on a GPU only if there is no mask
+# as they are. What shrinks is the cache, and the time to read it. PyTorch's fused
+# kernel reads shared keys without copies, on a GPU only if there is no mask
 # [[PyTorch](../docs/references.md#pytorch)]. One new token behind a cache that grows needs no mask,
 # so `CachedAttention` passes none, and the kernel runs. A cache of fixed size always needs one.
 
