@@ -64,7 +64,8 @@ for begin in (0, 1, 2, 10, 100):
 # with word stays the same. Place with place depends on the distance
 # [alone](09_transformer.ipynb#near-and-far), so this product stays the same, too. But the two
 # products of a word with a place change when the sentence moves
-# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. The model must learn to ignore them.
+# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. If the model wants the distance alone,
+# it has to learn to ignore them.
 #
 # ## Two numbers that turn
 #
@@ -165,8 +166,8 @@ exercises.positions.check_turned(my_turned)
 # 3.2.2](../docs/references.md#su-2021)].
 #
 # The function `rotate` does for all pairs what `turn` did for one. Its argument `layout` says which
-# features form a pair. Our example uses `"interleaved"`, which pairs neighbours. The next section
-# shows the other layout.
+# features form a pair: `"interleaved"` pairs neighbours, and the next section shows the other
+# layout.
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, rotary
@@ -174,16 +175,27 @@ from annotated_attention.modern import RotaryEmbedding, rotary
 display.annotated(rotary.rotate)
 
 # %% [markdown]
-# `RotaryEmbedding` computes all angles from the positions and calls `rotate`. Try it on our
-# sentence. A word has two pairs of neighbouring features: *animal* with *food*, which turn by 1
-# per word, and *action* with *quality*, which turn by 0.01<!-- setting -->. The cell uses every
-# word both as query and as key. It asserts that all scores stay the same, wherever the sentence
-# begins. The table shows the scores of *it*: without turning, turned with the sentence at 0, and
-# turned with the sentence at 100.
+# `rotate` needs the cosine and sine of each angle. Each angle is a position times the speed of a
+# pair, so there is a row for each of n positions and a column for each of r = d / 2 pairs. Over
+# samples and heads they are broadcast. `RotaryEmbedding` makes this table and calls `rotate`:
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
 
+positions = torch.arange(8)                                        # (8,)
+angle = positions[:, None] / 10000 ** (torch.arange(0, 4, 2) / 4)  # (8, 2)
+cos, sin = angle.cos(), angle.sin()                                # (8, 2), (8, 2)
+x = rotary.rotate(one.EMBEDDINGS, cos, sin, layout="interleaved")  # (8, 4)
+torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
+print("angles at position 4:", *(f"{x:.2f}" for x in angle[4]))
+
+# %% [markdown]
+# Try it on our sentence. Of a word's neighbouring features, *animal* and *food* turn by 1 per word,
+# *action* and *quality* by 0.01<!-- setting -->. The cell uses every word both as query and as key.
+# It asserts that all scores stay the same, wherever the sentence begins. The table shows the scores
+# of *it*: without turning, turned with the sentence at 0, and turned with the sentence at 100.
+
+# %%
 
 def turned_scores(begin: int) -> Tensor:
     """Score all words for all words, with the sentence at position ``begin``."""
@@ -245,8 +257,9 @@ print("complex numbers and rotate: equal, and so are the gradients")
 #
 # In the class, the rotation goes between the projections and the scores. The method `attend` sits
 # at exactly this point, and it is meant to be
-# [overridden](07_multihead_attention.ipynb#a-score-of-your-own). Only queries and keys
-# turn. Values do not: the distance has already done its work in the score.
+# [overridden](07_multihead_attention.ipynb#a-score-of-your-own). Only queries and keys turn. Values
+# stay as they are: the distance only decides how much of each is taken. All positions count from 0
+# here. In the next chapter, those of new tokens count on from what came before.
 
 # %%
 from annotated_attention.modern import RotaryAttention
@@ -258,7 +271,7 @@ display.annotated(RotaryAttention.attend)
 # `q = torch.cat([rotary(q[..., :r], positions), q[..., r:]], -1)`, and the same for the keys, with
 # a `RotaryEmbedding` of width r.
 #
-# Now check the outputs. Put three words of padding in front of the sentence, and mask them. Every
+# To check the outputs, put three words of padding in front of the sentence, and mask them. Every
 # word now stands three places later, and must come out as before, up to rounding.
 
 # %%
@@ -302,7 +315,7 @@ print(f"words come out changed by up to {(after - before).abs().max():.5f}")
 #
 # Try it with random weights in place of trained ones. One module with the layout `"interleaved"`
 # plays the part of the checkpoint. Its weights are loaded into a second module, with the layout
-# `"half"`. Both keep their scores, so that you can compare them.
+# `"half"`. Both keep their scores for comparison.
 
 # %%
 class Watched(RotaryAttention):
@@ -339,10 +352,9 @@ print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
-# two keys differ, so it no longer says much about the words. Nothing fails: a model would still
-# write, only badly.
+# two keys differ, so it no longer says much about the words. A model would still write, only badly.
 #
-# The remedy is a permutation. As `nn.Linear` keeps them, each row of $W_Q$ and $W_K$ produces one
+# The remedy is a permutation. `nn.Linear` stores $W_Q$ and $W_K$ so that each row produces one
 # feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
 # `interleaved_to_half` puts the even rows of each head first and then the odd ones: six rows come
 # in the order 0, 2, 4, 1, 3, 5. The packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$
@@ -369,10 +381,11 @@ print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
 # > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
-# > report, the first word or two came out right, because small positions turn little, and the rest
-# > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
-# > which layout a checkpoint was trained in, and compare one output with the original code's: moving
-# > the sentence finds nothing here, because either layout is a valid rotation.
+# > report, the first word or two came out right, because at small distances the two layouts differ
+# > little, and the rest was nonsense [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)]. Find out which layout a checkpoint was trained
+# > in, and compare one output with the original code's. The test with the moved sentence passes here,
+# > because either layout is a valid rotation.
 #
 # With the same weights, `"half"` gives the outputs and gradients of Llama in `transformers`, and
 # `"interleaved"` those of GPT-J (`tests/modern/test_rotary.py`).
@@ -381,7 +394,7 @@ print("reordered: equal outputs, equal gradients")
 # ## A number added to the score
 #
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
-# number for each head that says how much this distance counts. Two kinds are in use.
+# number for each head that says how much this distance counts.
 #
 # ### ALiBi: nothing is learned
 #
@@ -476,10 +489,10 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 # <!-- /deeper -->
 
 # %% [markdown]
-# Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The bias by
-# distance is added to the [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the
-# caller may have passed, and the final class's `attend` does the rest. Outputs and gradients equal
-# those of Bloom and T5 in `transformers` (`tests/modern/test_biases.py`).
+# Either kind of bias goes into `BiasedAttention`. The bias by distance is added to the [additive
+# mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the caller may have passed, and the
+# final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
+# `transformers` (`tests/modern/test_biases.py`).
 
 # %%
 from annotated_attention.modern import BiasedAttention
@@ -491,9 +504,9 @@ display.annotated(BiasedAttention.attend)
 #
 # What happens in a text that is longer than any in training? Take a task like that of
 # [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
-# model has to write the next letter. It is trained on sequences of 32 letters and tested on
-# sequences of 512. The model has two layers of attention with four heads, but no feed-forward part
-# and no norms. Only its positions differ: added clocks, rotary, ALiBi, buckets, or none.
+# model has to write the next letter. It is trained on 32 letters and tested on 512. The model has
+# two layers of attention with four heads, but no feed-forward part and no norms. Only its positions
+# differ: added clocks, rotary, ALiBi, buckets, or none.
 
 # %% [markdown]
 # <!-- deeper: the model, its training and its test -->
@@ -594,15 +607,14 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # package). The table shows the median accuracy in five stretches of the long sequences. Column 32
 # covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
 # A place counts only after the first repeat has begun: before that, nobody can know the next
-# letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or
-# buckets?
+# letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
 # ALiBi and the buckets lose least. They know what to do with a far key: ALiBi's steep heads give
 # it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
-# most here. At distances that never occurred in training, the score takes values that no training
-# has shaped.
+# most here. At distances that never occurred in training, the score can be anything: training
+# never had a chance to correct it.
 #
 # </details>
 
@@ -647,7 +659,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # Before place 32, all models except the one without positions are nearly perfect. In the last
 # stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added clocks have
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
-# the trained length does not promise a good one in a longer text.
+# the trained length does not promise a good one in a longer text. (Why the added clocks lose so
+# little is not examined here.)
 #
 # What goes wrong with rotary positions? The right key stands at a distance that was trained, but
 # hundreds of other keys stand at distances that were not. Take one of them, made by hand: a key
@@ -665,12 +678,11 @@ for distance in (1, 16, 31, 100, 314, 500):
 
 # %% [markdown]
 # Within the trained distances, up to 31, the slow pair hardly turns, and the score stays near −2.
-# Nothing in training warns of this key. At distance 314, after half a turn, it scores 2.00. Among
-# hundreds of far keys, some are likely to be like it. ALiBi only ever lowers the score of a far key.
+# At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
+# be like it. ALiBi only ever lowers the score of a far key.
 #
 # The model without any positions learns part of the task, too. A causal mask shows each word one
-# more key than the word before. From this a word can tell how far along it stands, for instance by
-# the weight that falls on the first key [[Kazemnejad et
+# more key than the word before, and this tells a word how far along it stands [[Kazemnejad et
 # al.](../docs/references.md#kazemnejad-2023)].
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
@@ -678,29 +690,19 @@ for distance in (1, 16, 31, 100, 314, 500):
 #
 # ## Turning more slowly
 #
-# If unseen angles are what harms rotary positions, turn more slowly. Then a long text uses only
-# angles that a short one has used. A pair that makes a full turn within 32 letters has met angles
-# all the way round. Only a slower pair meets new angles in a longer text.
-#
-# The simplest way is a **higher base**, chosen before training: all pairs but the first turn more
-# slowly, and the slow ones slow down most. Llama 3 has 500,000 in place of 10000 [[Llama Team, table
-# 3](../docs/references.md#llama-2024)]. For a model that is already trained, four ways are common
-# (`transformers` has two more, `longrope` and `proportional`):
+# If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a
+# long text uses only angles that a short one has used. A pair that makes a full turn within 32
+# letters has met angles all the way round. Only a slower pair meets new angles in a longer text.
+# Four ways are common:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
-# - `dynamic` raises the base as the text grows [[Peng et al., section
-#   3.3](../docs/references.md#peng-2023)].
+# - `dynamic` raises the base as the text grows, so the slow pairs slow down most [[Peng et al.,
+#   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
 #   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
-#   slow pairs to the fast ones. All scores are also enlarged, which sharpens the softmax [[Peng et
-#   al., section 3.4](../docs/references.md#peng-2023)].
-# - `llama3` divides the speed of the same slow pairs. Its ramp has a different shape, and the
-#   scores stay as they are ([Llama 3.1](../docs/references.md#llama-3-1)).
-#
-# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
-# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
-# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
-# `transformers` in all four ways (`tests/modern/test_frequencies.py`).
+#   slow pairs to the fast ones [[Peng et al., section 3.4](../docs/references.md#peng-2023)].
+# - `llama3` divides the speed of the same slow pairs, with a ramp of a different shape ([Llama
+#   3.1](../docs/references.md#llama-3-1)).
 #
 # What does scaling do to the trained rotary models, without a single further step of training? Here
 # they are tested again, with rotations for texts 16 times as long.
@@ -712,9 +714,14 @@ one.show(("plain", *SLOWER), STRETCHES, table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic` reaches 0.66, and `llama3` 0.80, with some loss on short texts. `linear`
-# fails even there. It also slows the fast pairs, which tell neighbours apart. This scaling was
-# proposed together with further training, which these models did not get.
+# trained length. `dynamic`, which slows the middle pairs less, reaches 0.66, and `llama3` 0.80,
+# with some loss on short texts. `linear` fails even on short texts: it also slows the fast pairs,
+# which tell neighbours apart. This scaling was proposed together with further training, which these
+# models did not get.
+#
+# Another way is a **higher base** from the start of training: all pairs but the first turn more
+# slowly. A long text still brings new angles, but fewer pairs turn far in it. Llama 3 has 500,000
+# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)].
 
 # %% [markdown]
 # <!-- deeper: Which pairs each way slows down -->
@@ -756,7 +763,12 @@ one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1
 # `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
 # differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
 # likely reason why `llama3` loses more on short texts. YaRN also multiplies rotated queries and
-# keys by a factor a little above 1, so the scores grow by its square.
+# keys by a factor a little above 1, so the scores grow by its square, which sharpens the softmax.
+#
+# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
+# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
+# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
+# `transformers` in all four ways (`tests/modern/test_frequencies.py`).
 #
 # `make seeds` tested the models with this function. `dynamic` uses the speeds for 512 letters in
 # every column, since all come from one pass.

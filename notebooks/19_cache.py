@@ -166,22 +166,39 @@ for i, layer in enumerate(noting.layers):
 display.annotated(KVCache.append, sections=False)
 
 # %% [markdown]
-# Nothing here says how many heads there are or what the numbers mean, so the class will serve the
-# next chapter unchanged.
+# Nothing here depends on the number of heads, so the next chapter uses the class unchanged.
 #
 # ## Attention that continues
 #
 # With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
-# then one word after another. Three things change compared with `MultiheadAttention`, and each has
-# its own line below. Look for the **positions**, which count on from what is kept; for the order in
-# `keep`, where rotation comes first; and for `hide`, the mask. (`_hide_if_needed` calls `hide`,
-# but for a single token that may see all keys.) The keys have `num_kv_heads` heads, here as many as
-# the queries. The next chapter makes this number smaller and calls it g.
+# then one word after another. Here n words come, and afterwards there are m keys. Four lines stand
+# between the projections and the scores:
+#
+# ```python
+# positions = cache.length + torch.arange(n)         # count on from what is kept
+# q, k = rotary(q, positions), rotary(k, positions)  # each key turns once
+# k, v = cache.append(k, v)                          # now those of all words
+# blocked = torch.arange(m) > positions[:, None]     # the mask
+# ```
+#
+# In the class, `keep` has the second and third line, and `hide` the fourth. The keys have g heads,
+# here as many as the queries. The next chapter makes g smaller.
 
 # %%
-display.annotated(
-    CachedAttention.forward, CachedAttention.keep, CachedAttention.hide, sections=False
-)
+display.annotated(CachedAttention.keep, CachedAttention.hide, sections=False)
+
+# %% [markdown]
+# <!-- deeper: The method that calls both -->
+# ### Going deeper: The method that calls both
+#
+# `forward` projects, calls the two methods, and attends. `_hide_if_needed` calls `hide`, except
+# when there is a single new token that may see every key.
+
+# %%
+display.annotated(CachedAttention.forward, sections=False)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # The mask deserves a closer look. When two new words follow three kept ones, the first query stands
@@ -203,9 +220,8 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 
 # %% [markdown]
 # Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
-# ways, and compares outputs and gradients with those of a single call. (b, n, h and d all differ,
-# so no axis can pass for another.) Gradients flow through a growing cache because its tensors keep
-# their graph.
+# ways, and compares outputs and gradients with those of a single call. Gradients flow through a
+# growing cache because its tensors keep their graph.
 
 # %%
 b, n, h, d = 2, 12, 4, 6
@@ -271,7 +287,7 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # A step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
 # values ($4bme$), as [Counting](12_counting.ipynb) derived. Without a cache, step m is attention
 # over all m tokens. Take the attention of a model the size of the small GPT-2: 12 layers, e = 768.
-# It writes 1,024 words. How many times as many FLOPs does that take without the cache: about twice,
+# It writes 1,024 tokens. How many times as many FLOPs does that take without the cache: about twice,
 # ten times, or more than a hundred times?
 #
 # <details><summary>What do you expect?</summary>
@@ -326,16 +342,16 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 #
 # The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
 # copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
-# program, begins with a program for the one shape it sees, and compiles again for the next ones. A
+# program, compiles for the first shape it meets, and must compile again when the shape changes. A
 # `StaticCache` avoids both: it reserves room for the longest text once and writes each new key into
 # its place.
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros.
 # (A text longer than the reserved room raises an error. So does asking for gradients, because the
-# next token writes into the tensor that the backward pass would need.) Now take a
-# single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no
-# future to hide, after all. How much weight do the 11 empty places get: none, because they are
-# zero; a little; or more than half?
+# next token writes into the tensor that the backward pass would need.) Now take a single query and a
+# cache of 16 places, 5 of them written, and leave out the mask. One query has no future to hide,
+# after all. How much weight do the 11 empty places get: none, because they are zero; a little; or
+# more than half? The output begins with the line that leaves the mask out.
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -365,6 +381,7 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 # %%
+print(mistakes.MISTAKES["cache-zeros-attended"].wrong, "\n")
 for version in (mistakes.CacheZerosAttended, CachedAttention):
     cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
@@ -423,8 +440,10 @@ for cache in (KVCache(), fixed_size(b)):
 # ### Measured
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
-# cost behind 960, in milliseconds, for one layer with e = 512. The *bare minimum* is the
-# projections and PyTorch's kernel alone, with the keys already in place.
+# cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
+# 512, in float32 on two threads of the processor of [Speed](13_speed.ipynb). *Load* says how busy
+# the machine was just before. The *bare minimum* is the projections and PyTorch's kernel alone, with
+# the keys already in place.
 
 # %%
 from annotated_attention import measured
@@ -462,14 +481,112 @@ for name in ("fixed size", "grows"):
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
 # parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
 # they are fetched once for all of them, so a prompt is read in large chunks.
+
+# %% [markdown]
+# ## Four mistakes
+#
+# Each of these mistakes has been reported in published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is. If a whole text
+# goes in at once, even the result is right. So a test that calls the model only once finds none.
+#
+# > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function
+# > draws the diagonal from the upper left. A single query then counts as the first one and sees
+# > only the first word.
+#
+# > **Pitfall.** *Positions that restart.* The queries and keys of each chunk are rotated as if
+# > the chunk began at 0. All distances to what is kept are wrong; those within a chunk are right.
+#
+# > **Pitfall.** *Zeros of the cache attended to.* In a cache of fixed size, a single query gets no
+# > mask. The empty places take weight from the words, and the emptier the cache, the more they
+# > take.
+#
+# > **Pitfall.** *Kept keys rotated from the wrong place.* The cache keeps keys unrotated, and the
+# > code rotates them all, counting from the position of the first *new* word. With three keys kept and
+# > one new word, the four keys get the positions 3, 4, 5, 6 instead of 0, 1, 2, 3.
+#
+# Here are the four lines as people write them. Below each line, the same writer, with that mistake
+# built in, continues *because it* with a cache of 16 places.
+
+# %%
+WRONG = {
+    code: entry for code, entry in mistakes.MISTAKES.items() if entry.of is CachedAttention
+}
+
+
+def writes(version: type, trained: nn.Module) -> str:
+    """Let a trained writer with another attention continue “because it”."""
+    writer = Writer(version)
+    writer.load_state_dict(trained.state_dict())
+    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
+    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
+
+
+for code, entry in WRONG.items():
+    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
+print(f"right\n    {writes(CachedAttention, model)}")
+
+# %% [markdown]
+# Three of the mistakes show in the text: one repeats a single word, two stumble after *sweet*. The
+# zeros change no word at all, although 13 of 16 places are empty when the first single word goes
+# in. So do not judge a cache by reading the text that comes out. Feed the text in chunks and
+# compare the numbers.
+#
+# Before you look, which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3,
+# or one by one? And does it matter whether the cache grows?
+#
+# <details><summary>What do you expect?</summary>
+#
+# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
+# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
+# first query really does stand at position 0, and nothing is kept yet that could be wrong.
+#
+# </details>
+
+# %%
+WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
+
+
+def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
+    """Say by how much chunks differ from a single call of the module without a cache."""
+    with torch.no_grad():
+        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
+        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
+
+
+# %%
+print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
+for code, entry in {**WRONG, "right": None}.items():
+    made = another(entry.version if entry else CachedAttention, attention)
+    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
+    print(code)
+    for name, found in (("grows", grows), ("fixed size", fixed)):
+        print(f"   {name:10}" + "".join(f"{number:12.2f}" for number in found))
+    assert (max(fixed) > 0.01) == (code != "right")
+    assert grows[0] < 1e-9
+
+# %% [markdown]
+# The first column, a single call, is all zeros. The last column finds every mistake if the cache
+# has a fixed size. Its largest number belongs to the mistake that changed no word: with one token
+# in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
+# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
+# mask can be right for one query and wrong for several, or the other way round. The check needs no
+# second implementation: each way of cutting serves as the reference for the others.
+#
+# The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
+# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by
+# distance must count from the position of the new query, and not from the beginning of its chunk.
+# And if the rotation slows down as the text grows, a key turned once no longer fits. Then keep the
+# keys unrotated, and turn all of them in each step, counting from 0. (The fourth mistake counts from
+# the wrong place.)
 #
 # ## Texts of different lengths
 #
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. A text that will be continued must end at the right-hand
 # edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
-# each key that `append` returns, kept or new, and a new word is never padding. The padding in front
-# sees no key at all; the class returns zeros for such rows, and nobody looks at them.
+# each key that `append` returns, kept or new, and a new word is never padding. A padded place in
+# front has no key that it may see. The class returns zeros there, and no one uses them.
 
 
 # %%
@@ -481,6 +598,7 @@ def write_padded(model: nn.Module, prompts: list, steps: int, caches: list) -> l
     ids = given = torch.cat([F.pad(encode(x), (i, 0)) for x, i in zip(prompts, starts)])
     blocked = torch.arange(longest + steps) < torch.tensor(starts)[:, None]  # (b, ...)
     for _ in range(steps):
+        # as many columns as a growing cache has keys; for a fixed size, one for each place
         scores = model(given, caches, blocked[:, : ids.size(1)])[:, -1]  # (b, ...)
         given = scores.argmax(-1, True)                                  # (b, 1)
         ids = torch.cat([ids, given], 1)                                 # (b, ...)
@@ -516,7 +634,7 @@ with torch.no_grad():
     torch.testing.assert_close(after, whole[:, 5:].detach())
     cache.crop(5)
     cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
-    # what the cache now stands for: the second text's beginning, twice
+    # the texts that the cache now holds: the second text's beginning, twice
     mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
     torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
 print("after crop and after reorder: as if the text had always been this one")
@@ -615,102 +733,6 @@ with torch.no_grad():
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## Four mistakes
-#
-# Each of these mistakes has been reported in published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is and gives the
-# right result if a whole text goes in at once, so a test that calls the model only once does not
-# find it.
-#
-# > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function
-# > draws the diagonal from the upper left. A single query then counts as the first one and sees
-# > only the first word.
-#
-# > **Pitfall.** *Positions that restart.* The queries and keys of each chunk are rotated as if
-# > the chunk began at 0. All distances to what is kept are wrong; those within a chunk are right.
-#
-# > **Pitfall.** *Zeros of the cache attended to.* In a cache of fixed size, a single query gets no
-# > mask. The empty places take weight from the words, and the emptier the cache, the more they
-# > take.
-#
-# > **Pitfall.** *Keys kept before they are rotated.* The cache returns unrotated keys, and the code
-# > rotates them all, counting from the position of the first *new* word. With three keys kept and
-# > one new word, the four keys get the positions 3, 4, 5, 6 instead of 0, 1, 2, 3.
-#
-# Here are the four lines as people write them. Below each line, the same writer, with that mistake
-# built in, continues *because it* with a cache of 16 places.
-
-# %%
-WRONG = {
-    code: entry for code, entry in mistakes.MISTAKES.items() if entry.of is CachedAttention
-}
-
-
-def writes(version: type, trained: nn.Module) -> str:
-    """Let a trained writer with another attention continue “because it”."""
-    writer = Writer(version)
-    writer.load_state_dict(trained.state_dict())
-    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
-    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
-
-
-for code, entry in WRONG.items():
-    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
-print(f"right\n    {writes(CachedAttention, model)}")
-
-# %% [markdown]
-# Three of the mistakes show in the text: one repeats a single word, two stumble after *sweet*. The
-# zeros change no word at all, although 13 of 16 places are empty when the first single word goes
-# in. So do not judge a cache by reading the text that comes out. Feed the text in chunks and
-# compare the numbers.
-#
-# Before you look, which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3,
-# or one by one? And does it matter whether the cache grows?
-#
-# <details><summary>What do you expect?</summary>
-#
-# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
-# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
-# first query really does stand at position 0, and nothing is kept yet that could be wrong.
-#
-# </details>
-
-# %%
-WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
-
-
-def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
-    """Say by how much chunks differ from a single call of the module without a cache."""
-    with torch.no_grad():
-        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
-        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
-
-
-# %%
-print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
-for code, entry in {**WRONG, "right": None}.items():
-    made = another(entry.version if entry else CachedAttention, attention)
-    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
-    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
-    print(code)
-    for name, found in (("grows", grows), ("fixed size", fixed)):
-        print(f"   {name:10}" + "".join(f"{number:12.2f}" for number in found))
-    assert (max(fixed) > 0.01) == (code != "right")
-    assert grows[0] < 1e-9
-
-# %% [markdown]
-# The first column, a single call, is all zeros. The last column finds every mistake if the cache
-# has a fixed size. Its largest number belongs to the mistake that changed no word: with one token
-# in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
-# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
-# mask can be right for one query and wrong for several, or the other way round. The check needs no
-# second implementation: each way of cutting serves as the reference for the others.
-#
-# The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
-# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by
-# distance must count from the position of the new query, and not from the beginning of its chunk.
-# And if the rotation slows down as the text grows, the kept keys must be rotated anew in each step.
-#
 # ## Exercises
 #
 # ### The mask of a chunk

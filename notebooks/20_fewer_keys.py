@@ -43,8 +43,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # The cell computes the size of the cache for published models: for one token and, for comparison,
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
-# `cache_bytes` takes the number of tokens and the width of all keys of a token, and counts two bytes
-# for each number. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
+# `cache_bytes` takes the number of tokens and how many numbers a token's keys have in all, and counts
+# two bytes for each. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -72,14 +72,19 @@ print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B")
 # arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
 # LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
-# equally wide. The newer model needs a quarter of the memory, because it has a quarter as many key
+# equally wide. Llama 3 8B needs a quarter of the memory, because it has a quarter as many key
 # heads. PaLM is the largest model on the list, yet it keeps less per token than Llama 3 8B. In the
-# last four models, query heads share keys and values. (The sizes are from LLaMA: [Touvron et al.,
-# table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
+# last four models, query heads share keys and values.
+#
+# <details><summary>Where the sizes come from</summary>
+#
+# LLaMA: [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
 # 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
 # 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
 # 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
-# 2](../docs/references.md#chowdhery-2022).)
+# 2](../docs/references.md#chowdhery-2022).
+#
+# </details>
 #
 # ## Two questions, one catalogue
 #
@@ -122,14 +127,13 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 #
 # In the package, grouped-query attention is a subclass of [the final
 # class](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
-# have g · d rows instead of h · d. Before the heads attend, each KV head is repeated for its
-# group. Read `repeat_heads` first, then the last lines of `attend`; the lines before them are a
-# shortcut for calls that do not ask for the weights.
+# have g · d rows instead of h · d. Then `repeat_heads` repeats each KV head for its group, and the
+# heads attend as before.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
-display.annotated(repeat_heads, GroupedQueryAttention.attend, sections=False)
+display.annotated(repeat_heads, sections=False)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
@@ -163,9 +167,9 @@ for g in (6, 3, 2, 1):
 
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
-# a query head to the keys and values that it reads. The last way, **latent attention**, is
-# explained [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made when they are
-# needed, and not kept.
+# a query head to the keys and values that it reads. Look at the first three for now. The last way,
+# **latent attention**, comes [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made
+# when they are needed, and not kept.
 
 # %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, g: int) -> None:
@@ -239,13 +243,18 @@ print("g = 6: the final class")
 
 # %% [markdown]
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of
-# $W_K$ and $W_V$. `_fused_for_speed`, the shortcut, hands the groups to PyTorch's kernel, which
-# finds each query's keys by itself, without copies (on a GPU only if there is no mask).
+# $W_K$ and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them
+# are a shortcut for calls that do not ask for the weights: `_fused_for_speed` hands the groups to
+# PyTorch's kernel, which finds each query's keys by itself, without copies (on a GPU only if there
+# is no mask).
 
 # %%
 from annotated_attention.modern import grouped
 
-display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sections=False)
+display.annotated(
+    GroupedQueryAttention.__init__, GroupedQueryAttention.attend, grouped._fused_for_speed,
+    sections=False,
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -288,7 +297,7 @@ display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 # %% [markdown]
 # ## What a cache keeps
 #
-# `attend` receives keys and values before they are repeated, and so does a cache. The class of the
+# The heads are repeated only within `attend`, so a cache keeps them before that. The class of the
 # last chapter, `CachedAttention`, is therefore a grouped-query attention itself, with as many KV
 # heads as query heads unless you pass `num_kv_heads`. Here it reads two samples of seven tokens in
 # chunks, and the result must be the same as for all tokens at once.
@@ -308,10 +317,10 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each head of queries still
 # compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
-# as they are. What shrinks is the cache, and the time to read it. The fused kernel of
-# [Groups](#groups) reads shared keys without copies, on a GPU only if there is no mask
-# [[PyTorch](../docs/references.md#pytorch)]. So `CachedAttention` passes none for one new token
-# behind a cache that grows; a cache of fixed size needs a mask.
+# as they are. What shrinks is the cache, and the time to read it. PyTorch's fused
+# kernel reads shared keys without copies, on a GPU only if there is no mask
+# [[PyTorch](../docs/references.md#pytorch)]. One new token behind a cache that grows needs no mask,
+# so `CachedAttention` passes none, and the kernel runs. A cache of fixed size always needs one.
 
 # %% [markdown]
 # <!-- deeper: What is counted, and what is measured -->
@@ -382,10 +391,8 @@ assert all(long["kernel"][kind] != "attention_math" for kind in kinds[:3])
 # Training a large model from scratch is expensive. Can a model that is already trained be made to
 # share? Ainslie et al. take averages: the new $W_K$ of a group is the mean of the old ones, row by
 # row, and likewise for $W_V$. Then they go on training, for one twentieth of the original number of
-# steps.
-# In the package, `group_heads` averages the heads of one module. At its core, `unflatten` cuts the
-# rows into groups of heads, and `mean(1)` averages the heads of each group. Here six heads of four
-# rows become two groups of three heads:
+# steps. In the package, `group_heads` averages the heads of one module. Here six heads of four rows
+# become two groups of three heads:
 
 # %%
 from annotated_attention.modern import group_heads
@@ -497,23 +504,10 @@ for g in (2, 1):
 # **Latent attention** gives every head keys and values of its own, but does not keep them
 # [[DeepSeek-AI 2024, section 2.1](../docs/references.md#deepseek-2024)]. For each token, it keeps
 # one short vector of width c, the **latent**, which is made by a narrow matrix: $\ell =
-# x\,W_{\text{down}}$ (in the code this is `kv_down`, followed by a norm, `kv_norm`). From the
-# latent, two matrices make the keys and values of all heads. In the library, the readers keep a
-# one-page summary of each book, and each reader makes a catalogue from the summaries when needed.
+# x\,W_{\text{down}}$, followed by a norm. From the latent, two matrices make the keys and values of
+# all heads. In the library, the readers keep a one-page summary of each book, and each reader makes
+# a catalogue from the summaries when needed.
 #
-# Two methods of the package's class show the plain way: one makes what is kept, the other uses it.
-# The latent gets an axis for heads, as if it were one KV head, so that a cache accepts it.
-# `kv_down` makes c + r numbers for each token: the latent, and a second part, which has to do with
-# positions and is explained [below](#why-positions-stand-apart). In the code it is called
-# `turning`, and after its rotation `k_turned` or, for the queries, `q_turned`. A value is d_v
-# numbers wide, here as wide as a key.
-
-# %%
-from annotated_attention.modern import LatentAttention
-
-display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
-
-# %% [markdown]
 # A latent takes little room, but it seems that the keys and values of *all* tokens must be made
 # again for each new token. There is a way around this. Take one head, and call its matrix from
 # latents to keys $U$. The score of a query $q$ with the key $\ell U$ is
@@ -521,13 +515,72 @@ display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sect
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
 # So instead of making every key, change the one query: multiply it by $U^\top$, and compare it with
-# the latents themselves. (`k_up` stores $U^\top$, as `nn.Linear` does.) Values work the same way:
-# mix the latents first, and apply the matrix to the mix. This is called **absorbing** the matrices.
-# In memory, the latents now serve as both keys and values, like the single KV head of multi-query
-# attention. But each head still has keys of its own, because its query now contains its own $U$.
+# the latents themselves.
 
 # %%
-display.annotated(LatentAttention.attend_absorbed, sections=False)
+torch.manual_seed(9)
+q, latents, U = torch.randn(3, 4), torch.randn(3, 8), torch.randn(8, 4)
+keys = latents @ U                  # (3, 4)
+plain = q @ keys.mT                 # (3, 3)
+absorbed = (q @ U.mT) @ latents.mT  # (3, 3)
+torch.testing.assert_close(absorbed, plain)
+print(f"equal: keys of {keys.size(-1)} numbers, or latents of {latents.size(-1)}")
+
+# %% [markdown]
+# Values work the same way: mix the latents first, and apply the matrix to the mix. This is called
+# **absorbing** the matrices. In memory, the latents now serve as both keys and values, like the
+# single KV head of multi-query attention. But each head still has keys of its own, because its query
+# now contains its own $U$.
+#
+# ### Why positions stand apart
+#
+# In [Positions](18_positions.ipynb), queries and keys are rotated by their positions. Rotate the
+# keys made from the latents, and compute the correct scores. Then absorb $U$. The query is still
+# rotated, but no key is left to rotate. How far off are the scores?
+
+# %%
+rotary, places = RotaryEmbedding(4), torch.arange(3)
+scores = rotary(q, places) @ rotary(keys, places).mT  # (3, 3)
+by_latents = rotary(q, places) @ U.mT @ latents.mT    # (3, 3)
+print(f"off by up to {(scores - by_latents).abs().max():.1f}")
+print(f"the scores: up to {scores.abs().max():.1f} in size")
+
+# %% [markdown]
+# The error reaches two thirds of the largest score. Rotating the query and the key, each by its
+# own position, is the same as one rotation $R_t$ by the distance $t$ between them. This rotation
+# stands between $q$ and $U^\top$: with queries and latents as rows, the score is
+# $q\,R_t\,U^\top \ell^\top$. The matrix to absorb would be $R_t\,U^\top$, a different one for each
+# distance. And keeping the rotated keys themselves would cost the very memory that latents save.
+#
+# So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
+# *All heads* share it. Only the short key is rotated, and it is kept in its rotated form. Each head
+# also makes a second, short query. The short query is appended to the long query, and the short key
+# to the long key. The dot product is then the sum of two scores: one from the latents, without
+# positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d + r}$. (DeepSeek's
+# models stretch their positions with YaRN, and multiply this scale by a further constant. To load
+# them, pass the product as `scale`.)
+#
+# > **Pitfall.** Two mistakes show only in the absorbed form. One absorbs $U$ although the keys made
+# > from the latents are rotated, as in the cell above. The other leaves out the short query and key.
+# > A text of a single token hides both: the softmax over a single key gives the same weight for any
+# > score. Compare the two forms on more.
+#
+# ### In the class
+#
+# `queries` makes both queries of each head: `q` and, rotated, `q_turned`. (`q_down` passes the tokens
+# on, unless queries are compressed, too.) `compress` makes what is kept: `kv_down` gives c + r
+# numbers for each token, the latent and the short key, which is rotated to `k_turned`. Both get an
+# axis for heads, as if they were one KV head, so that a cache accepts them. The last two methods are
+# the two forms. `k_up` stores $U^\top$ of all heads, as `nn.Linear` does, and a value is d_v numbers
+# wide, here as wide as a key.
+
+# %%
+from annotated_attention.modern import LatentAttention
+
+display.annotated(
+    LatentAttention.queries, LatentAttention.compress,
+    LatentAttention.attend_plainly, LatentAttention.attend_absorbed, sections=False,
+)
 
 # %% [markdown]
 # Both forms must give the same outputs and the same gradients for every parameter. With a cache
@@ -555,67 +608,26 @@ print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 # That is 10 numbers a token: 8 for the latent and 2 for the key that carries the position. Without
 # sharing, six heads of width 4 would keep 48.
 #
-# ### Why positions stand apart
-#
-# In [Positions](18_positions.ipynb), queries and keys are rotated by their positions. Rotate the
-# keys made from the latents, and compute the correct scores. Then absorb $U$. The query is still
-# rotated, but no key is left to rotate. How far off are the scores?
-
-# %%
-rotary = RotaryEmbedding(4)
-torch.manual_seed(9)
-q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)
-places, keys = torch.arange(3), latents @ up.mT       # (3,), (3, 4)
-scores = rotary(q, places) @ rotary(keys, places).mT  # (3, 3)
-by_latents = rotary(q, places) @ up @ latents.mT      # (3, 3)
-plain, absorbed = q @ keys.mT, q @ up @ latents.mT    # (3, 3), (3, 3)
-torch.testing.assert_close(plain, absorbed)
-print("without rotation: equal")
-print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
-print(f"the scores: up to {scores.abs().max():.1f} in size")
-
-# %% [markdown]
-# The error exceeds every score. Rotating the query and the key, each by its own position, is the
-# same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)).
-# This rotation stands between $q$ and $U^\top$: with queries and latents as rows, the score is
-# $q\,R_t\,U^\top \ell^\top$. The matrix to absorb would be $R_t\,U^\top$, a different one for each
-# distance. And keeping the rotated keys themselves would cost the very memory that latents save.
-#
-# So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
-# This key comes from the same matrix as the latent (`kv_down` gives c + r numbers), and *all heads*
-# share it. Only the short key is rotated, and it is kept in its rotated form, `k_turned`. Each head
-# also makes a second, short query, `q_turned`. The short query is appended to the long query, and
-# the short key to the long key. The dot product is then the sum of two scores: one from the
-# latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
-# r}$, which DeepSeek's models multiply by a constant where YaRN stretches the positions (pass the
-# product as `scale`).
-#
-# > **Pitfall.** Two mistakes show only in the absorbed form. One absorbs $U$ although the keys made
-# > from the latents are rotated (`rotation-absorbed`), as in the cell above. The other leaves out
-# > the short query and key (`latent-positions-missing`). A text of a single token hides both: the
-# > softmax over a single key gives the same weight for any score. Compare the two forms on more.
-#
 # ### What it saves
 #
-# DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many
-# bytes does a token take, compared with keys and values for every head, or with eight KV heads of
-# width 128?
+# DeepSeek-V3 has 671 billion parameters and, in each of 61 layers, 128 heads, with latents of 512
+# numbers and rotated keys of 64 [[DeepSeek-AI 2024, section
+# 4.2](../docs/references.md#deepseek-2024-b)]. How many bytes does a token take, compared with keys
+# and values for every head, or with eight KV heads of width 128?
 
 # %%
-print("               latent each head   8 heads")
-for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
-    sizes = [
-        cache_bytes(1, 512, 64, layers=layers),  # the latent, and the key that is rotated
-        cache_bytes(1, 128 * (128 + 64), 128 * 128, layers=layers),  # keys, then values
-        cache_bytes(1, 8 * 128, layers=layers),
-    ]
-    print(f"{name:11}", *(f"{short(size, 'B'):>9}" for size in sizes))
+ways = {
+    "latent": cache_bytes(1, 512, 64, layers=61),  # the latent, and the key that is rotated
+    "each head": cache_bytes(1, 128 * (128 + 64), 128 * 128, layers=61),  # keys, values
+    "8 heads": cache_bytes(1, 8 * 128, layers=61),
+}
+for name, size in ways.items():
+    print(f"{name:9} {short(size, 'B'):>9}")
 
 # %% [markdown]
-# A token of DeepSeek-V3, a model with 671 billion parameters [[DeepSeek-AI 2024, section
-# 4.2](../docs/references.md#deepseek-2024-b)], takes 70.3 kB: about half as much as a token of
-# Llama 3 8B, and one seventieth of what keys and values for every head would take. This saving has a price: the 128 keys of a token, 16,384 numbers in all, are made from the
-# same 512, so they cannot all differ freely.
+# A token takes 70.3 kB: about half as much as a token of Llama 3 8B, and one seventieth of what keys
+# and values for every head would take. This saving has a price: the 128 keys of a token, 16,384
+# numbers in all, are made from the same 512, so they cannot all differ freely.
 #
 # Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
 # DeepSeek-V3. Its tokens are 7,168 wide, and its queries are compressed, too, to 1,536 numbers.
@@ -636,41 +648,44 @@ for m, n in ((4096, 1), (4096, 4096)):
 # head's keys takes half the FLOPs of the absorbed form, but of each token it has to read 71 times as
 # many numbers: 128 · (192 + 128) instead of 576. So what the absorbed form saves is reading. When
 # many tokens are read at once, each key serves thousands of queries, so it pays to make the keys
-# once: for each pair of tokens, d + r = 192 numbers are then compared, and not c + r = 576.
+# once. Each pair of tokens then costs a comparison of d + r = 192 numbers instead of c + r = 576.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### Whose keys?
 #
-# *Easy, 2 minutes.* Six query heads share three KV heads. For each query head, from the first to
-# the last, write down the number of its KV head, counted from 0.
+# *Easy, 2 minutes.* Six query heads share three KV heads. A model was trained with
+# `repeat_interleave`, and its weights are loaded into a class that uses `repeat`. For each query
+# head, from the first to the last, write 1 if it now reads the wrong KV head, and 0 if it still
+# reads the right one.
 
 # %% tags=["exercise"]
-my_groups = [None, None, None, None, None, None]
+reads_wrong = [None, None, None, None, None, None]
 
 # %%
 from annotated_attention import exercises
 
-exercises.fewer_keys.check_groups(my_groups)
+exercises.fewer_keys.check_groups(reads_wrong)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# How many query heads does a KV head serve?
+# How many query heads does a KV head serve? With `repeat_interleave`, neighbours share.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Neighbours share.
+# Write both rows of KV heads under each other, as in [Which heads share](#which-heads-share).
 #
 # </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
-my_groups = [0, 0, 1, 1, 2, 2]
+trained, loaded = [0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2]
+reads_wrong = [int(i != j) for i, j in zip(trained, loaded)]
 
-exercises.fewer_keys.check_groups(my_groups)
+exercises.fewer_keys.check_groups(reads_wrong)
 
 # %% [markdown]
 # ### The bytes of a token

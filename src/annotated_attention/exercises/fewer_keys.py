@@ -1,27 +1,26 @@
-"""Exercises of "Fewer keys": who shares with whom, and the bytes of a token."""
+"""Exercises of "Fewer keys": who reads the wrong keys, and the bytes of a token."""
 
 from annotated_attention.counting import cache_bytes
 from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import furthest, number, numbers
 
 check_groups = Exercise(
-    name="my_groups",
-    right=[0, 0, 1, 1, 2, 2],
-    praise="right: head i of the queries has KV head i // (h / g), so two neighbours share.",
+    name="reads_wrong",
+    right=[0, 1, 1, 1, 1, 0],
+    praise="right: trained were 0 0 1 1 2 2, tiles are 0 1 2 0 1 2, and only the first and the "
+    "last head get the same KV head from both.",
     wrong={
-        "these are tiles, 0 1 2 and again 0 1 2, as `repeat` makes them (groups-tiled). With "
-        "`repeat_interleave` neighbours share a KV head.": [0, 1, 2, 0, 1, 2],
-        "that is two KV heads for groups of three. There are three KV heads, so a group has 6 / 3 "
-        "heads.": [0, 0, 0, 1, 1, 1],
-        "the groups are right, but KV heads are counted from 0.": [1, 1, 2, 2, 3, 3],
-        "that is a KV head for each head of queries; here there are only three.":
-            [0, 1, 2, 3, 4, 5],
-        "that is one KV head for all, which is multi-query attention; here there are three.":
-            [0, 0, 0, 0, 0, 0],
+        "these are the KV heads that `repeat` gives. Which of them are other ones than those of "
+        "`repeat_interleave`?": [0, 1, 2, 0, 1, 2],
+        "these are the KV heads that `repeat_interleave` gives. Which of them does `repeat` "
+        "change?": [0, 0, 1, 1, 2, 2],
+        "the other way round: 1 means that a head reads the wrong KV head.": [1, 0, 0, 0, 0, 1],
+        "that is so with two KV heads; here there are three.": [0, 1, 0, 0, 1, 0],
     },
     run=numbers(6),
     why=lambda answer, found, right: (
-        f"head {furthest(found, right)} of the queries belongs to another KV head."
+        f"look at head {furthest(found, right)} again: which KV head did it have in training, and "
+        f"which one does `repeat` give it?"
     ),
     close=0,
 )  # fmt: skip

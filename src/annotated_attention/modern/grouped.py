@@ -128,7 +128,7 @@ class GroupedQueryAttention(MultiheadAttention):
         """
         if self.num_kv_heads < self.num_heads:
             # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group
-            # itself. It knows no other scores than its own.
+            # itself. It always computes the usual scores.
             usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
             if usual and not need_weights:
                 dropout_p = self.dropout if self.training else 0.0

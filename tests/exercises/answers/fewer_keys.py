@@ -25,11 +25,12 @@ def token_bytes(
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_groups": [
-        (torch.arange(3).repeat_interleave(2), "✓ "),
-        (torch.arange(3).repeat(2), "these are tiles"),
-        ([i // 3 for i in range(6)], "that is two KV heads for groups of three"),
-        ([0] * 6, "multi-query attention"),
-        ([0, 0, 1, 2, 2, 2], "head 3 of the queries belongs to another KV head"),
+        (torch.arange(3).repeat_interleave(2) != torch.arange(3).repeat(2), "✓ "),
+        (torch.arange(3).repeat(2), "these are the KV heads that `repeat` gives"),
+        (torch.arange(3).repeat_interleave(2), "that `repeat_interleave` gives"),
+        ([1, 0, 0, 0, 0, 1], "the other way round"),
+        (torch.arange(2).repeat_interleave(3) != torch.arange(2).repeat(3), "two KV heads"),
+        ([0, 1, 1, 0, 1, 0], "look at head 3 again"),
     ],
     "check_token_bytes": [
         (token_bytes(), "✓ "),
