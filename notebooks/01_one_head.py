@@ -100,7 +100,7 @@ show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
-# > them have a name. Nor does the order of the words matter yet.
+# > them have a name.
 #
 # ## A soft look-up
 #
@@ -233,7 +233,7 @@ torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
-# PyTorch gave the same, as the cell asserts. The figure puts the three steps side by side, and its
+# PyTorch gave the same. The figure puts the three steps side by side, and its
 # last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
@@ -257,7 +257,8 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
 # `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, the
-# keys. The code divides the queries by $\sqrt d$ instead of the scores: the result is the same.
+# keys. The code divides the queries by $\sqrt d$ instead of the scores: the result is the same,
+# and here there are fewer numbers to divide.
 
 
 # %%
@@ -281,15 +282,14 @@ show(WORDS[4:], WORDS, weights[4:])
 # %% [markdown]
 # Each row belongs to a word that asks; these are the last four. The row of *it* is the one that you
 # followed by hand. *Because* has four zeros, so every key fits equally badly and gets one eighth.
-# *Thirsty* looks most at itself, because no other word resembles it as much.
+# *Thirsty* looks most at itself, because its own score, 8, is the highest; *cat* has 6.
 #
 # ## Ask for something other than what you are
 #
-# Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a
-# useful question would be *which animal is thirsty here?* A matrix between the word and its query,
-# called $W_Q$, changes the question. It has a row for each feature that a word can have, and a
-# column for each feature that it can ask for. Ours has one entry that is not zero: a word that has
-# *quality* asks for *animal*.
+# A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A
+# matrix between the word and its query, called $W_Q$, changes the question. It has a row for each
+# feature that a word can have, and a column for each feature that it can ask for. Ours has one
+# entry that is not zero: a word that has *quality* asks for *animal*.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -309,13 +309,16 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
 # nothing else, and gives 0.86 of its attention to *cat*. The word *it* has a quality of 1, so its
 # query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* asks for an animal in the sentence
-# with *sweet*, too, and finds the cat there as well: 2.19 of animal in place of 2.21. One matrix
-# alone does not solve the puzzle.
+# with *sweet*, too, and finds the cat there as well: 2.19 of animal in place of 2.21. Without a
+# matrix the puzzle was solved, but only because each word asked for what it is itself. Now *it*
+# asks a question of its own, and gets nearly the same animal in both sentences. The other matrices
+# mend that.
 #
 # ## Four learned matrices
 #
 # A head has four such matrices. Nobody writes them by hand: training finds their entries. Their
-# shapes: e is the width of the embeddings, d that of queries, keys and values. So far, both were 4.
+# shapes: e is the width of the embeddings, d that of queries, keys and, from here on, values. So
+# far, both were 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -324,10 +327,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# Take a head of width 2, set by hand, which asks: *is something said about an animal?* It looks for
-# an animal and for a quality that an animal has, and brings home the quality, which it reports
-# under *animal*, as a yes. The second number of each value, the animal, is dropped until you change
-# $W_V$ below. You meet this head again in the next two chapters.
+# Take a head of width 2, set by hand, which asks: *is something said about an animal?* You meet it
+# again in the next two chapters.
 
 # %%
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks: animal 2, quality 1
@@ -342,10 +343,13 @@ columns = [*k.unbind(1), scores, scores / math.sqrt(2), weights[it]]
 show(WORDS, ["animal", "qual.", "score", "score/√2", "weight"], torch.stack(columns, 1))
 
 # %% [markdown]
-# The first two columns are the keys. The query of *it* is `(2, 1)`, so an animal counts twice as
-# much as a quality. *Cat* has the key `(3, 0)` and *thirsty* has `(2, 2)`. Both score 6. The head
-# is 2 wide, so its scores are divided by $\sqrt 2$. Both words get 0.46: one says *who* is meant,
-# the other *what is said* about it. What does *it* receive in our two sentences?
+# The first two columns are the keys. $W_Q$ turns the quality of *it* into the query `(2, 1)`: an
+# animal counts twice as much as a quality. $W_K$ gives *cat* the key `(3, 0)` and *thirsty* the key
+# `(2, 2)`, so both score 6. *Sweet* would have `(0, 2)`, a quality without an animal, and score
+# $2 \cdot 0 + 1 \cdot 2 = 2$. The head is 2 wide, so its scores are divided by $\sqrt 2$. *Cat* and
+# *thirsty* get 0.46 each: one says *who* is meant, the other *what is said* about it. $W_V$ lets
+# each hand over its quality, and $W_O$ writes the quality into the column *animal*; a large number
+# there means yes. What does *it* receive in our two sentences?
 
 # %%
 received = []
@@ -356,7 +360,10 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 
 # %% [markdown]
 # After *thirsty*, *it* receives 0.97 under *animal*: yes, something is said about an animal. After
-# *sweet* it receives only 0.19, since most of the attention goes to *cat*, which has no quality.
+# *sweet* it receives only 0.19, since most of the attention goes to *cat*, which has no quality. So
+# this head tells the sentences apart again; the same question about food comes in the next chapter.
+# (Words without a quality ask nothing: like *because* above, they look everywhere equally, and what
+# they receive has no meaning.)
 #
 # Which of the four matrices can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
 #
@@ -368,7 +375,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 # </details>
 #
 # Change one matrix at a time: first let words be found by *food* in place of *animal*; then, with
-# the old $W_K$, let them hand over their *animal* first.
+# the old $W_K$, exchange the two numbers of each value. Until now the second one, the animal, met
+# the zero row of $W_O$ and was dropped.
 
 # %%
 by_food = torch.tensor([[0., 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
@@ -386,9 +394,10 @@ print()
 show(names, FEATURES, torch.stack(received))
 
 # %% [markdown]
-# The new $W_K$ turns *it* from *cat* to *milk*. Hardly anything is said about a food, and $W_O$
-# still writes that answer under *animal*. The new $W_V$ leaves the weights as they are: the same
-# words are found, and hand over how much of an animal they are.
+# The new $W_K$ turns *it* from *cat* to *milk*. *Milk* has no quality, so little comes back; and
+# $W_O$ does not know that *it* now asks about food, so it still writes under *animal*. The new
+# $W_V$ leaves the weights as they are: the same words are found, and hand over how much of an
+# animal they are.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
 # same words, which is called **self-attention**. The queries may also come from different words: in
@@ -430,8 +439,7 @@ class OneHead(nn.Module):
 
 
 # %% [markdown]
-# Fill the module with the matrices above, and *it* receives the same numbers as before. Then let
-# *sweet* and *cat* ask the words of our sentence.
+# Fill the module with the matrices above, and *it* receives the same numbers as before.
 
 # %%
 head = OneHead(embed_dim=4, head_dim=2)
@@ -441,8 +449,7 @@ with torch.no_grad():
 
 output, _ = head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 torch.testing.assert_close(output[it], received[0])
-output, weights = head(embed(["sweet", "cat"]), EMBEDDINGS, EMBEDDINGS)
-print(f"cross-attention: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+show(["it receives"], FEATURES, output[[it]])
 
 # %% [markdown]
 # The output has one row per query and is as wide as the embeddings, so it can be added to the words
@@ -454,7 +461,7 @@ print(f"cross-attention: output {tuple(output.shape)}, weights {tuple(weights.sh
 # > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
 # > compete for a query; the queries compete for a key.
 #
-# No exception warns you, and the shape is right. To catch it, add up each row.
+# No exception warns you. To catch it, add up each row.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
@@ -732,8 +739,6 @@ exercises.one_head.check_attend(my_attend)
 
 # %% [markdown]
 # ## What you have now
-#
-# You can compute attention on paper and in three lines.
 #
 # > **In short.** Attention is a soft look-up. Each query is compared with every key: the better a
 # > key fits, the more the query collects from its value.

@@ -73,13 +73,13 @@ one.show(["drank looks at"], CLAUSE, weights[[drank]])
 # table rounds to 0.00. It collects 0.00 both times, because half of 2 and half of -2 cancel. For
 # *drank* the two scenes are now the same: on average everything is lukewarm.
 #
-# Perhaps the head hands over too little? Let it hand over all four features, so that *cat* and
+# Perhaps the words hand over too little? Let each hand over all four features, so that *cat* and
 # *milk* also say which of them speaks. Can *drank* tell the two scenes apart now?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. The head averages the rows of *cat* and *milk* before it hands them over. In both scenes this
-# average holds as much animal as food, and the two warmths cancel.
+# No. What comes home is an average of the rows of *cat* and *milk*. In both scenes this average
+# holds as much animal as food, and the two warmths cancel.
 #
 # </details>
 
@@ -98,9 +98,12 @@ one.show(["first", "second"], FEATURES, torch.stack(rows))
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
 # On the right, the words themselves are averaged first, and the matrices see nothing but this
-# average. As long as the weights are the same for all scenes, one number per feature cannot hold
-# what two words say about it. A head that leans towards the cat separates these two scenes, but
-# [confuses two others](#going-deeper-a-head-that-leans-towards-the-cat).
+# average. As long as the weights are the same for all scenes, only one number per feature comes
+# home, and you cannot read two warmths from one number. A head that gives three quarters to the cat
+# separates these two scenes, but [confuses two
+# others](#going-deeper-a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
+# collects 1 both times. Keys that contain the warmth can make the weights reveal which scene it is,
+# but such weights are no longer free to say where to look.
 
 # %% [markdown]
 # <!-- deeper: A head that leans towards the cat -->
@@ -149,10 +152,6 @@ display.finish(drawing, name="kept-apart", alt=(
     "Scenes as points, the warmth of the cat to the right, that of the milk up. Left: the "
     "first and third scene lie on one line, and the one head gives both the same number. "
     "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."))
-
-# %% [markdown]
-# A head whose keys contain the warmth has other weights in each scene, and these can reveal which
-# scene it is. Then the weights carry the message, and are no longer free to say where to look.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -209,16 +208,18 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 #
 # ## Two questions at once
 #
-# Back to the sentence in which *it* needs to know *who?* and *what is said?* The fourth feature is
-# *quality* again. Head 1 is the head of the last chapter: *is something said about an animal?* That
-# head answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something
-# is said about a food, or nothing at all. So head 2 asks the same about food: in its $W_K$ and
-# $W_V$, the rows of animal and food change places.
+# Back to *it*; the fourth feature is *quality* again. Is something said about an animal? Is
+# something said about a food? Two questions, so two heads. Head 1 is the head of the last chapter:
+# it answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something is
+# said about a food, or nothing at all. So head 2 asks the same about food: swap animal and food
+# wherever the head reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. As
+# before, each head has two rows of $W_O$: one writes its quality, and the other is zero. The second
+# number that a head collects is not used here; it only makes the two heads as wide as the words.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
 HEADS = [(one.W_Q, one.W_K, one.W_V), (one.W_Q, one.W_K[SWAP], one.W_V[SWAP])]
-W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
+W_O = torch.cat([one.W_O, one.W_O[:, SWAP]])  # (h * d, e), under animal, under food
 
 
 def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,9 +262,9 @@ def draw_heads(weights: Tensor, words: list[str], name: str):
 draw_heads(weights, one.WORDS, "two-heads-at-work")
 
 # %% [markdown]
-# Head 1 looks at two words: at *cat* for *who?*, and at *thirsty* for *what is said?* Each gets
-# 0.46. Head 2 asks the same about food. It finds *milk*, and no word that says something about
-# food, so *milk* gets 0.80.
+# Head 1 looks at two words, *cat* and *thirsty*, and gives 0.46 to each. It may blend the two,
+# since one answer is enough. Head 2 asks the same about food. It finds *milk*, and no word that
+# says something about food, so *milk* gets 0.80.
 #
 # Now replace *thirsty* with *sweet*. Which head looks at two words then: still the first, or the
 # second?
@@ -285,19 +286,20 @@ one.show(["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES, rows)
 draw_heads(weights, one.SWEET, "two-heads-sweet")
 
 # %% [markdown]
-# The two heads have traded roles. Head 1 alone says *no* twice, with 0.19 and 0.10; head 2 adds
-# that after *sweet*, something is said about a food. Both answers arrive without being mixed: each
-# head's weights add up to one on their own, so the heads do not compete, and $W_O$ writes the
-# answers under different features. A Transformer adds them to *it*, which was as much animal as
-# food. It is then more of an animal after *thirsty*, and more of a food after *sweet*. A single
-# head for both questions would [bring home one sum](short_path.ipynb#two-heads-in-a-loop) of what
-# is said about the two.
+# The two heads have traded roles. Head 1 alone says *no* twice, with 0.19 and 0.10 (the quality of
+# *it* itself); head 2 adds that after *sweet*, something is said about a food. Both answers arrive
+# without being mixed: each head's weights add up to one on their own, so the heads do not compete,
+# and $W_O$ writes the answers under different features. A Transformer adds them to *it*, which was
+# as much animal as food. It is then more of an animal after *thirsty*, and more of a food after
+# *sweet*. A single head for both questions brings home one sum: in [the short
+# path](short_path.ipynb#two-heads-in-a-loop) it is 0.70<!-- quoted --> in both sentences.
 #
 # ## A list of heads
 #
-# With eight heads, nobody wants to write out 25 matrices by hand. Give a head a class of its own:
-# `OneHead` without $W_O$, which all heads share. Its matrices start from random numbers of a size
-# that Xavier Glorot proposed [[Glorot and Bengio](../docs/references.md#glorot-2010)].
+# With eight heads, nobody wants to write out $3 \cdot 8 + 1 = 25$ matrices by hand. Give a head a
+# class of its own: `OneHead` without $W_O$, which all heads share. Its matrices start from random
+# numbers of a size that Xavier Glorot proposed [[Glorot and
+# Bengio](../docs/references.md#glorot-2010)].
 
 
 # %%
@@ -364,9 +366,9 @@ for h in (1, 2, 8):
 
 # %% [markdown]
 # More heads means narrower heads, so the number of parameters stays the same: $3e^2$ for the heads,
-# whatever h is, and $e^2$ for $W_O$. What grows is the number of pieces, and pieces cost time.
-# There are $3h + 1$ matrices, and $5h + 1$ matrix products run one after the other: per head three
-# to project in, one for the scores and one to mix, then $W_O$.
+# whatever h is, and $e^2$ for $W_O$. What grows is the number of separate products, and each costs
+# time to start. There are $3h + 1$ matrices, and $5h + 1$ matrix products run one after the other:
+# per head three to project in, one for the scores and one to mix, then $W_O$.
 #
 # ## The mistake people make here
 #

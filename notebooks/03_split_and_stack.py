@@ -24,6 +24,8 @@ display.chapter_map(
 )
 
 # %% [markdown]
+# In the strip, compare *project in* with *split*: this cut is the idea of the chapter.
+#
 # ## The two heads again
 #
 # Take the pair of heads from the last chapter. One asks whether something is said about an animal,
@@ -44,8 +46,6 @@ rows = torch.stack([weights[it] for _, weights in by_turns])  # (h, n)
 one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
-# That took five products per head. The rest of the chapter gets the same numbers with fewer.
-#
 # ## One matrix holds every head
 #
 # Column j of the product $XW$ depends on column j of $W$ and on no other column. You can therefore
@@ -55,6 +55,7 @@ one.show(["head 1", "head 2"], one.WORDS, rows)
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
 # %%
+# zip gives all W_Q, then all W_K, then all W_V.
 w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))
 k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
 
@@ -145,8 +146,8 @@ one.show(["cat, head 1", "cat, head 2"], ["1st", "2nd"], k_heads[:, 1], digits=0
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
 # independent problems. The other steps of `attend` from [One head](01_one_head.ipynb) also count
-# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works unchanged for all heads
-# together, as long as the heads come first.
+# from the end: `.mT`, `softmax(-1)`, and `size(-1)`, which is now the width of a head, d = 2. So
+# `attend` works unchanged for all heads together, as long as the heads come first.
 
 # %%
 q_heads, v_heads = (split_and_stack(x @ w, 2) for w in (w_q, w_v))  # (2, 8, 2)
@@ -154,49 +155,6 @@ mixed, weights = one.attend(q_heads, k_heads, v_heads)              # (2, 8, 2),
 for head, (of_head, its_weights) in enumerate(by_turns):
     torch.testing.assert_close((mixed[head], weights[head]), (of_head, its_weights))
 print("the same: collected", tuple(mixed.shape), "and weights", tuple(weights.shape))
-
-# %% [markdown]
-# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. With as
-# > many queries as keys nothing complains, but `@` then treats each word as a separate problem: the
-# > heads of one word attend to each other, and no word sees another word. To catch it, change one
-# > word and see whether the other rows change.
-
-# %% [markdown]
-# <!-- deeper: What the wrong axis reacts to -->
-# ### Going deeper: What the wrong axis reacts to
-#
-# Ask autograd, with eight words and three heads of width 4. The table shows the size of the
-# gradient of the row of *it* with respect to each word; 0 means no influence.
-
-
-# %%
-def attend_stacked(
-    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
-) -> tuple[Tensor, Tensor]:
-    """Stack the heads along ``dim``, attend, and put the heads back side by side."""
-    width = q.size(-1) // num_heads
-    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
-    mixed, weights = one.attend(q, k, v)
-    return torch.cat(mixed.unbind(dim), dim=-1), weights
-
-
-torch.manual_seed(0)
-rows, words = [], torch.randn(8, 12, requires_grad=True)
-for dim in (0, 1):
-    output, weights = attend_stacked(words, words, words, 3, dim)
-    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (8, 12)
-    rows.append(gradient.abs().sum(-1))
-    print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
-one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
-assert rows[0].all()
-assert rows[1].nonzero().tolist() == [[it]]
-
-# %% [markdown]
-# The outputs have the same shape. Only the shape of the weights, `(n, h, h)` instead of `(h, n,
-# n)`, gives the mistake away, and most code throws the weights away.
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Back together, and what W_O is for
@@ -227,7 +185,53 @@ one.show(["it, times W_O"], one.FEATURES, (merged @ two.W_O)[[it]])
 # attention ended here, each head could write into its own d columns of the output and nowhere else.
 # $W_O$, of shape `(e, e)`, lets every head write into every feature. Ours writes the second head's
 # quality, the third number, under *food*; in training, the model finds out what goes where.
+
+# %% [markdown]
+# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. If you
+# > stack *and* merge along this axis, with as many queries as keys, the output has the right shape.
+# > Yet `@` then treats each word as a separate problem: the heads of one word attend to each other,
+# > and no word sees another word. To catch it, change one word and see whether the other rows
+# > change.
+
+# %% [markdown]
+# <!-- deeper: What the wrong axis reacts to -->
+# ### Going deeper: What the wrong axis reacts to
 #
+# Stack and merge along the same axis, once `dim=0` and once `dim=1`, and ask autograd, with eight
+# words and three heads of width 4. The table shows the size of the gradient of the row of *it* with
+# respect to each word; 0 means no influence.
+
+
+# %%
+def attend_stacked(
+    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Stack the heads along ``dim``, attend, and merge them along the same axis."""
+    width = q.size(-1) // num_heads
+    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
+    mixed, weights = one.attend(q, k, v)
+    return torch.cat(mixed.unbind(dim), dim=-1), weights
+
+
+torch.manual_seed(0)
+rows, words = [], torch.randn(8, 12, requires_grad=True)
+for dim in (0, 1):
+    output, weights = attend_stacked(words, words, words, 3, dim)
+    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (8, 12)
+    rows.append(gradient.abs().sum(-1))
+    print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
+assert rows[0].all()
+assert rows[1].nonzero().tolist() == [[it]]
+
+# %% [markdown]
+# The outputs have the same shape. Only the shape of the weights, `(n, h, h)` instead of `(h, n,
+# n)`, gives the mistake away, and most code throws the weights away.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## The module
 #
 # Four matrices remain, and `forward` needs no loop: it attends once for all heads. As before, h has
@@ -260,7 +264,7 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# Give the module the matrices of the pair. It returns the same row for *it*.
+# Give the module the matrices of the pair, and it returns what `two_heads` returned.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
@@ -270,15 +274,15 @@ with torch.no_grad():
 
 output, weights = module(x, x, x)  # (8, 4), (2, 8, 8)
 torch.testing.assert_close((output, weights), two.two_heads(x))
-one.show(["it receives"], one.FEATURES, output[[it]])
+print("the same: output", tuple(output.shape), "and weights", tuple(weights.shape))
 
 # %% [markdown]
 # ## What it saves
 #
 # A list of heads takes $3h + 1$ matrices and $5h + 1$ products. Now there are four matrices and six
 # products, whatever h is: three to project in, one for all scores, one to mix, and one for $W_O$.
-# The arithmetic in them is the same as before. What you save is having to start many small pieces
-# of work, one after the other. The chapter [Speed](13_speed.ipynb) measures how much time this
+# With eight heads, the same multiplications are done in six large calls instead of 41 small ones,
+# and each call has a fixed cost. The chapter [Speed](13_speed.ipynb) measures how much time this
 # saves.
 
 # %% [markdown]
@@ -375,19 +379,6 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# ## For later: nn.Linear
-#
-# Later classes keep their matrices in PyTorch's `nn.Linear`. It is a matrix with a bias, a vector
-# that is added to every row, and it stores the matrix transposed. See once that it computes the
-# same.
-
-# %%
-linear = nn.Linear(24, 30)  # from 24 features to 30
-rows = torch.randn(5, 24)  # (5, 24)
-torch.testing.assert_close(linear(rows), rows @ linear.weight.mT + linear.bias)
-print("weight", tuple(linear.weight.shape), "bias", tuple(linear.bias.shape))
 
 # %% [markdown]
 # ## Exercises
