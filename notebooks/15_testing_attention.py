@@ -574,7 +574,7 @@ assert_attention(trusted, **SIZES)
 print("passed")
 
 # %% [markdown]
-# The page on [your CI](../docs/package/doctor-in-ci.md) says how to keep such a test, and
+# The page on [your CI](../docs/package/doctor-in-ci.md) says how to keep it as a test, and
 # [Symptoms](../docs/symptoms.md) leads from what you see to likely causes.
 #
 # ## Exercises

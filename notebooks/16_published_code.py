@@ -101,8 +101,8 @@ for sample in range(2):
     assert seen == [4, 2]
 
 # %% [markdown]
-# Every row sums to 1, but head i of every sample gets the mask of sample i. [Masks in the
-# wild](14_masks_in_the_wild.ipynb#the-shape-to-pass) shows such a leak.
+# Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
+# the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass).
 #
 # ## Shared projection
 #
@@ -127,10 +127,10 @@ def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> 
 
 
 # %% [markdown]
-# **What happens.** The code runs. But Persson's introduction prints the formula of multi-head
-# attention above it, and the code computes a different function. No head sees another head's slice
-# before the output projection. To see this, cut the identity matrix into slices and project them. The
-# result is the projection as one wide matrix.
+# **What happens.** Persson's introduction prints the formula of multi-head attention above it, and
+# the code computes a different function. No head sees another head's slice before the output
+# projection. Cut the identity matrix into slices and project them, and you get the projection as one
+# wide matrix.
 
 # %%
 torch.manual_seed(0)
@@ -197,7 +197,9 @@ display.excerpts(
 #
 # **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. The
 # scores have a method of their own, which a subclass may override, as relative attention does
-# [[labml](../docs/references.md#annotated-page)].
+# [[labml](../docs/references.md#annotated-page)]. The page puts notes beside code, like *The
+# Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
+# 2022](../docs/references.md#huang-2022)].
 #
 # The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
 # `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again.
