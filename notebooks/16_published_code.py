@@ -7,14 +7,13 @@
 # it really computes.*
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
-# missing. It still reads like a recipe, until somebody cooks from it. Code for
-# multi-head attention is passed on in the same way, from blog post to repository to blog post.
+# missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
+# is passed on in the same way.
 #
-# Here you cook from seven of these cards, with the lines that matter, shortened and renamed, and with
-# their defects left in. Two of the seven do not run as printed, and a third needs a function that
-# another package no longer has. Six also have a defect that raises no error; a table [at the
-# end](#what-they-teach) lists both kinds. One test then compares all repaired designs with the final
-# class of [Multi-head attention](07_multihead_attention.ipynb).
+# Here you cook from seven of these cards. The lines that matter are shortened and renamed, and their
+# defects are left in. Three of the seven do not run today, and all have defects that raise no error;
+# a table [at the end](#what-they-teach) lists both kinds. One test then compares all repaired
+# designs with the final class of [Multi-head attention](07_multihead_attention.ipynb).
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -36,14 +35,12 @@ display.chapter_map(
 # | [No projection](#no-projection) | slices of the embedding itself | the same collection |
 # | [Packed projection](#packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
-# [The references](../docs/references.md) say which version of each we read. The post
-# and the article are known only as texts that somebody had copied, without an address. Some of the defects have been
-# reported to their authors, or repaired in the meantime.
+# [The references](../docs/references.md) say which version of each we read. The post and the article
+# are known only from copies without an address, which is how such code travels. Some defects have
+# been reported or repaired since.
 #
-# The package `annotated_attention.published` has a repaired version of each design. Each keeps the
-# layout, the order of arguments and the mask of its source, so you can lay the two side by side.
-#
-# `attempt` calls what must crash, and prints the error.
+# The repaired versions in `annotated_attention.published` keep the layout, the order of arguments
+# and the mask of their sources.
 
 # %%
 import math
@@ -74,8 +71,8 @@ def attempt(call) -> None:
 # 2017](../docs/references.md#vaswani-2017), section 3.2.2]. A head is a module with three small
 # projections, the heads are a list, and one more projection follows. As printed, the constructor
 # stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
-# two widths in the wrong order. With both mended the design is right, and the easiest of all to
-# read.
+# two widths in the wrong order. With both mended, only a fully masked row goes wrong: its output is
+# NaN. The design is the easiest of all to read.
 #
 # ## Wide projection
 #
@@ -84,20 +81,28 @@ def attempt(call) -> None:
 # trick](04_reshape_trick.ipynb), for self-attention only. The file begins with `import
 # torch.nn.Functional`, but the module's name has a lowercase f. It multiplies with `torch.bmm`,
 # which takes three axes, and the tensors now have four. And its `forward` uses `d_model`, a name
-# that only the constructor knows. Here are the last two errors:
+# that only the constructor knows.
+#
+# Mend these, write the products as `@`, and the code runs. One defect is left, and no error will
+# tell you. The post still passes a mask of shape `(b, n, n)`, one matrix for each sample, to scores
+# of `(b, h, n, n)`. Broadcasting aligns axes from the right, so the samples of the mask meet the
+# *heads* of the scores. A single sample comes out right, and most other sizes crash. But try two
+# samples and two heads. Sample 0 should see four keys, and sample 1 two.
 
 # %%
-q = torch.randn(2, 4, 5, 6)  # (b, h, n, d)
-attempt(lambda: torch.bmm(q, q.mT))
-attempt(lambda: q.transpose(1, 2).reshape(2, 5, d_model))
+q = torch.randn(2, 2, 5, 6)    # (b, h, n, d)
+allowed = torch.ones(2, 5, 5)  # (b, n, n)
+allowed[0, :, 4:] = allowed[1, :, 2:] = 0
+scores = q @ q.mT / math.sqrt(6)  # (b, h, n, n)
+weights = scores.masked_fill(allowed == 0, -math.inf).softmax(-1)
+for sample in range(2):
+    seen = (weights[sample, :, 0] > 0).sum(-1).tolist()
+    print(f"sample {sample}: head 0 sees {seen[0]} keys, head 1 sees {seen[1]}")
+    assert seen == [4, 2]
 
 # %% [markdown]
-# Mend these, write the products as `@`, and the code runs. One defect is left, and you will not hear
-# of it. The post still passes a mask of shape `(b, n, n)`, one matrix for each sample, to scores of
-# `(b, h, n, n)`. Broadcasting aligns axes from the right, so the samples of the mask meet the *heads*
-# of the scores. A single sample comes out right, and most other sizes crash. But with b = h all
-# shapes fit, every row sums to 1, and head i of every sample gets the mask of sample i; [Masks in the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass) shows such a
-# leak. The repaired version refuses such a mask.
+# Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
+# the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass).
 #
 # ## Shared projection
 #
@@ -122,10 +127,10 @@ def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> 
 
 
 # %% [markdown]
-# **What happens.** The code runs. But Persson's introduction prints the formula of multi-head
-# attention above it, and the code computes a different function. No head sees another head's slice
-# before the output projection. To see this, cut the identity matrix into slices and project them. The
-# result is the projection as one wide matrix.
+# **What happens.** Persson's introduction prints the formula of multi-head attention above it, and
+# the code computes a different function. No head sees another head's slice before the output
+# projection. Cut the identity matrix into slices and project them, and you get the projection as one
+# wide matrix.
 
 # %%
 torch.manual_seed(0)
@@ -174,8 +179,8 @@ attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
 
 # %% [markdown]
 # All scores of the row are equal, so its output is the mean of exactly what should be hidden, and it
-# looks healthy. In float16 the code stops, because -1e20 is out of range. [Masks in the
-# wild](14_masks_in_the_wild.ipynb#fills-in-half-precision) has more on fills.
+# looks healthy. In float16 every masked call stops, whatever the mask, because -1e20 is out of
+# range. [Masks in the wild](14_masks_in_the_wild.ipynb#fills-in-half-precision) has more on fills.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit and
@@ -192,9 +197,9 @@ display.excerpts(
 #
 # **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. The
 # scores have a method of their own, which a subclass may override, as relative attention does
-# [[labml](../docs/references.md#annotated-page)]. The page puts notes beside the code, as *The
-# Annotated Transformer* put code beside a paper's text [[Rush
-# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
+# [[labml](../docs/references.md#annotated-page)]. The page puts notes beside code, like *The
+# Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
+# 2022](../docs/references.md#huang-2022)].
 #
 # The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
 # `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again.
@@ -220,14 +225,13 @@ class TokensFirst(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** As published, `forward` also hands the weights to a tracker, which belongs to a
-# package that records training runs. In version 0.5.3<!-- quoted -->, that package no longer has
-# `tracker.debug`, so every call fails.
+# **What happens.** As published, `forward` also hands the weights to `tracker.debug`. Version
+# 0.5.3<!-- quoted --> of the tracker's package no longer has it, so every call fails.
 #
 # A valid mask can crash it, too. The check compares the size of the mask's first axis with the size
-# of its *second*, so a mask with a row for each query is refused whenever n ≠ m. A decoder that
-# attends to an encoder's output may need such a mask. The authors have since repaired this
-# check. And the option `bias=False` does not do what it says.
+# of its *second*, so a mask with a row for each query is refused whenever n ≠ m. The authors have
+# since repaired this check, and changed the fill. And the option `bias=False` does not do what it
+# says.
 
 # %%
 annotated = TokensFirst(4, 24, bias=False)
@@ -254,7 +258,7 @@ assert names == ["value.bias", "output.bias"]
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
 # W^V_i$$
 #
-# True means *blocked* here. The code calls the factors `attention_weights`.
+# True means *blocked* here.
 
 
 # %%
@@ -288,7 +292,7 @@ def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
 # </details>
 #
 # With d = 1 and a query of 1, the scores equal the two keys. The values are the identity matrix, so
-# the output equals the weights.
+# the output equals the weights. In the last line, a mask blocks both keys.
 
 # %%
 query, values = torch.ones(1, 1, 1, 1), torch.eye(2)[None, None]
@@ -296,20 +300,18 @@ keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
 for factors in (None, torch.tensor([0.0, 1.0])):
     weights = multiplied(query, keys, values, None, factors)
     print("factors", factors, "weights", [round(x, 2) for x in weights.flatten().tolist()])
+nothing = multiplied(query, keys, values, torch.ones(1, 2, dtype=torch.bool), None)
+print("fully masked:", nothing.flatten().tolist())
+assert nothing.isnan().all()
 
 # %% [markdown]
-# **The repair.** The docstring now says that a factor of 0 does not block.
+# A finite fill gave a fully masked row a plausible mean. With $-\infty$ and no second fill, the row
+# is NaN.
 #
-# ## No projection
-#
-# **The idea.** The same collection has a version with no projection at all: the embedding itself is
-# cut into heads, `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always
-# compares slice i of the features, and training cannot change that.
-#
-# **What happens.** It has the same factors on its scores. And both versions draw the entries of their matrices with a standard deviation of
-# 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through
-# the projections of *Weighted scores*, once with Xavier's initial parameters and once with these.
-# Look at the queries and keys of one head, 64 wide.
+# The start is a third defect. The entries of the matrices are drawn with a standard deviation of
+# 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through the
+# projections, once with Xavier's initial parameters and once with these. Look at the queries and
+# keys of one head, 64 wide.
 
 # %%
 torch.manual_seed(0)
@@ -324,15 +326,26 @@ print(f"an even share: {1 / 49:.3f}")
 # %% [markdown]
 # With the small matrices, all keys get nearly the same weight, and training first has to undo this.
 #
-# **The repair.** The initial parameters of both are Xavier's.
+# **The repair.** The docstring now says that a factor of 0 does not block. A fully masked row gets
+# zeros, and the initial parameters are Xavier's.
+#
+# ## No projection
+#
+# **The idea.** The same collection has a version with no projection at all: the embedding itself is
+# cut into heads, `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always
+# compares slice i of the features, and training cannot change that.
+#
+# **What happens.** It, too, can multiply its scores by factors, and returns NaN for a fully masked
+# row. Only the output has a matrix here, so the small start shrinks the output and not the weights.
+#
+# **The repair** is the same.
 #
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix holds the
-# projections of queries, keys and values, in this order; if you unpack them in another one, nothing
-# complains. Samples and heads are folded into one axis of length b · h, as in [Masks in the
-# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
+# projections of queries, keys and values. Samples and heads are folded into one axis of length b ·
+# h, as in [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
 # again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
@@ -360,9 +373,9 @@ def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> tuple[Tensor, Tens
 
 # %% [markdown]
 # **What happens.** Neither mask may be left out. An `assert` demands the padding mask, and the
-# attention mask is merged without a check for None. With `bias=False`, the constructor crashes, since
-# it still sets the output's bias to zero. And one result is not what the text says: the weights are
-# documented as `(b, h, n, m)`, but they come out folded.
+# attention mask is merged without a check for None. With `bias=False`, the constructor crashes,
+# since it still sets the output's bias to zero. And the weights are documented as `(b, h, n, m)`,
+# but they come out folded.
 
 # %%
 b, n, h, d = 2, 3, 4, 6
@@ -375,8 +388,7 @@ _, weights = folded(q, q, q, added_masks(no_padding, none_blocked, h, q.dtype))
 print("the weights:", tuple(weights.shape))
 
 # %% [markdown]
-# The article's shortest version takes its parameters from `torch.empty` and never sets them, so
-# they are whatever was in that memory before.
+# The article's shortest version takes its parameters from `torch.empty` and never sets them.
 #
 # **The repair.** Either mask may be None, a fully masked row gets zeros, and the weights are
 # unfolded. `masked_softmax` takes the additive mask as its argument `bias`. The lines stand in longer
@@ -393,10 +405,10 @@ display.excerpts(
 #
 # The last test is *parity*, as in [Testing
 # attention](15_testing_attention.ipynb#parity-the-same-parameters-the-same-result): the same
-# parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)` makes a module of the design, and one of the final class
-# with the same parameters. (For shared projections its matrices are block-diagonal, as you saw
-# above, and for no projection they are identity matrices.) `design.call` takes batch-first tensors,
-# and a mask in which True means blocked, and calls the module in the design's own way.
+# parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)`
+# makes a module of the design, and one of the final class with the same parameters.  `design.call`
+# takes batch-first tensors, and a mask in which True means blocked, and calls the module in the
+# design's own way.
 
 
 # %%
@@ -430,16 +442,16 @@ for name, design in DESIGNS.items():
 #
 # | design | stops | goes on, and is wrong |
 # |---|---|---|
-# | Module per head | `torch.ModuleList`, widths exchanged | |
+# | Module per head | `torch.ModuleList`, widths exchanged | NaN in a fully masked row |
 # | Wide projection | `Functional`, `bmm`, `d_model`, most masks | with b = h, masks of other samples |
-# | Shared projection | float16 | one small matrix for all heads, $\sqrt e$, a mean over hidden keys |
-# | Sequence first | the tracker, masks with n ≠ m, float16 | biases in spite of `bias=False`, the same mean |
-# | Weighted scores | | a factor of 0 does not block, a start that is far too small |
-# | No projection | | the same two |
-# | Packed projection | a mask left out, `bias=False`, float16 | folded weights, the same mean, numbers never set |
+# | Shared projection | a mask in float16 | one small matrix for all heads, $\sqrt e$, a mean over hidden keys |
+# | Sequence first | the tracker, masks with n ≠ m or in float16 | biases in spite of `bias=False`, the same mean |
+# | Weighted scores | | a factor of 0 does not block, NaN in a fully masked row, a start that is far too small |
+# | No projection | | the same three |
+# | Packed projection | a mask left out, `bias=False`, float16 | folded weights, the same mean, parameters left uninitialised |
 #
 # Say what True means in the name of a mask, `blocked` or `allowed`. Decide what a fully masked row
-# returns, and test in float16. Look at how training starts.
+# returns, and test in float16. Check the initial parameters, too.
 #
 # ## Exercises
 #
@@ -492,8 +504,7 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have run seven published designs with their defects, and the repaired ones agree with the final
-# class.
+# You have run seven published designs, and the repaired ones agree with the final class.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
@@ -508,7 +519,7 @@ exercises.published_code.check_widen(widen)
 # > output = design.call(module, query, key, value, blocked)
 # > ```
 # >
-# > A crash at least tells you that something is wrong. Look for defects that keep every shape: a
+# > Look for defects that keep every shape: a
 # > wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
 # > that all differ, a fully masked row, and a comparison with a class that you trust.
 #

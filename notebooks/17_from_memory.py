@@ -16,8 +16,9 @@
 # - **15 minutes.** Read [the class](#the-class) with its table (4 minutes), and put [the words in
 #   order](#the-words-in-order) (2). Go through [the questions](#nine-questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (9).
-# - **40 minutes.** Read the cells, too (13 minutes in all), write the class [against the
-#   clock](#against-the-clock) (15), and mend [somebody else's answer](#somebody-elses-answer) (8).
+# - **40 minutes.** Read the cells, too (13 minutes in all), put the words in order (2), write the
+#   class [against the clock](#against-the-clock) (15), and mend [somebody else's
+#   answer](#somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -100,16 +101,16 @@ print("outputs and gradients agree with PyTorch's causal attention")
 
 # %% [markdown]
 # > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
-# > row is fully masked. The second fill makes such a row zeros. With the first fill alone it is NaN,
+# > row is fully masked. The second fill turns such a row into zeros. With the first fill alone it is NaN,
 # > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#fully-masked-rows) shows how. Say so
 # > before you are asked.
 #
 # ### Why several heads?
 #
 # **A head has one set of weights per query, so it brings back one average. Several heads bring back
-# several, for as many operations.** In one head the weights share a single 1: what goes to *cat*
-# is missing for *milk*. A second head has a second 1. More heads cost no parameters: the same matrix
-# is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
+# several, and cost as many operations as one wide head.** In one head the weights share a single 1:
+# what goes to *cat* is missing for *milk*. A second head has its own 1 to share out. More heads cost
+# no parameters: the same matrix is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
 # example.
 #
 # ### What does it cost?
@@ -132,24 +133,24 @@ print("outputs and gradients agree with PyTorch's causal attention")
 from torch.utils.flop_counter import FlopCounterMode
 
 b, e = 1, 64
-print("     n   h  projections  scores + mixing  counted")
+print("     n   h  projections  scores + mixing      counted")
 for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
     module, x = PlainAttention(e, h), torch.randn(b, n, e)
     with FlopCounterMode(display=False) as counter:
         module(x, x, x)
     projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
     assert counter.get_total_flops() == projections + scores
-    print(f"{n:6} {h:3} {projections:12,} {scores:16,}  the same")
+    print(f"{n:6} {h:3} {projections:12,} {scores:16,} {counter.get_total_flops():12,}")
 
 # %% [markdown]
-# The last column compares the sum with PyTorch's own count, which covers matrix products only.
+# The last column is PyTorch's own count of the matrix products. It equals the sum of the other two.
 #
 # ### Why √d?
 #
-# **A score adds up d products, so its variance grows with d; divided by $\sqrt d$ it stays one.**
-# (That is for independent entries with mean 0 and variance 1.) The softmax of numbers that are far
-# apart gives nearly all the weight to one key, and then hardly any gradient comes back. Compare
-# three divisors, with d = 256 and a thousand keys.
+# **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
+# variance is 1.** (That is for independent entries with mean 0 and variance 1.) The softmax of
+# numbers that are far apart gives nearly all the weight to one key, and then hardly any gradient
+# comes back. Compare the weights for three divisors, with d = 256 and a thousand keys.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -187,6 +188,10 @@ torch.testing.assert_close(mixed / total, F.scaled_dot_product_attention(q, k, v
 print("three tiles of four keys: the same as all twelve at once")
 
 # %% [markdown]
+# With a mask, a query that has seen no key yet, as after left padding, would give −∞ − (−∞) = NaN
+# here, so kernels guard against this. A class that returns the weights must store them, and cannot
+# use such a kernel.
+#
 # ### What is a KV cache?
 #
 # **In generation, the keys and values of earlier words never change, so the decoder keeps them.**
@@ -251,26 +256,21 @@ for g in (6, 2, 1):
 # **On the weights, after the softmax, and only during training** [[Srivastava et al.
 # 2014](../docs/references.md#srivastava-2014)]. It scales up the weights that it keeps, so that each
 # is right on average. So the sum of a row is 1 on average only.
-
-# %%
-weights = torch.tensor([0.1, 0.2, 0.3, 0.4]).repeat(20_000, 1)  # (20000, 4)
-dropped = F.dropout(weights, 0.5)                               # (20000, 4)
-print("on average:", [round(w, 2) for w in dropped.mean(0).tolist()])
-print("sums of some rows:", [round(total, 1) for total in dropped[:6].sum(-1).tolist()])
-
-# %% [markdown]
+#
 # ### How are the matrices initialised?
 #
-# **With variance $1 / e$ (Xavier), so that the numbers neither grow nor shrink.** That is for a square
-# matrix; in general it is $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
+# **With variance $1 / e$ (Xavier), so that the numbers neither grow nor shrink.** That is for a
+# square matrix; in general it is $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
 # 2010](../docs/references.md#glorot-2010)]. The default of `nn.Linear`, which the class above takes,
-# has a third of this variance. Both can be trained; say which one you use. Never leave it to `torch.empty`, which holds whatever was in memory.
+# has a third of this variance. PyTorch's class packs Q, K and V into one matrix, 3e × e, and starts
+# it with $1 / (2e)$. All can be trained; say which one you use. Never leave it to `torch.empty`,
+# which holds whatever was in memory.
 #
 # ## Exercises
 #
 # ### The words in order
 #
-# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them in an
+# *Easy, 2 minutes.* Here are the eight words, and *mask* once, in alphabetical order. Put them in an
 # order that computes masked attention. The check runs the words in your order.
 
 # %% tags=["exercise"]
