@@ -143,7 +143,7 @@ def test_the_first_page_lists_parts_and_chapters():
         assert entry.p.text == chapter.after
         builds_on = (CHAPTERS[other] for other in chapter.builds_on)
         needs = " and ".join(str(other.number or other.title) for other in builds_on)
-        facts = f"{chapter.minutes}" + (f" · builds on {needs}" if needs else "")
+        facts = f"{chapter.minutes}" + (f" · builds on\u00a0{needs}" if needs else "")
         assert entry.small.text == facts
 
 

@@ -65,10 +65,10 @@ STEPS = {
     ),
 }
 CAPTION = (
-    "Point at a step, or choose it with the arrow keys, to read what it does. In every map a row "
-    "is a word; the row of <i>it</i> is framed, and the two dots are padding. The stronger the "
-    "colour, the larger the number, compared with the others of the map. All of them were computed "
-    "when this page was built."
+    "Point at a step, tap it, or choose it with the arrow keys, to read what it does. In every map "
+    "a row is a word; the row of <i>it</i> is framed, and the two dots are padding. The stronger "
+    "the colour, the larger the number, compared with the others of the map. All of them were "
+    "computed when this page was built."
 )
 
 UNDER = (

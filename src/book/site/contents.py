@@ -201,7 +201,7 @@ def as_list(chapters: Mapping[str, Chapter]) -> str:
             needs = " and ".join(
                 str(chapters[name].number or chapters[name].title) for name in chapter.builds_on
             )
-            facts = f"{chapter.minutes}" + (f" · builds on {needs}" if needs else "")
+            facts = f"{chapter.minutes}" + (f" · builds on\u00a0{needs}" if needs else "")
             written += (
                 f'<li><b>{chapter.number}</b><div><h4><a href="{address(chapter.name)}">'
                 f'{html.escape(chapter.title)}<i class="aa-tick"></i></a></h4>'

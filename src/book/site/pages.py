@@ -190,3 +190,5 @@ def pair_notes_with_code(content: Tag) -> None:
             place = Tag(name="div", attrs={"class": side})
             row.append(place)
         place.extend([part.extract(), "\n"])
+        if "aa-expect" in classes:
+            row = None  # the answer does not stand beside its question

@@ -87,6 +87,18 @@ def test_folds_and_call_outs_say_what_they_hold():
     assert soup.blockquote["class"] == "aa-callout aa-in-short"
 
 
+def test_an_answer_does_not_stand_beside_its_question():
+    fold = "<details><summary>What do you expect?</summary><p>This.</p></details>"
+    soup, _ = pages.parse(f'<p>Why?</p>{fold}<div class="aa-cell">this</div>')
+    pages.fold(soup, print)
+    pages.pair_notes_with_code(soup)
+    rows = soup.select(".aa-pair")
+    assert [row.text.split() for row in rows] == [
+        ["Why?", "What", "do", "you", "expect?", "This."],
+        ["this"],
+    ]
+
+
 def test_code_and_pictures_are_as_they_were():
     picture = '<svg viewBox="0 0 1 1"><linearGradient/></svg>'
     prose = '<div class="highlight"><pre><span></span>x\n</pre></div>'
