@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can read any library's axis order and turn it into
+# *9 minutes and 2 of exercises. Afterwards you can recognise either axis order and turn it into
 # yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -39,15 +39,15 @@ one = chapters.load("01_one_head")
 
 b, n, h, d = 2, 8, 2, 2
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
-sequence_first = x.transpose(0, 1)                       # (n, b, h * d)
+sequence_first = x.transpose(0, 1)                       # (n, b, h * d), made from x here
 print("batch-first", tuple(x.shape))
 print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
 # **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is
 # `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so on.
-# Older models that read word by word used it, and `torch.nn.MultiheadAttention` still expects it,
-# unless it is told `batch_first=True`. One `transpose(0, 1)` leads from either layout to the other.
+# `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One `transpose(0, 1)`
+# leads from either layout to the other.
 #
 # `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
 #
@@ -76,8 +76,8 @@ for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2)
 # ## One sentence after the other
 #
 # Start with the plain, slow way: a loop over the sentences. To keep the numbers readable, the heads
-# work on the features as they are, without projections. The first head has *animal* and *food*, and
-# the second has *action* and *quality*. Projections work on the last axis alone, so a batch changes
+# work on the features as they are, without projections, so these are not the heads of *Two heads*.
+# The first has *animal* and *food*, and the second has *action* and *quality*. Projections work on the last axis alone, so a batch changes
 # nothing for them.
 
 
@@ -131,25 +131,24 @@ torch.testing.assert_close(fast, slow)
 print("four axes: the same as one sentence after the other")
 
 # %% [markdown]
-# **Which layout should you choose?** Batch-first outside, and four axes inside. If a library gives
-# you sequence-first, transpose once, where the data comes in.
-#
-# Here is the catch of the last chapter: with two samples, the matrix product copies all of q, k and
-# v, because words lie between samples and heads in memory. PyTorch's **fused kernel**, one routine
-# from queries, keys and values to the output that never stores the weights, copies nothing ([Going
-# deeper](#going-deeper-what-is-copied) counts).
+# Here the matrix product makes a copy: `@` folds samples and heads into one axis, and in memory the
+# words lie between them, so with two samples it first copies all of q, k and v. PyTorch's **fused
+# kernel**, one routine from queries, keys and values to the output that never stores the weights,
+# copies nothing ([Going deeper](#going-deeper-what-is-copied) counts).
 #
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
-# one is safe, because b and h are neighbours and keep their order: slice 0 is sentence 0, head 0;
-# slice 1 is sentence 0, head 1; and so on. [Masks in the
-# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what the fold does to a mask.
+# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by side,
+# so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence 0, head 1;
+# and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what the
+# fold does to a mask.
 #
 # ## Equal to the loop, gradients too
 #
 # The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
 # hide in it. Repeat the check with sizes that all differ: 2 samples, 3 queries, 5 keys, 4 heads of
-# width 6.
+# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random factor,
+# and returns the gradient of each input.
 
 # %%
 torch.manual_seed(5)
@@ -214,9 +213,9 @@ for place, sentence in gradient.any(-1).nonzero().tolist():
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
-# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and to nothing else: *thirsty* no
-# > longer has any influence, but the other sentence does. Neither a shape nor an error reveals
-# > the mistake. A test of the last chapter does: change one word, and see whether *it* reacts.
+# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*. Neither a
+# > shape nor an error reveals the mistake. The second test of the last chapter does: change one word,
+# > and see whether *it* reacts.
 #
 # Now make the same mistake in cross-attention, with the 3 queries and 5 keys from above, and then
 # with a single query.
@@ -235,8 +234,8 @@ assert merged.shape == (5, 2, 24)
 
 # %% [markdown]
 # The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no
-# error, because an axis of size 1 is stretched to any other: only the shape shows the mistake. So
-# test with cross-attention, and with sizes that all differ and are not 1.
+# error, because an axis of size 1 is stretched to any other: five rows come back for one query, and
+# only this shape shows the mistake. So test with cross-attention, and with sizes that all differ and are not 1.
 
 # %% [markdown]
 # <!-- deeper: what is copied -->
@@ -286,8 +285,7 @@ for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
 assert counted == [624 + 144, 72, 0]
 
 # %% [markdown]
-# With two samples, the product copies all of q, k and v, and the merge copies the output. (`@` folds
-# samples and heads into one axis, and in batch-first memory the words lie between them.) With one
+# With two samples, the product copies all of q, k and v, and the merge copies the output. With one
 # sample only the merge copies. The fused kernel steps through `(b, h, n, d)` by its strides and
 # writes the output token by token, so nothing is copied. It is used only where nobody asks for the
 # weights.
@@ -411,7 +409,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first outside
-# > and four axes inside. Given data in the wrong layout, self-attention keeps the shape and mixes
+# > and four axes inside; a sequence-first tensor is transposed once, where it comes in. Given data in the wrong layout, self-attention keeps the shape and mixes
 # > sentences. So test cross-attention, with sizes that all differ and are not 1.
 #
 # A word should not look at padding, or at words that come after it. [Masks](06_masks.ipynb) hide

@@ -109,10 +109,9 @@ assert not weights[1, :, 4:].any()
 # share all the attention of *was*.
 #
 # Is the result the same as without padding? Attend within the short sentence alone, and compare the
-# outputs and the gradients with those of the padded batch. The book compares gradients with
-# `one.gradients(outputs, inputs)`. As a loss it adds up all numbers in the outputs, each times a
-# factor, and it returns the gradient of every input. The factors are random, so that errors do not
-# cancel, and fixed by the shape of the outputs, so that two runs can be compared.
+# outputs and the gradients with those of the padded batch. The gradients are those of
+# [Batches](05_batches.ipynb#equal-to-the-loop-gradients-too): the factors of `one.gradients` are
+# random, so that errors do not cancel, and the same for outputs of the same shape.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -149,8 +148,8 @@ display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 # <details><summary>What do you expect?</summary>
 #
 # Without a mask every word looks at the last one, so every output changes. With the causal mask only
-# the last word's own row may look there, so all other rows stay as they are. Only the last row sees
-# both *it* and the word that decides.
+# the last word's own row may look there, so all other rows stay as they are. In a causal model, only
+# that row can settle what *it* means.
 #
 # </details>
 #
@@ -258,10 +257,12 @@ assert gradient.isnan().all()
 # A single training step therefore turns the shared matrix into NaN for everyone.
 #
 # The cure is a second fill. The first one writes $-\infty$ over the scores before the softmax, and
-# the second writes 0 over the weights after it. Now the values are multiplied by 0 instead of NaN. On
-# the way back, the softmax multiplies by its own weights, so in a fully masked row it still turns a
-# gradient of 0 into NaN. The first fill stops that NaN, because no gradient passes through a score that
-# has been replaced. So $W_Q$ and $W_K$, which make the scores, stay clean even without the second fill.
+# the second writes 0 over the weights after it. Now the values are multiplied by 0 instead of NaN.
+#
+# On the way back, the softmax multiplies by its own weights, so in a fully masked row it still turns a
+# gradient of 0 into NaN. The first fill stops that NaN: the gradient of a score that it replaced is
+# *written* as 0, not multiplied by 0. So $W_Q$ and $W_K$, which make the scores, stay clean even without the
+# second fill.
 
 
 # %%
@@ -298,10 +299,10 @@ print("words: as before, with their gradients")
 print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
-# There are three things one can do with a fully masked row; the last menu of the figure under
-# [Merging the two](#merging-the-two) offers them. Leave **NaN**: it is easy to notice once it has
-# spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: there is
-# nothing to add. Or let the row attend evenly, with **uniform** weights. That happens when a large
+# There are three things one can do with a fully masked row; you can try them in the last menu of the
+# figure under [Merging the two](#merging-the-two). Leave **NaN**: it is easy to notice once it has
+# spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: the row
+# collected nothing, so its output is nothing. Or let the row attend evenly, with **uniform** weights. That happens when a large
 # negative number replaces the scores, instead of $-\infty$: all scores in the row are then equal,
 # although all of its keys are forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out
 # which of the three PyTorch and published code choose.
@@ -405,8 +406,8 @@ assert reaction[1, 4:].any()
 # > **Pitfall.** A causal mask that is off by one. `triu(0)` hides every word from itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
 #
-# Here the values are `x[0]`, the same numbers as `words`. Queries and keys are `words`, which track
-# nothing. Otherwise *drank* would react to itself through its own query, whatever the mask.
+# Here the values are `x[0]`, the same numbers as `words`. Only the values track gradients, so what
+# reacts was *seen*, not used for asking.
 
 # %%
 for offset in (0, 1, 2):
@@ -427,8 +428,9 @@ for offset in (0, 1, 2):
 #
 # ### Merge by hand
 #
-# *Easy, 2 minutes.* Two samples, `the cat drank milk` and `it was · ·`, get the same mask of pairs.
-# Each word may look at itself and at the word before it: `x` is blocked, `.` may be seen.
+# *Easy, 2 minutes.* Two samples, `the cat drank milk` and `it was _ _`, get the same mask of pairs.
+# Each word may look at itself and at the word before it: `x` is blocked, `.` may be seen, and `_` is
+# padding.
 #
 #     .xxx
 #     ..xx
@@ -441,7 +443,7 @@ for offset in (0, 1, 2):
 # %% tags=["exercise"]
 merged_by_hand = {
     "the cat drank milk": ["????", "????", "????", "????"],
-    "it was · ·": ["????", "????", "????", "????"],
+    "it was _ _": ["????", "????", "????", "????"],
 }
 
 # %%
@@ -466,7 +468,7 @@ exercises.masks.check_merged(merged_by_hand)
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 merged_by_hand = {
     "the cat drank milk": [".xxx", "..xx", "x..x", "xx.."],
-    "it was · ·": [".xxx", "..xx", "x.xx", "xxxx"],
+    "it was _ _": [".xxx", "..xx", "x.xx", "xxxx"],
 }
 
 exercises.masks.check_merged(merged_by_hand)

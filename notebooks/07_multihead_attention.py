@@ -6,10 +6,11 @@
 # *17 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
 # place, and change how this one scores or attends.*
 #
-# The first six chapters built the parts. Put together they make a class of 18 lines, the one from
-# the [short path](short_path.ipynb). You put this class into a model that somebody else has written,
-# and it fails, because the model expects other names. So you read the book's final class, which
-# takes the same steps and fits. Then you see what its weights cost, and give it a score of your own.
+# The first six chapters built the parts. Put together they make a class of 18 lines, `PlainAttention`.
+# (It is also the class of the [short path](short_path.ipynb) through the book.) You put this class
+# into a model that somebody else has written, and it fails, because the model expects other names.
+# So you read the book's final class, which takes the same steps and fits. Then you see what its
+# weights cost, and give it a score of your own.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -39,9 +40,9 @@ display.source(PlainAttention)
 # The book's final class, `MultiheadAttention`, must compute the same. It stores its parameters as
 # PyTorch's class does: $W_Q$, $W_K$ and $W_V$ lie one below the other in one matrix,
 # `in_proj_weight`. An `nn.Linear` keeps its $W$ transposed, so that $xW$ is `x @ weight.mT`, and
-# `in_proj_weight` keeps all three that way. So the weights can be stacked as they are. Then
-# `functional_call` runs the final class with parameters that are handed in, and gradients reach those
-# of the small class.
+# `in_proj_weight` keeps all three that way. So the weights can be stacked as they are.
+# `functional_call` then lends them to the final class for one call, so gradients flow back to the
+# small class.
 #
 # Three queries look at five keys, in two samples, with four heads of width 6. In the second sample
 # two keys are padding. Outputs, weights and all gradients must agree.
@@ -85,7 +86,7 @@ print(f"output, weights and {len(gradients)} gradients are equal")
 # > future.
 
 # %%
-four = torch.randn(b, h, e, dtype=torch.float64)  # (b, h, e)
+four = torch.randn(b, h, e, dtype=torch.float64)  # (b, h, e), as many words as heads
 future = masks.block_future(h)                    # (h, h)
 for mask in (future[None], future):
     _, weights = small(four, four, four, mask)  # (b, h, e), (b, h, h, h)
@@ -99,11 +100,9 @@ for mask in (future[None], future):
 # Take PyTorch's encoder layer: attention, followed by some steps that the [next
 # chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, which holds the parameters by
 # name, serves as the checkpoint. Put the small class in the place of the layer's attention, load the
-# checkpoint, and call the layer.
+# checkpoint, and call the layer, in training and in evaluation.
 
 # %%
-import textwrap
-
 torch.manual_seed(4)
 x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
 width = 30  # of a small network in the layer, see the next chapter
@@ -112,29 +111,40 @@ before = layer(x)  # (b, n, e)
 of_before = one.gradients(before, [x, *layer.parameters()])
 checkpoint = layer.state_dict()
 
+# %%
+import textwrap
+
 layer.self_attn = small
-for attempt in (lambda: layer.load_state_dict(checkpoint), lambda: layer(x)):
+for attempt in (
+    lambda: layer.load_state_dict(checkpoint),
+    lambda: layer.train()(x),
+    lambda: layer.eval()(x),
+):
     try:
         attempt()
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[-1].strip()
         print(textwrap.fill(f"{type(error).__name__}: {reason}", 60))
 
 # %% [markdown]
-# Both steps fail. The checkpoint holds packed matrices under PyTorch's names, and the layer calls its
-# attention with PyTorch's arguments, such as `attn_mask`. A class that is to take PyTorch's place
-# needs the same mathematics, and four things around it:
+# All three fail. The checkpoint holds packed matrices under PyTorch's names. In training the layer
+# calls its attention with PyTorch's arguments, such as `attn_mask`, and in evaluation it first reads
+# attributes. A class that is to take PyTorch's place needs the same mathematics, and five things
+# around it:
 #
 # - **parameters** with PyTorch's names and shapes;
 # - **masks** for padding, `(b, m)`, and for pairs: `(n, m)`, or `(b * h, n, m)` with one for each head
 #   of each sample. Both may be boolean or made of numbers that are added to the scores;
 # - **three layouts**: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)` for a
 #   single sequence;
-# - **weights** only if they are asked for, and **dropout** in training.
+# - **weights** only if they are asked for, and **dropout** in training;
+# - **attributes** that the layer reads in evaluation. Where `_qkv_same_embed_dim` is True and no
+#   gradients are needed, the layer may take the parameters and attend by itself, without calling
+#   `forward`. The final class says False, so its `forward` always runs.
 #
 # ## The same steps in the final class
 #
-# The final class has all four. Here are the lines of its `forward` that take the steps of the small
+# The final class has all five. Here are the lines of its `forward` that take the steps of the small
 # class: project, split, attend, merge, project out. One more step merges the masks.
 
 # %% tags=["hide-input"]
@@ -149,14 +159,13 @@ display.excerpts(
 
 # %% [markdown]
 # `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
-# `_as_given` turns the output back. `num_kv_heads`, for which the `...` stands, is h here; a class in
-# [Fewer keys](20_fewer_keys.ipynb) has fewer.
+# `_as_given` turns the output back. Read `...` as h; only [Fewer keys](20_fewer_keys.ipynb) changes
+# that.
 #
 # `_merge_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
-# boolean, and `bias` holds numbers to add. (It has nothing to do with the bias of a `Linear`.)
-# `is_causal=True` hides the future as well, so you need not make the [causal
-# mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants it as `attn_mask`, beside the
-# flag. `attend` does what stands between split and merge: score, mask, softmax and mix.
+# boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need not
+# make the [causal mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants this mask as
+# `attn_mask`, beside the flag. `attend` does what stands between split and merge: score, mask, softmax and mix.
 
 # %% [markdown]
 # <!-- deeper: The whole of forward -->
@@ -231,16 +240,20 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 # ## In PyTorch's place
 #
 # Now repeat the swap with the final class. One line replaces the module, and a second one loads the
-# old parameters.
+# old parameters. Compare in training, and in evaluation without gradients.
 
 # %%
 layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
 print(layer.load_state_dict(checkpoint))
-after = layer(x)  # (b, n, e)
+after = layer.train()(x)  # (b, n, e)
 torch.testing.assert_close(after, before)
 of_after = one.gradients(after, [x, *layer.parameters()])
 torch.testing.assert_close(of_after, of_before)
-print(f"output and {len(of_after)} gradients are equal")
+print(f"training: output and {len(of_after)} gradients are equal")
+
+with torch.no_grad():
+    torch.testing.assert_close(layer.eval()(x), before)
+print("evaluation: output is equal")
 
 # %% [markdown]
 # The checkpoint fits, and neither the output nor a gradient has changed. In some rare cases the two
@@ -275,11 +288,11 @@ assert not wrong.allclose(before)
 # ## The three lines, and a quicker path
 #
 # The class is in its place, and the rest of the chapter is about its weights: how they are made, what
-# they cost, what dropout does to them, and how to change them. They are made in `attend`, by three
-# functions of the package, one for each line of the formula. These lines do the work; `scale` is
-# $1 / \sqrt d$.
+# they cost, what dropout does to them, and how to change them. Three functions of the package define
+# what `attend` must compute, one for each step of $\mathrm{softmax}(q k^\top / \sqrt d)\, v$ with
+# masks; `scale` is $1 / \sqrt d$. In most calls a faster routine gives the same result.
 
-# %%
+# %% tags=["hide-input"]
 from annotated_attention.attention import masked_softmax, mix, scaled_scores
 
 display.excerpts(
@@ -295,19 +308,18 @@ display.excerpts(
 # weights to 0 afterwards. A [fold in
 # *Masks*](06_masks.ipynb#going-deeper-which-other-cures-fail-and-why-the-package-lifts) shows why.
 #
-# These lines say what must come out. In most calls a faster routine does the work, and the package's
-# tests check that it gives the same outputs and gradients. Without weights it is PyTorch's **fused
-# kernel**, one routine that does not store the `(n, m)` weights as long as dropout is off. With
-# weights, the softmax writes its result over the scores.
+# The faster routine, without weights, is PyTorch's **fused kernel**, which does not store the `(n, m)`
+# weights as long as dropout is off. With weights, a softmax of the package writes its result over
+# the scores. The package's tests check that outputs and gradients stay the same.
 #
 # ## The weights, and what they cost
 #
-# Load the animal head and the food head of the [short path](short_path.ipynb#two-heads-in-a-loop)
-# into the class. On that page both heads already stand side by side in three wide matrices. PyTorch
-# wants the three next to each other and then transposed, so that is all that `load_pair` does.
+# Load the animal head and the food head of [Two heads](02_two_heads.ipynb#two-questions-at-once) into
+# the class. PyTorch wants the matrices of both heads side by side, first $W_Q$, then $W_K$, then
+# $W_V$, and all of it transposed, which is what `load_pair` does.
 
 # %%
-short = chapters.load("short_path")
+two = chapters.load("02_two_heads")
 words = one.EMBEDDINGS  # (8, 4)
 it = one.WORDS.index("it")
 
@@ -315,8 +327,8 @@ it = one.WORDS.index("it")
 def load_pair(kind: type = MultiheadAttention, **options) -> nn.Module:
     """Make a module of width 4 with the animal head and the food head."""
     module = kind(4, 2, bias=False, **options)
-    wide = torch.cat([short.W_QS, short.W_KS, short.W_VS], 1)  # (4, 12)
-    module.load_state_dict({"in_proj_weight": wide.mT, "out_proj.weight": short.W_O.mT})
+    wide = torch.cat([w for both in zip(*two.HEADS) for w in both], 1)  # (4, 12)
+    module.load_state_dict({"in_proj_weight": wide.mT, "out_proj.weight": two.W_O.mT})
     return module
 
 
@@ -410,7 +422,7 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 # | method | what it is given | what it returns |
 # |---|---|---|
 # | `score(q, k)` | queries `(b, h, n, d)` and keys `(b, h, m, d)` | scores `(b, h, n, m)`, before masks and softmax |
-# | `attend(q, k, v, **options)` | also the values, the merged masks `blocked` and `bias`, `is_causal` and `need_weights` | what the heads collect, `(b, h, n, d)`, and the weights or None |
+# | `attend(q, k, v, **options)` | also the values `v`; in the options: `blocked`, `bias`, `is_causal`, `need_weights` | what the heads collect, `(b, h, n, d)`, and the weights or None |
 #
 # To change how keys are compared with queries, override `score`. This class scores by distance: the
 # closer a key is to the query, the higher its score, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
@@ -431,13 +443,21 @@ _, near = load_pair(DistanceAttention)(words, words, words, **by_head)  # (8, 4)
 rows = torch.stack([each[0, it], near[0, it]])                          # (2, 8)
 one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
+layer.self_attn = DistanceAttention(e, h, batch_first=True, dtype=torch.float64)
+layer.load_state_dict(checkpoint)
+own = layer.train()(x)  # (b, n, e)
+with torch.no_grad():
+    torch.testing.assert_close(layer.eval()(x), own)
+assert not own.allclose(before)
+print("in PyTorch's layer: the same score in training and in evaluation")
+
 # %% [markdown]
 # You can check this with a pencil. In the animal head the query of *it* is (2, 1). The key of
 # *thirsty*, (2, 2), and that of *it* itself, (1, 1), are at the squared distance 1, and *cat*, with
 # (3, 0), is at 2. So *cat* no longer ties with *thirsty*: a key's own length now counts against it.
 #
-# A class that overrides `score` never uses the quicker paths, which would ignore the new score. The
-# price is that `need_weights=False` saves such a class no memory.
+# A class that overrides `score` never uses the quicker paths, which would ignore the new score, not
+# even in PyTorch's layer in evaluation, as the last lines check. The price is that `need_weights=False` saves such a class no memory.
 #
 # To change more than the score, override `attend`. This class silences one head, which is how you
 # find out what that head is good for.
@@ -719,8 +739,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > The class projects, splits, attends, merges and projects again. A `state_dict` holds parameters
-# > but no settings. So after every swap, compare the outputs for a batch of several sequences in
+# > A `state_dict` holds parameters but no settings. So after every swap, compare the outputs for a batch of several sequences in
 # > evaluation, and check by hand that `dropout` is the same. Weights cost memory and time, so ask for
 # > them only when you want to look at them. In training you get them after dropout.
 #

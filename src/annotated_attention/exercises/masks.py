@@ -5,7 +5,7 @@ from torch import Tensor
 from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import cells
 
-_TEXTS = ("the cat drank milk", "it was · ·")
+_TEXTS = ("the cat drank milk", "it was _ _")
 _PAIRS = [".xxx", "..xx", "x..x", "xx.."]  # a word may look at itself and at the one before it
 _MERGED = [".xxx", "..xx", "x.xx", "xxxx"]  # with the padding of the second text
 
@@ -19,7 +19,7 @@ def _first_difference(answer: object, found: Tensor, right: Tensor) -> str:
     sample, query, key = (found != right).nonzero()[0].tolist()
     words = [f"“{word}”" for word in _TEXTS[sample].split()]
     if sample == 1:
-        words[2:] = "the first “·”", "the last “·”"
+        words[2:] = "the first “_”", "the last “_”"
     why = "this pair is blocked" if _PAIRS[query][key] == "x" else "this pair is not blocked"
     if sample == 1:
         why = "it is padding" if key > 1 else f"it is a word, and {why}"
@@ -35,7 +35,7 @@ check_merged = Exercise(
     name="merged_by_hand",
     right=_both(_PAIRS, _MERGED),
     praise=(
-        "right: a key is blocked if either mask blocks it. The row of the last “·” is fully "
+        "right: a key is blocked if either mask blocks it. The row of the last “_” is fully "
         "masked: the two keys that it may look at are padding."
     ),
     wrong={
@@ -44,7 +44,7 @@ check_merged = Exercise(
         ),
         "you have merged with “and”: a cell is blocked only if both masks block it. One is "
         "enough.": _both(["...."] * 4, ["..xx", "..xx", "...x", "...."]),
-        "that is the mask of pairs alone: the padding of “it was · ·” is seen.": (
+        "that is the mask of pairs alone: the padding of “it was _ _” is seen.": (
             _both(_PAIRS, _PAIRS)
         ),
         "the two samples are in each other's place.": _both(_MERGED, _PAIRS),
