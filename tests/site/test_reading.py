@@ -99,7 +99,8 @@ def test_a_chapter_on_paper(visit):
     live.scroll_into_view_if_needed()
     expect(live.locator(".aa-stage")).to_be_visible()
     page.emulate_media(media="print")
-    for kept in ("h1", ".aa-say > .aa-fold > p", ".aa-tag-solution pre", ".aa-live figure > svg"):
+    hint = ".aa-say > .aa-fold:not(.aa-expect) > p"
+    for kept in ("h1", hint, ".aa-tag-solution pre", ".aa-live figure > svg"):
         expect(page.locator(kept).first).to_be_visible()
     assert rows(page) == BELOW
     gone = "header, footer, .md-sidebar, button, .headerlink, .aa-run, .aa-stage"

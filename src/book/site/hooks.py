@@ -17,6 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Link, Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import get_relative_url
@@ -63,6 +64,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     book[at : at + 1] = [*alone, *({part: pages} for part, pages in parts.items())]
     config.extra["repository"] = config.extra["repository"] or ""  # set and empty reads as None
     return config
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """List Symptoms under a second tab: a page belongs to one, and is linked from the other."""
+    for section in nav.items:
+        if section.title == "Look up" and section.children:
+            section.children.insert(1, Link("Symptoms", "symptoms/"))
+    return nav
 
 
 def _complain(page: Page, what: str) -> None:

@@ -94,7 +94,7 @@ def test_an_answer_does_not_stand_beside_its_question():
     pages.pair_notes_with_code(soup)
     rows = soup.select(".aa-pair")
     assert [row.text.split() for row in rows] == [
-        ["Why?", "What", "do", "you", "expect?", "This."],
+        ["Why?", "What", "do", "you", "expect?This."],
         ["this"],
     ]
 
