@@ -15,9 +15,9 @@
 # [The Transformer](09_transformer.ipynb#clocks) writes each word's place into the word: before the
 # first layer, the hands of several clocks are added to the word's features. In this chapter,
 # positions move into the attention itself, so that a score depends on how far apart query and key
-# are. One way turns queries and keys like the hands of a clock, each by its own position. Another
-# adds to the score a number that depends on the distance. At the end both are tested on texts
-# longer than any in training.
+# are. One way turns queries and keys like the hands of a clock, each by its own position, just
+# before *score*. Another adds to the score a number that depends on the distance. At the end both
+# are tested on texts longer than any in training.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -27,10 +27,10 @@ display.chapter_map("score")
 # %% [markdown]
 # ## A place that is added
 #
-# First, see what added positions do. The cell adds the clocks' code to the words and computes the
-# score of *it* for every word. The sentence begins at position 0, then at later positions, as if
-# other text came first. All words and all distances stay the same. Does the score of *it* for *cat*
-# stay the same, change only in the last digits, or become a different number?
+# The cell adds the clocks' code to the words and computes the score of *it* for every word. The
+# sentence begins at position 0, then at later positions, as if other text came first. All words and
+# all distances stay the same. Does the score of *it* for *cat* stay the same, change only in the
+# last digits, or become a different number?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -61,11 +61,11 @@ for begin in (0, 1, 2, 10, 100):
 # %% [markdown]
 # The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
 # itself. The reason is the dot product: (word + place) · (word + place) gives four products. Word
-# with word stays the same. Place with place depends on the distance
-# [alone](09_transformer.ipynb#near-and-far), so this product stays the same, too. But the two
-# products of a word with a place change when the sentence moves
-# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. If the model wants the distance alone,
-# it has to learn to ignore them.
+# with word stays the same. Here, without $W_Q$ and $W_K$, place with place depends on the distance
+# [alone](09_transformer.ipynb#near-and-far), and stays the same, too. Once these matrices stand
+# between, it moves as well. And the two products of a word with a place change when the sentence
+# moves [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. If the model wants the distance
+# alone, it has to learn to ignore them.
 #
 # ## Two numbers that turn
 #
@@ -102,8 +102,7 @@ for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. The figure shows the two
-# arrows. If you see three pictures, compare the first two: the distance is the same, and so are the
-# angle and the score. If you see sliders, try two things:
+# arrows. If you see sliders, try two things:
 #
 # 1. Move *cat* and keep the distance. Both arrows turn together, and the score stays the same.
 # 2. Change the distance. Now only the query turns, and the score moves along the curve.
@@ -176,8 +175,9 @@ display.annotated(rotary.rotate)
 
 # %% [markdown]
 # `rotate` needs the cosine and sine of each angle. Each angle is a position times the speed of a
-# pair, so there is a row for each of n positions and a column for each of r = d / 2 pairs. Over
-# samples and heads they are broadcast. `RotaryEmbedding` makes this table and calls `rotate`:
+# pair, so there is a row for each of n positions and a column for each of r = d / 2 pairs. The same
+# table serves every sample and every head. `RotaryEmbedding` makes it, in float32 even for a model
+# in bfloat16, and calls `rotate`:
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
@@ -267,9 +267,9 @@ from annotated_attention.modern import RotaryAttention
 display.annotated(RotaryAttention.attend)
 
 # %% [markdown]
-# Some models turn only the first r features of each head (**partial rotation**):
-# `q = torch.cat([rotary(q[..., :r], positions), q[..., r:]], -1)`, and the same for the keys, with
-# a `RotaryEmbedding` of width r.
+# Some models turn only the first w features of each head (**partial rotation**):
+# `q = torch.cat([rotary(q[..., :w], positions), q[..., w:]], -1)`, and the same for the keys, with
+# a `RotaryEmbedding` of width w.
 #
 # To check the outputs, put three words of padding in front of the sentence, and mask them. Every
 # word now stands three places later, and must come out as before, up to rounding.
@@ -352,7 +352,7 @@ print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
-# two keys differ, so it no longer says much about the words. A model would still write, only badly.
+# two keys differ, so it no longer says much about the words.
 #
 # The remedy is a permutation. `nn.Linear` stores $W_Q$ and $W_K$ so that each row produces one
 # feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
@@ -479,8 +479,8 @@ for number in range(8):
 # %% [markdown]
 # `BucketedBias` looks up the bucket's number in `table`, `(num_buckets, h)`. In `relative_buckets`,
 # `of_side` is the number of buckets for one side, and `alone` is how many of them hold a single
-# distance. `share` says how far along a logarithmic scale a distance lies, from `alone` (0) to
-# `max_distance` (1).
+# distance. `share` is 0 at distance `alone` and 1 at `max_distance`, and grows with the logarithm
+# between them.
 
 # %%
 display.annotated(biases.relative_buckets, BucketedBias.forward)
@@ -492,7 +492,8 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 # Either kind of bias goes into `BiasedAttention`. The bias by distance is added to the [additive
 # mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the caller may have passed, and the
 # final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
-# `transformers` (`tests/modern/test_biases.py`).
+# `transformers`. (T5 does not divide by √d; the test divides its $W_Q$ instead:
+# `tests/modern/test_biases.py`.)
 
 # %%
 from annotated_attention.modern import BiasedAttention
@@ -681,8 +682,8 @@ for distance in (1, 16, 31, 100, 314, 500):
 # At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
 # be like it. ALiBi only ever lowers the score of a far key.
 #
-# The model without any positions learns part of the task, too. A causal mask shows each word one
-# more key than the word before, and this tells a word how far along it stands [[Kazemnejad et
+# Even the model without positions learns something: a causal mask shows each word one more key than
+# the word before, which tells how far along it stands [[Kazemnejad et
 # al.](../docs/references.md#kazemnejad-2023)].
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
@@ -770,8 +771,8 @@ one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1
 # keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
 # `transformers` in all four ways (`tests/modern/test_frequencies.py`).
 #
-# `make seeds` tested the models with this function. `dynamic` uses the speeds for 512 letters in
-# every column, since all come from one pass.
+# The command `make seeds` tested the models with this function. `dynamic` uses the speeds for 512
+# letters in every column, since all come from one pass.
 
 
 # %%
@@ -850,7 +851,7 @@ exercises.positions.check_permutation(to_half)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Positions go into the score of a query at position p for a key at position j.
+# > **In short.** A score should know how far the key (at j) is from the query (at p).
 # > Rotary positions turn both: $(R_p\,q)^\top (R_j\,k) / \sqrt d = (R_{p-j}\,q)^\top k / \sqrt d$.
 # > Here $R_p$ turns every pair by its angle at position p. A bias by distance is added:
 # > $q^\top k / \sqrt d + \text{bias}_{\text{head}}(p - j)$.

@@ -181,8 +181,8 @@ display.annotated(KVCache.append, sections=False)
 # blocked = torch.arange(m) > positions[:, None]     # the mask
 # ```
 #
-# In the class, `keep` has the second and third line, and `hide` the fourth. The keys have g heads,
-# here as many as the queries. The next chapter makes g smaller.
+# In the class, lines two and three are in the method `keep`, and line four is in `hide`. The keys
+# have g heads, here as many as the queries. The next chapter makes g smaller.
 
 # %%
 display.annotated(CachedAttention.keep, CachedAttention.hide, sections=False)
@@ -213,10 +213,10 @@ print(block_later(positions, 5).int())
 assert block_later(positions, 5).equal(block_future(5)[3:])
 
 # %% [markdown]
-# A 1 means blocked. These are the last two rows of the causal mask for five words. The last keys
-# that the queries see, 3 and 4, form a diagonal that ends in the **lower right** corner, because
-# the newest query and the newest key belong to the same word. In terms of positions, the rule needs
-# no corners: for a query at position p, block key j if j > p.
+# A 1 means blocked. These are the last two rows of the causal mask for five words. Mark the last
+# key that each query may see, 3 and 4: the marks run down to the **lower right** corner, because
+# the newest query and the newest key belong to the same word. In terms of positions: for a query at
+# position p, block key j if j > p.
 
 # %% [markdown]
 # Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
@@ -312,9 +312,10 @@ for length in (64, 1024, 4096):
     print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
 # %% [markdown]
-# The saving grows with the length of the text. In exchange there is a cache to store, and it grows,
-# too: 2 numbers for each feature, layer and token. One short text is no problem, but many long ones
-# at the same time are. [Fewer keys](20_fewer_keys.ipynb) is about making the cache smaller.
+# The saving grows with the length of the text. (A feed-forward part, not counted here, also reads
+# one token instead of m.) In exchange there is a cache to store, and it grows,
+# too: 2 numbers for each feature, layer and token. [Fewer keys](20_fewer_keys.ipynb) is about
+# making it smaller.
 
 # %% [markdown]
 # <!-- deeper: PyTorch's counter agrees -->
@@ -340,11 +341,11 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 # %% [markdown]
 # ## A cache of fixed size
 #
-# The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
-# copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
-# program, compiles for the first shape it meets, and must compile again when the shape changes. A
-# `StaticCache` avoids both: it reserves room for the longest text once and writes each new key into
-# its place.
+# The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
+# step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
+# program, compiles for the first shape it meets, and again when the shape changes: here two more
+# times, the last time for any length. A `StaticCache` avoids both: it reserves room for the longest
+# text once and writes each new key into its place.
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros.
 # (A text longer than the reserved room raises an error. So does asking for gradients, because the
@@ -574,19 +575,22 @@ for code, entry in {**WRONG, "right": None}.items():
 # second implementation: each way of cutting serves as the reference for the others.
 #
 # The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
-# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by
-# distance must count from the position of the new query, and not from the beginning of its chunk.
-# And if the rotation slows down as the text grows, a key turned once no longer fits. Then keep the
-# keys unrotated, and turn all of them in each step, counting from 0. (The fourth mistake counts from
-# the wrong place.)
+# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias
+# by distance must count from the position of the new query, and not from the beginning of its
+# chunk. And if the rotation slows down as the text grows, a key turned once no longer fits. Then
+# keep the keys unrotated, and turn all of them at today's speeds, counting from 0. The scores of a
+# step then fit together, but chunks still differ from a single call: older outputs were made at
+# older speeds, and no cache can mend that. To pass the check, fix the speeds before writing
+# (`yarn`, `llama3`).
 #
 # ## Texts of different lengths
 #
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. A text that will be continued must end at the right-hand
 # edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
-# each key that `append` returns, kept or new, and a new word is never padding. A padded place in
-# front has no key that it may see. The class returns zeros there, and no one uses them.
+# each key that `append` returns (in a cache of fixed size, for each place), and a new word is never
+# padding. A padded place in front has no key that it may see. The class returns zeros there, and no
+# one uses them.
 
 
 # %%
@@ -615,15 +619,17 @@ for words, text in zip(prompts, texts):
 # %% [markdown]
 # Both prompts continue as they do on their own, although *because* stands at position 2 in this
 # batch and at position 0 on its own. Rotary positions make this easy: every word of the short text
-# is moved by the same two places, so all distances stay the same.
+# is moved by the same two places, so all distances stay the same. Added places would need positions
+# counted for each text.
 #
 # ## Going back, and branching
 #
-# A text does more than grow at its end. Sometimes the last words are taken back for another try:
-# `crop` forgets all but the first tokens, and frees the memory of the rest. **Beam search** continues
-# a prompt in several ways at once and keeps the best few after each step. Two of these may come
-# from the same text of the previous step, while another text is dropped. `reorder(index)`
-# rearranges the cache to match: sequence i continues what was kept for sequence `index[i]`.
+# A text does more than grow at its end. Sometimes the last words are taken back, for example when a
+# small model proposed them and the large one disagrees (speculative decoding): `crop` forgets all
+# but the first tokens, and frees the memory of the rest. **Beam search** continues a prompt in
+# several ways at once and keeps the best few after each step. Two of these may come from the same
+# text of the previous step, while another text is dropped. `reorder(index)` rearranges the cache to
+# match: sequence i continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():
@@ -648,8 +654,8 @@ print("after crop and after reorder: as if the text had always been this one")
 # table says which pages a text consists of. A text takes as many pages as it needs.
 #
 # Here two prompts have ten and three words. Feed them padded on the right, where the causal mask
-# already hides the padding from every word, and crop each text to its own length. From there each
-# text goes on at its own position:
+# already hides the padding from every word. For a moment this takes six pages; then crop each text
+# to its own length. From there each text goes on at its own position:
 
 # %%
 from annotated_attention.modern import PagedCache
@@ -672,7 +678,7 @@ print("positions of the next words:", paged.length.tolist())
 # The first text has three pages of four tokens, the second has one, and each word comes out as it
 # would alone. Pages have a second use: texts that begin alike, as in a beam search, point to the
 # same pages. Before one of them writes to a shared page, it gets its own copy of that one page,
-# where `reorder` of a growing cache copies whole texts.
+# whereas `reorder` of a growing cache copies whole texts.
 
 # %% [markdown]
 # <!-- deeper: Shared pages, and three caches with one result -->

@@ -15,7 +15,8 @@
 # Readers with different questions can use the same catalogue. In this chapter you let them share in
 # three ways, all found in today's models: one catalogue for all, one for each group, or a short
 # summary from which every reader makes a catalogue. You see what each way saves, what it gives up,
-# and which mistake hands readers the wrong catalogue.
+# and which mistake hands readers the wrong catalogue. Below, only *project in* and *split* make
+# fewer keys and values; *score* and *mix* share them.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -168,8 +169,7 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
 # a query head to the keys and values that it reads. Look at the first three for now. The last way,
-# **latent attention**, comes [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made
-# when they are needed, and not kept.
+# **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
 
 # %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, g: int) -> None:
@@ -242,11 +242,11 @@ torch.testing.assert_close(single(y, y, y), final(y, y, y))
 print("g = 6: the final class")
 
 # %% [markdown]
-# The constructor lets the final class draw its parameters, and keeps the first g · d rows of
-# $W_K$ and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them
-# are a shortcut for calls that do not ask for the weights: `_fused_for_speed` hands the groups to
-# PyTorch's kernel, which finds each query's keys by itself, without copies (on a GPU only if there
-# is no mask).
+# The constructor lets the final class draw its parameters, and keeps the first g · d rows of $W_K$
+# and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them are
+# a shortcut for calls that do not ask for the weights: `_fused_for_speed` hands the groups to
+# PyTorch's kernel, which finds each query's keys by itself, without copies, where it has one that
+# does (see [What a cache keeps](#what-a-cache-keeps)).
 
 # %%
 from annotated_attention.modern import grouped
@@ -317,10 +317,11 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each head of queries still
 # compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
-# as they are. What shrinks is the cache, and the time to read it. PyTorch's fused
-# kernel reads shared keys without copies, on a GPU only if there is no mask
-# [[PyTorch](../docs/references.md#pytorch)]. One new token behind a cache that grows needs no mask,
-# so `CachedAttention` passes none, and the kernel runs. A cache of fixed size always needs one.
+# as they are. What shrinks is the cache, and the time to read it. PyTorch's fused kernel reads
+# shared keys without copies: on a GPU only in half precision, and with a mask only where it can use
+# cuDNN's kernel (PyTorch 2.13) [[PyTorch](../docs/references.md#pytorch)]. One new token behind a
+# cache that grows needs no mask, so `CachedAttention` passes none, and the kernel runs. A cache of
+# fixed size always needs one.
 
 # %% [markdown]
 # <!-- deeper: What is counted, and what is measured -->
@@ -378,10 +379,11 @@ assert all(long["kernel"][kind] != "attention_math" for kind in kinds[:3])
 
 # %% [markdown]
 # Behind 4,095 tokens, groups take less time than keys for every head, because there are fewer keys
-# to copy and to read. Behind short texts these three hardly differ. Of the two forms of latents,
-# the absorbed one is faster for one token, the plain one for whole texts. Neither is as fast as
-# keys for every head here, because PyTorch's fused kernel does not run for them on this processor:
-# it needs keys and values of one width. What latents save here is memory.
+# to copy and to read. Behind short texts these three differ little, and in no order. Of the two
+# forms of latents, the absorbed one is faster for one token, the plain one for whole texts. Neither
+# is as fast as keys for every head here. Behind a cache, the plain form makes all keys again, and
+# the absorbed one compares wider vectors. Both also miss PyTorch's fused kernel, which on this
+# processor needs keys and values of one width. What latents save here is memory.
 #
 # <!-- /deeper -->
 
@@ -421,11 +423,11 @@ print(tuple(w_k.shape), "->", tuple(averaged.shape))
 #
 # </details>
 #
-# `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and trained on for
-# up to 75 steps. Besides **averaged** heads, it tried three other ways to start: **first** keeps the
-# first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from
-# scratch** trains a model with shared keys from the beginning. The cell prints the lowest and the
-# highest accuracy of the five runs.
+# The command `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and
+# trained on for up to 75 steps. Besides **averaged** heads, it tried three other ways to start:
+# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$
+# anew, and **from scratch** trains a model with shared keys from the beginning. The cell prints the
+# lowest and the highest accuracy of the five runs.
 
 # %%
 import json
@@ -567,11 +569,12 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 #
 # ### In the class
 #
-# `queries` makes both queries of each head: `q` and, rotated, `q_turned`. (`q_down` passes the tokens
-# on, unless queries are compressed, too.) `compress` makes what is kept: `kv_down` gives c + r
-# numbers for each token, the latent and the short key, which is rotated to `k_turned`. Both get an
-# axis for heads, as if they were one KV head, so that a cache accepts them. The last two methods are
-# the two forms. `k_up` stores $U^\top$ of all heads, as `nn.Linear` does, and a value is d_v numbers
+# `queries` makes both queries of each head: `q` and, rotated, `q_turned`. (`q_down` passes the
+# tokens on, unless queries are compressed, too.) `compress` makes what is kept: `kv_down` gives c +
+# r numbers for each token, the latent and the short key, which is rotated to `k_turned` (in pairs
+# of neighbours, the layout of DeepSeek's weights). The cache expects an axis for heads, so both get
+# one of length 1. `attend_plainly` makes the keys; `attend_absorbed` brings the query to the
+# latents. `k_up` stores $U^\top$ of all heads, as `nn.Linear` does, and a value is d_v numbers
 # wide, here as wide as a key.
 
 # %%
@@ -644,11 +647,11 @@ for m, n in ((4096, 1), (4096, 4096)):
     print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
-# For one new token, the plain form makes the keys and values of all 4,096 again. A cache of every
-# head's keys takes half the FLOPs of the absorbed form, but of each token it has to read 71 times as
-# many numbers: 128 · (192 + 128) instead of 576. So what the absorbed form saves is reading. When
-# many tokens are read at once, each key serves thousands of queries, so it pays to make the keys
-# once. Each pair of tokens then costs a comparison of d + r = 192 numbers instead of c + r = 576.
+# For one new token, the plain form makes the keys and values of all 4,096 again. Next to a cache of
+# every head's keys and values, the absorbed form computes twice as much, but reads 71 times less of
+# each token: 576 numbers instead of 128 · (192 + 128). On a fast processor, reading is what takes
+# the time. When many tokens are read at once, each key serves thousands of queries, so it pays to make the keys once.
+# Each pair of tokens then costs a comparison of d + r = 192 numbers instead of c + r = 576.
 
 # %% [markdown]
 # ## Exercises

@@ -121,6 +121,22 @@ def test_differs_where_it_should_and_only_there(code, way):
         assert found == (expected if shows else set()), kind
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["dynamic", "linear"])
+def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
+    """The chapter says so: with speeds that change, chunks differ from a single call."""
+    layers = [made(MISTAKES["cached-keys-not-rescaled"].of, lambda: rotary(kind)) for _ in range(2)]
+    kept, whole, last = [KVCache(), KVCache()], tokens(), tokens()[:, :-1]
+    for layer, cache in zip(layers, kept, strict=True):
+        last = layer(last, cache)[0]
+        whole = layer(whole)[0]
+    last = tokens()[:, -1:]
+    for layer, cache in zip(layers, kept, strict=True):
+        last = layer(last, cache)[0]
+    off = (last - whole[:, -1:]).abs().max()
+    assert (off > 1e-6) == (kind == "dynamic")
+
+
 def test_they_are_all_here():
     kept = {x for x in MISTAKES if issubclass(MISTAKES[x].of, CachedAttention | LatentAttention)}
     assert kept == {code for code, _ in CASES}

@@ -88,7 +88,9 @@ class BiasedWithCache(CachedAttention):
 class RotatedAnew(CachedAttention):
     """``CachedAttention`` that keeps keys unrotated, and rotates all of them in each step.
 
-    The frequencies are those of the length so far, also where they change with the length.
+    The frequencies are those of the length so far, also where they change with the length. In
+    one layer, a chunk then equals a call on the text up to its end. Outputs of earlier chunks keep
+    the frequencies of their time, so together the chunks differ from a call on the whole text.
     """
 
     def keep(

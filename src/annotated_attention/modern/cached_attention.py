@@ -170,7 +170,7 @@ class CachedAttention(GroupedQueryAttention):
     def _hide_if_needed(self, positions: Tensor, m: int, cache: Cache | None) -> Tensor | None:
         """Call ``hide``, but where one query stands behind all keys and so may see them all.
 
-        On a GPU, the kernel that reads shared heads without copies takes no mask.
+        On a GPU, of the kernels that read shared heads without copies only cuDNN's takes a mask.
 
         Args:
             positions: (n,) or (b, n), the positions of the queries.

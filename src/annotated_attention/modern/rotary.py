@@ -21,8 +21,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
         cos: (..., n, r), the cosines of the angles, with a column for each of the r = d / 2
             pairs; broadcastable from the left.
         sin: (..., n, r), the sines.
-        layout: ``"half"`` pairs feature i with feature i + d / 2, as Llama does;
-            ``"interleaved"`` pairs feature 2i with feature 2i + 1, as the paper does.
+        layout: ``"half"`` pairs feature i with feature i + d / 2, as Llama in
+            transformers does; ``"interleaved"`` pairs feature 2i with feature 2i + 1, as the paper
+            and Llama's original code do.
 
     Returns:
         (..., n, d): (a, b) becomes (a cos - b sin, b cos + a sin).
