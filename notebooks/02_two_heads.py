@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *12 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
+# *13 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
 # any number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk

@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can recognise either axis order and turn it into
+# *10 minutes and 2 of exercises. Afterwards you can recognise either axis order and turn it into
 # yours.*
 #
 # > the cat drank milk because **it** was thirsty

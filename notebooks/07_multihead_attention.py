@@ -3,7 +3,7 @@
 #
 # *What is inside a class that can take PyTorch's place?*
 #
-# *17 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
+# *19 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
 # place, and change how this one scores or attends.*
 #
 # The first six chapters built the parts. Put together they make a class of 18 lines, `PlainAttention`.

@@ -3,8 +3,8 @@
 #
 # *Does a low loss mean that the model works?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss
-# from good output, and find out what a head does.*
+# *27 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
+# good output, and find out what a head does.*
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution. A

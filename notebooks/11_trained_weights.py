@@ -3,7 +3,7 @@
 #
 # *What do heads do after real training?*
 #
-# *18 minutes and 8 of exercises. Afterwards you can load a trained model into classes you have
+# *19 minutes and 8 of exercises. Afterwards you can load a trained model into classes you have
 # read line by line, and test what a head does.*
 #
 # The heads that you have met so far were made by hand, drawn at random, or trained on letters for a

@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# *26 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?

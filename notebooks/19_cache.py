@@ -3,7 +3,7 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
+# *27 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
 # and find four classic mistakes.*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of

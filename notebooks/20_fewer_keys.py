@@ -3,7 +3,7 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *27 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
+# *26 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
 # and keep a short summary instead of keys.*
 #
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
