@@ -416,9 +416,11 @@ assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
 # | after the first merge | 1–2 | 1–4 | 1–6 | 1–8 | 1–10 | 1–2, 6 | 1–4, 7 | 1–6, 8 | 1–9 | 1–10 |
 # | after the second | 1–4 | 1–8 | 1–10 | 1–8 | 1–10 | 1–4, 6 | 1–8 | 1–10 | 1–9 | 1–10 |
 #
-# Row i must predict token i + 1. Of the first nine rows, only rows 6 and 9 do not see it. Teacher
-# forcing hands the answer to the other seven, and the model learns to read it off, but in decoding
-# it is not there. This is the pupil who peeks.
+# Row i must predict token i + 1. Of the first nine rows, only rows 6 and 9 do not see it. (In
+# training eleven tokens are given, and the cut falls elsewhere: eight of ten rows see their answer,
+# and the other two have to work it out from the source.) Teacher forcing hands the answer to most
+# rows, and the model learns to read it off, but in decoding it is not there. This is the pupil who
+# peeks.
 #
 # > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
 # > too. Decode some sequences and compare whole outputs. And look for a leak before you train: as
@@ -686,9 +688,10 @@ assert hits == 26
 assert table.diagonal().min() > others.max() + 3
 
 # %% [markdown]
-# The diagonal wins in every row: a look at *r* raises the score of *r*, and of no other letter by
-# nearly as much. So the second head copies what it looks at, whatever the letter. This test says
-# nothing about where the head looks; only both together explain it.
+# The diagonal wins in every row: the letter *r* in what the head looks at raises the score of *r*, and
+# of no other letter by nearly as much. Its place and what the first head added to it come on top;
+# they are left out here. So the second head copies the letter that it looks at, whatever it is. This
+# test says nothing about where the head looks; only both together explain it.
 #
 # ### Silence them
 #

@@ -636,7 +636,7 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 
 # %% [markdown]
-# See it in the head that finds the antecedent, layer 2, head 4. From which token does *she* collect
+# See it in the head that finds the noun that agrees, layer 2, head 4. From which token does *she* collect
 # most?
 
 # %% tags=["needs-weights"]
@@ -732,8 +732,9 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 # Judging by the weights alone, nearly half of the heads mostly read one special token. The products
 # show that most of them take little from it: the median is 0.09. The most is 0.48, in [layer 3,
 # head 10](#head-3-10). Layer 2, head 4 also passes when products are counted instead of weights.
-# With all tokens in, `[CLS]` included, the pronoun collects most from the antecedent in 45 of 48
-# sentences, and in all 48 about agreement from the noun that agrees.
+# With all tokens in, `[CLS]` included, the pronoun collects most from the noun that agrees: in 45 of
+# the 48 sentences of the grammar test, where that noun is the antecedent, and in all 48 about
+# agreement.
 #
 # ### An appended zero, invented by training
 #
@@ -819,7 +820,7 @@ assert second[2] > 0.5 > second[0]
 # %% [markdown]
 # Where there is a copy to find, the weight goes to the copy. Where there is none, most of it rests
 # on `[CLS]`, even in the same sentence. In this head, `[CLS]` hands over about a seventh of what a
-# word would.
+# word would. Its share of 0.48 above is large only because so much weight rests on it.
 
 # %% [markdown]
 # <!-- deeper: Every head, in numbers -->
