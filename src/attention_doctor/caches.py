@@ -11,9 +11,10 @@ from torch import Tensor
 
 from attention_doctor import situations
 from attention_doctor.influence import exchanged
-from attention_doctor.patient import Failed, Inputs, Patient, describe
+from attention_doctor.patient import Failed, Inputs, Patient
+from attention_doctor.places import describe
 from attention_doctor.protocols import claim
-from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.report import WRONG, Finding
 from attention_doctor.seen import Seen
 from attention_doctor.sight import attentions
 from attention_doctor.traced import Trace
@@ -23,7 +24,6 @@ _CHUNKS = (5, 4, 3)
 
 def cache(patient: Patient) -> Iterator[Finding]:
     """A cache gives what no cache gives, in chunks of any size."""
-    patient = patient.called_as_well("in_steps", "causal")
     start, step = claim(patient, "start", "step")
     situations.only_for(patient, "causal")
     n = min(sum(_CHUNKS), patient.max_length)
@@ -53,11 +53,7 @@ def cache(patient: Patient) -> Iterator[Finding]:
             f"{' + '.join(map(str, chunks))} differs by {gaps[chunks]:.0%}"
             for chunks in sorted(bad, key=len)
         )
-        # Who has not said that later tokens may come in chunks may never give them so.
-        guessed = getattr(getattr(step, "__self__", None), "guessed", False)
-        meant = guessed and bad == [uneven] and code == "future-leaks-in-a-chunk"
-        severity = CONVENTION if meant else WRONG
-        yield Finding(code, severity, f"{_UNLIKE}; {symptom}", said, remedy=remedy)
+        yield Finding(code, WRONG, f"{_UNLIKE}; {symptom}", said, remedy=remedy)
 
 
 Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it

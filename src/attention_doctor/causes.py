@@ -24,7 +24,7 @@ CONDUCT = (
 # The way out, where it is no mistake.
 _TURN = (
     "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
-    "back; in Python, put `adapters.allowed` around it."
+    'back; in Python, `adapt(attend, mask="bnm allowed")`.'
 )
 
 

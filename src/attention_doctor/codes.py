@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from annotated_attention.mistakes import MISTAKES
-from attention_doctor.report import CONVENTION, UNASKED, WRONG, Report
-
-if TYPE_CHECKING:
-    from attention_doctor.model import ModelReport
+from attention_doctor.report import CONVENTION, UNASKED, WRONG, ModelReport, Report
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.
 _OWN = {
@@ -100,11 +96,11 @@ def check(codes: Iterable[str]) -> None:
 
 
 def chosen(
-    report: "Report | ModelReport",
+    report: Report | ModelReport,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     wrong: Sequence[str] = (),
-) -> "Report | ModelReport":
+) -> Report | ModelReport:
     """Leave findings out of a report; what could not be asked stays.
 
     Args:

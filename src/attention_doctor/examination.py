@@ -22,10 +22,11 @@ from attention_doctor import (
 from attention_doctor.causes import CONDUCT, OF_SCALES, merged
 from attention_doctor.diagnosis import Diagnosis, diagnose
 from attention_doctor.inside import Inside, cleared, located, named, summary
-from attention_doctor.names import KINDS
-from attention_doctor.patient import Failed, NotAsked, Patient, raised_in
+from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.places import raised_in
 from attention_doctor.reference import TRUSTED, compare
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
+from attention_doctor.roles import KINDS
 
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from attention_doctor.influence import each, number
 from attention_doctor.paths import MULTIPLIES, NORMS, back, before, is_projection
-from attention_doctor.recording import tensors
 from attention_doctor.report import Finding
 from attention_doctor.scoring import seen_inside
 from attention_doctor.seen import Seen
 from attention_doctor.sight import Look
-from attention_doctor.traced import Step
+from attention_doctor.traced import Step, tensors
 
 _TURNS = 1e-3  # the sine of an angle that is not 0 by rounding
 _HERE = {

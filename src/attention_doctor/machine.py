@@ -5,8 +5,7 @@ from typing import Any
 import torch
 
 from annotated_attention import __version__
-from attention_doctor.model import ModelReport
-from attention_doctor.report import Report
+from attention_doctor.report import ModelReport, Report
 
 VERSION = 1  # of the form: it rises when a key goes or changes its meaning, not when one is added
 
@@ -58,4 +57,6 @@ def _verdict(report: Report | ModelReport) -> dict[str, Any]:
         ],
         "results": dict(report.results),
         "agreement": report.agreement,
+        "inferred": report.inferred,
+        "adapter": report.adapter,
     }

@@ -15,7 +15,8 @@ from attention_doctor.symptoms import refuse_positions
 
 
 def _needs_masks(patient: Patient) -> None:
-    situations.only_for(patient, "cross", "self")
+    if not patient.own_future:
+        situations.only_for(patient, "cross", "self")
     if patient.masks == "none":
         raise NotAsked("it takes no mask")
 
@@ -25,16 +26,21 @@ def meaning(patient: Patient) -> Iterator[Finding]:
     _needs_masks(patient)
     with patient.dropping(0.0):
         cases = [*situations.masked(patient)]
-        if not all(_is_inverted(patient, case) for case in cases):
-            return
-    patient.inverted = True
-    yield Finding(
-        "mask-inverted",
-        WRONG,
-        "exactly the blocked keys have influence",
-        f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
-        "inverted mask",
-    )
+        if patient.own_future:
+            patient.inverted = any(_leak(patient, case) is not None for case in cases)
+            inverted = patient.inverted and all(_leak(patient, case) is None for case in cases)
+            patient.inverted = False
+        else:
+            inverted = all(_is_inverted(patient, case) for case in cases)
+    if inverted:
+        patient.inverted = True
+        yield Finding(
+            "mask-inverted",
+            WRONG,
+            "exactly the blocked keys have influence",
+            f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
+            "inverted mask",
+        )
 
 
 def _is_inverted(patient: Patient, case: Situation) -> bool:
@@ -52,9 +58,6 @@ def _is_inverted(patient: Patient, case: Situation) -> bool:
 
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, and allowed keys have some."""
-    if (other := patient.called_as_well("with_mask", "self")) is not patient:
-        yield from _besides_the_future(other)
-        return
     _needs_masks(patient)
     failures: list[tuple[str, str]] = []
     cases, extra = [*situations.with_masks(patient)], situations.future(patient)
@@ -80,18 +83,6 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
             remedy="Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding "
             "(b, 1, 1, m). If it takes another mask, put an adapter around it.",
         )
-
-
-def _besides_the_future(patient: Patient) -> Iterator[Finding]:
-    """What hides the future by itself hides the keys that its mask blocks, too."""
-    cases = [*situations.masked(patient)]
-    found = [finding for case in cases if (finding := _leak(patient, case))]
-    if found:
-        patient.inverted = True
-        if all(_leak(patient, case) is None for case in cases):
-            symptom = "exactly the blocked keys have influence, of those that are no future"
-            found = [Finding("mask-inverted", WRONG, symptom, f"with {cases[0].name}")]
-        yield found[0]
 
 
 def _leak(patient: Patient, case: Situation) -> Finding | None:
@@ -214,8 +205,8 @@ def future(patient: Patient) -> Iterator[Finding]:
 
 def padding(patient: Patient) -> Iterator[Finding]:
     """Padding that is blocked changes nothing."""
-    _needs_masks(patient)
-    if patient.masks == "shared":
+    situations.only_for(patient, "cross", "self")
+    if patient.masks in ("shared", "none"):
         raise NotAsked("it takes no mask that blocks padding")
     k = min(patient.n, patient.m) - 1
     if k < 1:

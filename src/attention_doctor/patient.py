@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import math
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,22 +10,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapted import (
-    Adapted,
-    masks_of,
-    module_of,
-    name_of,
-    needs_mask,
-    output_of,
-)
-from attention_doctor.places import Where, theirs
+from attention_doctor.adapters import Adapted, module_of, name_of
+from attention_doctor.forms import output_of
+from attention_doctor.places import describe
 from attention_doctor.state import State, give_size, left_as_it_was, settable
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
-_LONGEST = 300
 _Found = TypeVar("_Found")
 
 
@@ -104,9 +96,11 @@ class Patient:
         self.context_dim = context_dim or embed_dim
         self.module = module_of(attend) if module is None else module
         self.name = name_of(attend)
-        self.masks = "none" if kind == "causal" else masks_of(attend)
-        self.needs_mask = kind != "causal" and needs_mask(attend)
-        self.own_future = isinstance(attend, Adapted) and attend.own_future
+        said = attend.masks if isinstance(attend, Adapted) else ""
+        self.masks = said or ("none" if kind == "causal" else "any")
+        self.needs_mask = getattr(attend, "required", False) is True
+        # It hides the future by itself, and other keys by a mask.
+        self.own_future = kind == "causal" and self.masks != "none"
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.trusted: Any = None  # what was seen in a reference, called with equal tokens
@@ -117,9 +111,6 @@ class Patient:
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
-        self.length: int | None = getattr(attend, "length", None)  # the only one that it takes
-        if self.length is not None:
-            self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
 
@@ -127,16 +118,6 @@ class Patient:
         """Make a patient of the same kind and sizes around another implementation."""
         sizes = self.embed_dim, self.num_heads, self.called_as
         return Patient(attend, *sizes, None, self.max_length, self.context_dim)
-
-    def called_as_well(self, how: str, kind: str) -> "Patient":
-        """Give what is called in another way, ``"in_steps"`` or ``"with_mask"``; itself if none."""
-        attend = getattr(self.attend, how, None)
-        if not isinstance(self.attend, Adapted) or attend is None or self.inverted:
-            return self
-        sizes = self.embed_dim, self.num_heads, kind
-        other = Patient(attend, *sizes, self.module, self.max_length)
-        other.dtype, other.rounding = self.dtype, self.rounding
-        return other
 
     def reach(self) -> None:
         """Make sure that its parameters are where the inputs are.
@@ -193,11 +174,7 @@ class Patient:
 
         Raises:
             Failed: the implementation raised an error, or returned something else.
-            NotAsked: it takes no sequences of this length.
         """
-        lengths = {inputs.query.size(1), inputs.value.size(1)}
-        if self.length is not None and lengths != {self.length}:
-            raise NotAsked(f"it takes {self.length} queries and {self.length} keys only")
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
@@ -206,7 +183,7 @@ class Patient:
             arguments: list[Tensor | None] = [given.query]
             arguments += [given.key] if self.kind == "cross" and not self.memory else []
             arguments += [given.value] if self.kind == "cross" else []
-            arguments += [hidden] if self.kind != "causal" else []
+            arguments += [hidden] if self.kind != "causal" or self.own_future else []
             if self._state is not None:
                 self._state.note(apart=gradient)
             try:
@@ -393,20 +370,3 @@ class Patient:
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
-
-
-def describe(error: BaseException) -> str:
-    """Give an exception's type, the beginning of its message, and the line that raised it."""
-    message = " ".join(str(error).split())
-    message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    frame = raised_in(error)
-    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
-    return f"{text} ({place})" if place else text
-
-
-def raised_in(error: BaseException) -> traceback.FrameSummary | None:
-    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if theirs(frame.filename)]
-    return own[-1] if own else None

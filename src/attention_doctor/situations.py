@@ -103,7 +103,7 @@ def only_itself(patient: Patient) -> Situation | None:
 
 def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
     n = patient.n
-    if patient.masks not in ("any", "apart", "shared"):
+    if patient.own_future or patient.masks not in ("any", "apart", "shared"):
         return None
     return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
 

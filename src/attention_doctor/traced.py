@@ -8,6 +8,7 @@ copied at once, since some are changed later.
 import functools
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attention_doctor.places import Frame, Where, stack, where
-from attention_doctor.recording import tensors
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
 _NO_NUMBERS = {
@@ -26,6 +26,17 @@ _NO_NUMBERS = {
 }  # fmt: skip
 _FIRST_ALONE = {"type_as", "expand_as", "view_as", "reshape_as", "to"}
 _MASKS = frozenset({"mask"})
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Give all tensors in lists, tuples and dictionaries, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors([*value.values()])
+    elif isinstance(value, tuple | list):
+        for x in value:
+            yield from tensors(x)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Attention of today: rotation, a cache, a window, packing; a flaw is one line that is different."""
+"""Attention with rotation, a cache, a window and packing; a flaw is one line of it."""
 
 import torch
 from torch import nn

@@ -4,234 +4,24 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from attention_doctor import adapters, examine
-
-E, H = 12, 3
-
-
-class Attention(nn.Module):
-    """Attention in steps; a subclass does one of them in another way."""
-
-    def __init__(self, causal=False):
-        super().__init__()
-        torch.manual_seed(0)
-        self.q, self.k, self.v, self.o = (nn.Linear(E, E) for _ in range(4))
-        self.causal = causal
-
-    def heads(self, query, key, value):
-        split = lambda x: x.unflatten(-1, (H, -1)).transpose(1, 2)  # noqa: E731
-        return split(self.q(query)), split(self.k(key)), split(self.v(value))
-
-    def hidden(self, n, m):
-        return torch.ones(n, m, dtype=torch.bool).triu(1) if self.causal else None
-
-    def weigh(self, q, k):
-        scores = q @ k.mT / math.sqrt(q.size(-1))
-        hidden = self.hidden(*scores.shape[-2:])
-        return (scores if hidden is None else scores.masked_fill(hidden, -math.inf)).softmax(-1)
-
-    def mix(self, q, k, v):
-        return self.o((self.weigh(q, k) @ v).transpose(1, 2).flatten(2))
-
-    def forward(self, query, key=None, value=None):
-        key, value = (query, query) if key is None else (key, value)
-        return self.mix(*self.heads(query, key, value))
-
-
-class Identity(Attention):
-    def forward(self, query, key=None, value=None):
-        return query
-
-
-class PerToken(Attention):
-    def forward(self, query, key=None, value=None):
-        return self.o(self.q(query).relu())
-
-
-class Mean(Attention):
-    def weigh(self, q, k):
-        return super().weigh(q * 0, k)
-
-
-class ByPlace(Attention):
-    """The weights are learned numbers, one for each pair of places."""
-
-    def weigh(self, q, k):
-        scores = torch.arange(q.size(-2))[:, None] * torch.arange(k.size(-2)).to(q)
-        return super().weigh(q * 0, k) * scores.sin().exp()
-
-
-class HeadsForTokens(Attention):
-    """The heads stay behind the tokens."""
-
-    def forward(self, query, key=None, value=None):
-        q, k, v = (f(query).unflatten(-1, (H, -1)) for f in (self.q, self.k, self.v))
-        return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).flatten(2))
-
-
-class KeysAlone(Attention):
-    def weigh(self, q, k):
-        return super().weigh(torch.ones_like(q), k)
-
-
-class QueriesAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(2, keepdim=True).expand_as(weights)
-
-
-class SamplesAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(0, keepdim=True).expand_as(weights)
-
-
-class QueriesAlone(Attention):
-    """The weights are made from each query, as many as there are keys."""
-
-    def weigh(self, q, k):
-        places = torch.arange(k.size(-2) * k.size(-1)).to(q).sin()
-        return super().weigh(q, places.view(k.shape[-2:]).expand_as(k))
-
-
-class KeysMixed(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k, k)
-
-
-class KeyForQuery(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, q, v)
-
-
-class OneHeadsKeys(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k[:, :1], v)
-
-
-class HeadsAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(1, keepdim=True).expand_as(weights)
-
-
-class Inverted(Attention):
-    def weigh(self, q, k):
-        return super().weigh(q * q.size(-1), k)
-
-
-class NoMaskInTraining(Attention):
-    def hidden(self, n, m):
-        return None if self.training else super().hidden(n, m)
-
-
-class Blind(Attention):
-    """Whatever is asked, one key is never seen."""
-
-    def hidden(self, n, m):
-        hidden = super().hidden(n, m)
-        hidden = torch.zeros(n, m, dtype=torch.bool) if hidden is None else hidden
-        return hidden | ((torch.arange(m) == 1) & (torch.arange(n) != 1)[:, None])
-
-
-def report(version, kind, looked_into=True):
-    module = version(kind == "causal")
-    if kind == "memory":
-        return examine(
-            adapters.without_mask(lambda x, context: module(x, context, context)),
-            embed_dim=E,
-            num_heads=H,
-            kind=kind,
-            module=module if looked_into else None,
-        )
-    attend = module if kind == "causal" else adapters.without_mask(module)
-    if not looked_into:
-        inner = attend
-        attend = (
-            (lambda x: inner(x))
-            if kind == "causal"
-            else (adapters.without_mask(lambda *tokens: module(*tokens)))
-        )
-    return examine(attend, embed_dim=E, num_heads=H, kind=kind)
+from tests.attention_doctor.demanded import (
+    Attention,
+    E,
+    H,
+    KeyForQuery,
+    KeysMixed,
+    NoMaskInTraining,
+    OneHeadsKeys,
+    PerToken,
+    report,
+)  # fmt: skip
 
 
 def wrong(found):
     return {finding.code for finding in found.findings if finding.severity == "wrong"}
-
-
-@pytest.mark.parametrize("kind", ["cross", "memory", "self", "causal"])
-def test_attention_does_it(kind):
-    found = report(Attention, kind)
-    assert wrong(found) == set()
-    asked = ["attention", "training"] + ["visible"] * (kind != "causal")
-    assert [found.results[test] for test in asked] == ["fine"] * len(asked)
-
-
-NONE = [
-    (version, kind, looked_into)
-    for version in (Identity, PerToken, Mean, ByPlace, HeadsForTokens)
-    for kind in ("self", "causal", "cross", "memory")
-    for looked_into in (True, False)
-    # Its weights, and what is seen inside, tell more: see `NAMED`.
-    if not (version is HeadsForTokens and kind in ("self", "causal"))
-]
-
-
-@pytest.mark.parametrize(("version", "kind", "looked_into"), NONE)
-def test_what_is_no_attention_is_called_so(version, kind, looked_into):
-    found = report(version, kind, looked_into)
-    assert "no-attention" in wrong(found)
-    assert found.results["attention"] == "wrong"
-    (finding,) = (x for x in found.findings if x.code == "no-attention")
-    said = {Identity: "the output is the input", Mean: "depend neither on queries nor on keys"}
-    assert said.get(version, "") in finding.symptom
-    assert finding.evidence
-
-
-IGNORED = {
-    (KeysAlone, "cross"): "queries-ignored",
-    (KeysAlone, "memory"): "queries-ignored",
-    (KeysAlone, "self"): "queries-ignored",
-    (KeysAlone, "causal"): "queries-ignored",
-    (QueriesAveraged, "cross"): "queries-ignored",
-    (QueriesAveraged, "self"): "queries-ignored",
-    (QueriesAveraged, "causal"): "future-leaks",
-    (QueriesAlone, "cross"): "keys-ignored",
-    (QueriesAlone, "memory"): "keys-ignored",
-    (QueriesAlone, "self"): "keys-ignored",
-    (QueriesAlone, "causal"): "keys-ignored",
-    (KeysMixed, "cross"): "values-ignored",
-    (SamplesAveraged, "cross"): "samples-mixed",
-    (SamplesAveraged, "self"): "samples-mixed",
-    (SamplesAveraged, "causal"): "samples-mixed",
-    (Blind, "cross"): "visible-unseen",
-    (Blind, "self"): "visible-unseen",
-    (Blind, "causal"): "past-unseen",
-}
-
-
-@pytest.mark.parametrize(("version", "kind"), IGNORED, ids=lambda x: getattr(x, "__name__", x))
-def test_what_must_matter_and_does_not_is_told_without_weights(version, kind):
-    assert IGNORED[version, kind] in wrong(report(version, kind, looked_into=False))
-
-
-NAMED = {
-    HeadsForTokens: "heads-attended-over",
-    KeyForQuery: "keys-from-queries",
-    KeysMixed: "values-from-keys",
-    OneHeadsKeys: "keys-of-one-head",
-    HeadsAveraged: "weights-averaged-over-heads",
-    Inverted: "scale-inverted",
-}
-
-
-@pytest.mark.parametrize("version", NAMED)
-@pytest.mark.parametrize("kind", ["self", "causal"])
-def test_what_only_the_weights_tell_is_named(version, kind):
-    assert wrong(report(version, kind)) == {NAMED[version]}
 
 
 class Turned(nn.Module):
@@ -330,8 +120,9 @@ def test_a_future_that_is_always_hidden_is_named_without_weights():
 
 def test_coarse_numbers_are_not_asked_what_the_weights_depend_on():
     module = Attention().to(torch.bfloat16)
-    attend = adapters.without_mask(
-        lambda x: module(x.to(torch.bfloat16))  # float64 cannot be asked for
+    attend = adapters.adapt(
+        lambda x: module(x.to(torch.bfloat16)),  # float64 cannot be asked for
+        mask="none",
     )
     found = examine(attend, embed_dim=E, num_heads=H, kind="self")
     assert "attention" not in found.results

@@ -250,9 +250,9 @@ def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kin
     wrong = [finding for finding in found.findings if finding.severity == "wrong"]
     assert [finding.code for finding in wrong] == ["mask-inverted"]
     assert "`--mask allowed`" in wrong[0].remedy
-    assert "`adapters.allowed`" in wrong[0].remedy
-    assert report(adapters.allowed(attend), kind).ok
-    required = report(adapters.always_masked(attend), kind)
+    assert 'mask="bnm allowed"' in wrong[0].remedy
+    assert report(adapters.adapt(attend, mask="bnm allowed"), kind).ok
+    required = report(adapters.adapt(attend, mask="bnm blocked always"), kind)
     assert [x.code for x in required.findings if x.severity == "wrong"] == ["mask-inverted"]
 
 

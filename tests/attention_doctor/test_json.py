@@ -59,7 +59,7 @@ def run(tmp_path, capsys):
 # The form of version 1: a key that goes, or another type, makes it version 2.
 REPORT = {
     "name": str, "verdict": str, "ok": bool, "asked": bool, "exit_code": int, "findings": list,
-    "not_examined": list, "results": dict, "agreement": str,
+    "not_examined": list, "results": dict, "agreement": str, "inferred": str, "adapter": str,
 }  # fmt: skip
 FINDING = {
     "code": str, "severity": str, "symptom": str, "evidence": str, "cause": str, "remedy": str,
@@ -122,7 +122,7 @@ def test_a_model_as_json(run, inputs):
     data = json.loads(output)
     inner = data.pop("reports")
     form = {key: kind for key, kind in (REPORT | TOP).items()
-            if key not in ("findings", "results", "agreement")}  # fmt: skip
+            if key not in ("findings", "results", "agreement", "inferred", "adapter")}  # fmt: skip
     has_form(data, form)
     assert [*inner] == ["0", "1"]
     for report in inner.values():

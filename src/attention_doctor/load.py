@@ -1,4 +1,4 @@
-"""Import a file from anywhere, and find what it defines."""
+"""Import a file from anywhere, and find what it defines; code of others is kept in bounds."""
 
 import contextlib
 import importlib
@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from attention_doctor.names import Unasked
-from attention_doctor.patient import describe
+from attention_doctor.places import describe
+from attention_doctor.roles import Unasked
 
 
 class Expired(BaseException):
@@ -62,6 +62,9 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
 
     Returns:
         What has this name, and all names of the file.
+
+    Raises:
+        Unasked: there is no such file or name, or importing it fails.
     """
     file = Path(path).resolve()
     if not file.is_file():
@@ -80,30 +83,36 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
         raise Unasked("import", describe(error), remedy) from error
     finally:
         sys.dont_write_bytecode = kept
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             kinds = (type, FunctionType, nn.Module)
-            there = [x for x, value in vars(found).items()
+            there = [x for x, value in vars(target).items()
                      if isinstance(value, kinds) and not x.startswith("_")
                      and getattr(value, "__module__", "") == module.__name__]  # fmt: skip
             remedy = f"Name one of: {', '.join(there)}." if there else "It defines none."
             raise Unasked("import", f"{path} has no class or function {name}", remedy)
-        found = getattr(found, part)
-    if not callable(found):
-        kind = type(found).__name__
+        target = getattr(target, part)
+    if not callable(target):
+        kind = type(target).__name__
         remedy = "Name a class, a function or a module."
         raise Unasked("import", f"{name} is an object of type {kind}", remedy)
-    return found, vars(module)
+    return target, vars(module)
+
+
+def dotted(file: Path) -> tuple[Path, str]:
+    """Give the folder that a file is imported from, and its name there."""
+    root, names = file.parent, [file.stem]
+    while (root / "__init__.py").is_file():
+        names.insert(0, root.name)
+        root = root.parent
+    return root, ".".join(names)
 
 
 def _imported(file: Path) -> ModuleType:
-    root, dotted = file.parent, [file.stem]
-    while (root / "__init__.py").is_file():
-        dotted.insert(0, root.name)
-        root = root.parent
+    root, name = dotted(file)
     sys.path.insert(0, str(root))
-    return importlib.import_module(".".join(dotted)) if len(dotted) > 1 else _run(file)
+    return importlib.import_module(name) if "." in name else _run(file)
 
 
 def _run(file: Path) -> ModuleType:
