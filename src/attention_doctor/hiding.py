@@ -16,7 +16,7 @@ from attention_doctor.sight import Look
 from attention_doctor.softmaxes import LOW
 from attention_doctor.traced import Step
 
-# What is hidden where a mask, with an axis for heads, is read so; by what it varies between, and h.
+# What is hidden where a mask, (b, 1, n, m), is read so; by what it varies between, and h.
 Reading = Callable[[Tensor, str, int], Tensor]
 _READINGS: dict[str, Reading] = {
     "mask-inverted": lambda blocked, varies, h: ~blocked,
@@ -43,27 +43,12 @@ _CAUSAL = _READINGS | {
 _ORDERS = {
     (0, 2): (0, 1, 2, 3), (0, 1): (0, 2, 1, 3), (1, 2): (1, 0, 2, 3), (1, 0): (1, 2, 0, 3),
 }  # fmt: skip
-_HERE = {
-    "mask-inverted": "{line} hides exactly the scores that should stay; turn its condition.",
-    "mask-transposed": "{line} hides with queries and keys exchanged; let the last axis be keys.",
-    "padding-mask-on-queries": "{line} hides rows of queries; give it (b, 1, 1, m).",
-    "mask-on-the-wrong-axis": "{line} takes samples for queries; give it (b, 1, 1, m).",
-    "mask-in-the-wrong-order": "{line} hides with the masks of other samples; fold (b, h).",
-    "causal-unasked": "{line} hides the future, whatever it is told.",
-    "mask-taken-for-causal": "{line} hides the future for any mask; let it hide what that says.",
-    "causal-off-by-one": "{line} hides from the second diagonal on; let it be the first.",
-    "causal-hides-itself": "{line} hides the main diagonal, too; begin one above it.",
-    "mask-after-softmax": "hide the scores before the softmax, and not the weights in {line}.",
-    "mask-multiplied": "in {line}, put minus infinity in the place of hidden scores.",
-    "mask-ignored": "hide the blocked scores before {line}; `--mask none` where it takes no mask.",
-}
 
 
 def masks(patient: Patient, looks: Sequence[Look], heads_first: bool) -> Iterator[Finding]:
     """Compare the scores that are hidden, in calls with masks, with those that should be."""
     pairs = [(look, seen) for look in looks for seen in look.found]
-    aligned = [_aligned(seen, look, heads_first) for look, seen in pairs]
-    hidden = [low for low in aligned if low is not None]
+    hidden = [low for look, seen in pairs if (low := _aligned(seen, look, heads_first)) is not None]
     if not pairs or len(hidden) < len(pairs):
         return
 
@@ -84,38 +69,38 @@ def masks(patient: Patient, looks: Sequence[Look], heads_first: bool) -> Iterato
         causal = code.startswith("causal-") or patient.kind == "causal"
         places = drawn if causal and code != "mask-inverted" else []
         symptom = "the scores that are hidden are not those that should be"
-        yield _finding(code, seen, places, symptom)
+        yield _finding(code, seen, symptom, places)
     elif (weak := _weak(seen)) is not None:
         yield weak
     elif not any(x.mask.any() for x in seen):
         late = any("late mask" in x.steps for x in seen)
         after = "nothing is hidden before the softmax, and weights are set to zero after it"
-        before = "no score is hidden before the softmax"
-        if late or patient.kind != "causal":
-            code = "mask-after-softmax" if late else "mask-ignored"
-            yield _finding(code, seen, [], after if late else before)
+        if late:
+            yield _finding("mask-after-softmax", seen, after)
+        elif patient.kind != "causal":
+            yield _finding("mask-ignored", seen, "no score is hidden before the softmax")
 
 
-def _finding(code: str, seen: Sequence[Seen], places: list[Where], symptom: str) -> Finding:
+def _finding(
+    code: str, seen: Sequence[Seen], symptom: str, places: Sequence[Where] = ()
+) -> Finding:
     roles = {
         "mask-after-softmax": ("late mask", "softmax"), "mask-ignored": ("softmax",),
         "mask-multiplied": ("weak mask", "mask"),
     }.get(code, ("mask", "softmax"))  # fmt: skip
-    places = places + [place for x in seen if (place := x.where(*roles)) is not None]
+    places = [*places, *(place for x in seen if (place := x.where(*roles)) is not None)]
     low = sum(int(x.mask.sum()) for x in seen)
     evidence = f"{low} of {sum(x.mask.numel() for x in seen)} scores enter the softmax hidden"
-    return seen_inside(code, symptom, evidence, _HERE[code], places[0] if places else None)
+    return seen_inside(code, symptom, evidence, places[0] if places else None)
 
 
 def _blocked(patient: Patient, look: Look) -> Tensor:
     """Give what should be hidden, (b, 1, n, m)."""
-    if look.case.blocked is not None:
-        return look.case.blocked[:, None]
     b, n, m = *look.output.shape[:2], look.case.inputs.key.size(1)
-    blocked = (
-        block_future(n, m) if patient.kind == "causal" else torch.zeros(n, m, dtype=torch.bool)
-    )
-    return blocked.expand(b, 1, n, m)
+    hidden = torch.zeros(n, m, dtype=torch.bool) if patient.kind != "causal" else block_future(n, m)
+    if look.case.blocked is not None:
+        hidden = hidden | look.case.blocked
+    return hidden.expand(b, n, m)[:, None]
 
 
 def _same(low: Tensor, expected: Tensor) -> bool:
@@ -150,33 +135,26 @@ def _weak(seen: Sequence[Seen]) -> Finding | None:
         if step is None or not step.parents:
             continue
         if step.name.strip("ir") in ("mul", "multiply"):
-            return _finding("mask-multiplied", seen, [], "scores are multiplied by the mask")
+            return _finding("mask-multiplied", seen, "scores are multiplied by the mask")
         if "weak mask" in x.steps and (value := _put(step)) is not None:
-            return seen_inside(
-                "fill-does-not-block",
-                "scores that should be hidden get a number that leaves them a weight",
-                f"the number is {value:g}; of {x.mask.numel()} scores {int(x.mask.sum())} are low "
-                "enough to leave none",
-                f"in {{line}}, put minus infinity in the place of {value:g}.",
-                step.where,
-            )
+            symptom = "scores that should be hidden get a number that leaves them a weight"
+            evidence = f"the number is {value:g}"
+            return seen_inside("fill-does-not-block", symptom, evidence, step.where)
     return None
 
 
 def _put(step: Step) -> float | None:
     """Give the one number that a step puts in the place of scores, or adds to some of them."""
-    old = next(
-        (x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape), None
-    )
     if step.name == "scaled_dot_product_attention":
         attn_mask = step.option("attn_mask", 3)
         return _one(attn_mask[attn_mask != 0]) if isinstance(attn_mask, Tensor) else None
-    if old is None or constant(old, step) is not None:
+    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
+    if not olds or constant(olds[0], step) is not None:
         return None
-    changed = old.value != step.value
-    if "add" in step.name or "sub" in step.name:
-        return _one((step.value - old.value)[changed])
-    return _one(step.value[changed])
+    old = olds[0].value
+    changed = old != step.value
+    added = "add" in step.name or "sub" in step.name
+    return _one(((step.value - old) if added else step.value)[changed])
 
 
 def _one(numbers: Tensor) -> float | None:

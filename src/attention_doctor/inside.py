@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
 
 from attention_doctor import flow, fused, hiding, scoring, situations
@@ -118,12 +117,7 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
     found += [*scoring.late(first), *scoring.heads(patient, first)]
     found += scoring.slopes(patient, inside.equal)
     back = inside.watch(situations.free(patient), gradient=True)
-    found += flow.norms(back)
     over = list(scoring.axis(patient, first.found))
-    if not complaints and any(x.code == "order-matters" for x in findings):
-        moved = first.leaves.map(lambda x: torch.cat([x[:, 1:2], x[:, :1], x[:, 2:]], 1))
-        after = inside.watch(Situation("tokens moved", moved, None))
-        found += flow.misplaced((inside.equal, first, after))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
@@ -131,7 +125,6 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
         over += [*hidden, *(flow.heads(back) if mixes else ())]
         over += flow.same(first.found, complaints)
-        over += () if over else flow.values(inside.equal)
     over += () if over else flow.turned(inside.equal)
     return [*found, *over]
 
@@ -157,7 +150,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": table,
         "order-matters": flow.placed_keys(inside.equal),
-        "positions-added": flow.added_positions(inside.equal),
+        "positions-added": flow.placed_values(inside.equal),
         "values-rotated": flow.turned_values(inside.equal) == "back",
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
         and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),

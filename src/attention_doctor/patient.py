@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from attention_doctor.state import State, give_size, left_as_it_was, settable
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
-_Found = TypeVar("_Found")
 
 
 class Failed(Exception):
@@ -34,10 +33,6 @@ class Failed(Exception):
         """Keep the message, the error and the remedy."""
         super().__init__(text)
         self.error, self.remedy = error, remedy
-
-
-class Pooled(Failed):
-    """It returned fewer results than there are queries."""
 
 
 class FailedBackward(Failed):
@@ -205,15 +200,11 @@ class Patient:
         return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
 
     def once(
-        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], _Found]
-    ) -> _Found:
+        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], Any]
+    ) -> Any:
         """Find something out once for the same numbers, in the same mode, dtype and settings.
 
-        Args:
-            what: the name of what is found.
-            inputs: the tensors that are called with.
-            blocked: (b, n, m), or None.
-            find: finds it; the result is shared, so nobody may change it.
+        What is found is shared, so nobody may change it.
         """
         given = (inputs.query, inputs.key, inputs.value, blocked)
         numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
@@ -221,8 +212,7 @@ class Patient:
         key = (what, self.inverted, shared, *numbers)
         if key not in self._known:
             self._known[key] = find()
-        found: _Found = self._known[key]
-        return found
+        return self._known[key]
 
     @contextlib.contextmanager
     def _in_another_state(self) -> Iterator[None]:
@@ -273,10 +263,8 @@ class Patient:
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:
             b, n, e = inputs.query.shape
-            ends = result.dim() in (2, 3) and (result.size(0), result.size(-1)) == (b, e)
-            pooled = ends and (result.dim() == 2 or result.size(1) != n)
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
-            raise (Pooled if pooled else Failed)(text)
+            raise Failed(text)
         return result
 
     def gap(self, found: Tensor, expected: Tensor) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from annotated_attention.mistakes import MISTAKES
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -17,19 +16,10 @@ _CLOSE = 1e-3
 
 
 def seen_inside(
-    code: str,
-    symptom: str,
-    evidence: str,
-    here: str,
-    place: Where | None,
-    severity: str = WRONG,
+    code: str, symptom: str, evidence: str, place: Where | None, severity: str = WRONG
 ) -> Finding:
-    """Make a finding whose remedy is about a line; ``{line}`` in ``here`` names it."""
-    line = "this line" if place is None else f"line {place.line}"
-    here = here.format(line=line)
-    known = MISTAKES.get(code)
-    remedy = f"{known.remedy} Here: {here}" if known else here[:1].upper() + here[1:]
-    return Finding(code, severity, symptom, evidence, "", remedy, "inside", place)
+    """Make a finding about a line."""
+    return Finding(code, severity, symptom, evidence, "", "", "inside", place)
 
 
 def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding]:
@@ -78,8 +68,6 @@ def _other_scale(patient: Patient, seen: Seen, other: Seen) -> Finding:
         code,
         "the scores are scaled by another number than 1/√d",
         f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}",
-        f"{{line}} makes the factor {text}; the usual one is {d**-0.5:.3g} = 1/√{d}, from the "
-        "width of a key.",
         seen.where("scale", "product"),
         severity=CONVENTION if convention else WRONG,
     )
@@ -96,7 +84,6 @@ def late(first: Look) -> Iterator[Finding]:
                 "scaled-after-softmax",
                 "the weights are multiplied by a number after the softmax",
                 f"a row of weights sums to {sums.median():.3g}",
-                "let {line} scale the scores, before the softmax.",
                 seen.where("late scale"),
             )
             return
@@ -112,8 +99,6 @@ def heads(patient: Patient, first: Look) -> Iterator[Finding]:
             f"there is one matrix of weights for each sample, and not {h}",
             f"the scores have shape {tuple(seen.scores.shape)}, made from keys of {seen.width} "
             "numbers",
-            f"before {{line}}, split queries, keys and values into {h} heads; ask again with "
-            "`--num-heads 1` where it has only one.",
             seen.where("product"),
             severity=CONVENTION,
         )
@@ -135,7 +120,6 @@ def slopes(patient: Patient, equal: Look | None) -> Iterator[Finding]:
         "alibi-slopes-by-formula",
         f"the slopes of {h} heads are not those of checkpoints",
         f"per token, the bias falls by {', '.join(f'{x:.3g}' for x in formula)}",
-        "the scores hold this bias on {line}.",
         equal.found[0].where("weak mask", "softmax"),
         severity=CONVENTION if trusted is None else WRONG,
     )
@@ -173,8 +157,6 @@ def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
         "heads-attended-over",
         "each token attends over heads, and sees no other token",
         f"the scores have shape {tuple(seen.scores.shape)}: {h} heads against {h} heads",
-        "before {line}, move the heads in front of the tokens, (b, n, h, d) → (b, h, n, d), with "
-        "`transpose(1, 2)`.",
         seen.where("product"),
     )
 
@@ -207,16 +189,13 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
             "each output sums the weights of one key over the queries",
             f"the softmax runs over the keys, axis {seen.axis} of {tuple(seen.scores.shape)}, and "
             "the mix sums over the other axis",
-            "let {line} sum over the keys, the axis of the softmax.",
             seen.where("mix"),
         )
-    same = f"axis {seen.summed[0]}" if mixed.shape == seen.scores.shape else "the axis"
     return seen_inside(
         _OVER[what],
         f"weights sum to one over the {what}, and not over the keys",
         f"the softmax runs over axis {seen.axis} of {tuple(seen.scores.shape)}; the mix sums over "
         "another",
-        f"in {{line}}, let the softmax run over {same} of the keys.",
         seen.where("softmax"),
     )
 
