@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from attention_doctor.influence import each, number
+from attention_doctor.influence import each
 from attention_doctor.paths import before, is_projection
 from attention_doctor.report import Finding
 from attention_doctor.scoring import seen_inside
@@ -177,68 +177,41 @@ def _judged(reached: Tensor, tokens: str, samples: str) -> str:
     return samples if (reached & apart).any() else tokens
 
 
-def placed_keys(look: Look | None) -> bool:
-    """Tell whether scores of equal tokens differ by the keys' places, each key its own token's."""
-    if look is None or not look.found[0].products:
-        return False
-    seen, (b, m) = look.found[0], look.leaves.key.shape[:2]
-    first = seen.products[0]
-    side = first.right.value is seen.key
-    key, axes = (first.left, first.right)[side], first.own[side]
-    rows = _rows(key.tensor, axes[0] if len(axes) == 1 else None, b, m, heads_first(look))
-    if rows is None or not rows.requires_grad or _is_even(seen.scores, seen.axis):
-        return False
-    return not _judged(_reached(rows, look.leaves.key, lambda grad: grad), "tokens", "samples")
+def placed_values(look: Look | None) -> str:
+    """Tell whether values of equal tokens differ by their places: "added" or "turned"; "" if not.
 
-
-def placed_values(look: Look | None) -> bool:
-    """Tell whether values of equal tokens differ by their places, and in all samples alike."""
+    What is added is the same in all samples; what turns a token leaves its products with the tokens
+    of other samples in the same place.
+    """
     if look is None or len(look.output) < 2:
-        return False
+        return ""
     seen, axis = look.found[0], -2
     if seen.products:
         mix = seen.products[1]
         axis = mix.contracted[0][seen.value is mix.right.value]
     rows = _rows(seen.value, axis, len(look.output), seen.value.size(axis), heads_first(look))
     if rows is None:
-        return False
+        return ""
     rows = rows[:, : look.leaves.value.size(1)]  # without padding
-    return not _is_even(rows, 1) and _is_even(rows - rows[:, :1], 0)
-
-
-def turned_values(look: Look | None) -> str:
-    """Tell whether equal tokens have values that are turned, and what is mixed is turned back.
-
-    Returns:
-        ``"back"``, ``"forward"`` where it is not, or "" where no values are turned.
-    """
-    if look is None or not look.output.requires_grad or not look.found[0].products:
+    if _is_even(rows, 1):
         return ""
-    seen = look.found[0]
-    mix, mixed, rows = seen.products[1], seen.steps["mix"].tensor, seen.rows[1]
-    right = seen.value is mix.right.value
-    keys, features = mix.contracted[0][right], mix.own[right][0]
-    lengths = seen.value.norm(dim=features, keepdim=True)
-    if rows is None or _is_even(seen.value, keys) or not _is_even(lengths, keys):
-        return ""
-    ways = [
-        torch.autograd.grad(number(token), mixed, retain_graph=True)[0].select(rows, i)
-        for i, token in enumerate(look.output[0])
-    ]
-    return "forward" if _is_even(torch.stack(ways), 0) else "back"
+    if _is_even(rows - rows[:, :1], 0):
+        return "added"
+    flat = rows.flatten(2).transpose(0, 1)
+    return "turned" if _is_even(flat @ flat.mT, 0) else ""
 
 
 def turned(look: Look | None) -> Iterator[Finding]:
-    """Find queries, keys or values that positions inside turn, where they should not, or alone.
+    """Find queries or keys that positions inside turn alone, or both in different ways.
 
     What turns a token leaves its products with the tokens of other samples in the same place.
     """
     if look is None:
         return
     seen, first = look.found[0], heads_first(look)
-    if turned_values(look) == "forward":
+    if placed_values(look) == "turned":
+        evidence = "values of equal tokens differ by a turn"
         symptom = "equal tokens have different values"
-        evidence = "values of equal tokens differ by a turn, and nothing turns back what is mixed"
         yield seen_inside("values-rotated", symptom, evidence, seen.where("mix"))
     axes: tuple[tuple[int, ...], tuple[int, ...]] = ((-2,), (-2,))
     if seen.products:

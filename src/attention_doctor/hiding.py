@@ -16,7 +16,7 @@ from attention_doctor.sight import Look
 from attention_doctor.softmaxes import LOW
 from attention_doctor.traced import Step
 
-# What is hidden where a mask, (b, 1, n, m), is read so; by what it varies between, and h.
+# What is hidden where a mask with an axis for heads is read so; by what it varies between, and h.
 Reading = Callable[[Tensor, str, int], Tensor]
 _READINGS: dict[str, Reading] = {
     "mask-inverted": lambda blocked, varies, h: ~blocked,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attention_doctor.patient import Inputs, Patient
+from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
 
@@ -137,3 +138,25 @@ def counts(reaction: Tensor) -> Tensor:
     reaction = reaction.nan_to_num(nan=torch.inf)
     largest = reaction[reaction.isfinite()]
     return reaction > _COUNTS * (largest.max() if largest.numel() else 0)
+
+
+def band(seen: Tensor) -> int:
+    """Give the width of the window that queries see, themselves included; 0 if it is none.
+
+    Args:
+        seen: (n, m), which key has influence on which query.
+    """
+    n, m = seen.shape
+    if n != m:
+        return 0
+    distance = torch.arange(n)[:, None] - torch.arange(m)
+    behind, ahead = int(distance[seen].max()), int((-distance[seen]).max())
+    window = (distance <= behind) & (distance >= -ahead)
+    narrow = ahead >= 0 and 0 < behind < n - 1
+    return behind + ahead + 1 if narrow and torch.equal(seen, window) else 0
+
+
+def sliding(width: int, evidence: str) -> Finding:
+    """Report a window."""
+    symptom = f"tokens see a window of {width}, themselves included, and nothing farther away"
+    return convention("sliding-window", symptom, evidence)

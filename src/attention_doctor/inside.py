@@ -1,6 +1,5 @@
 """What was seen inside: the mistakes that show there, and the lines of those found outside."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,6 @@ _ROLES = {
     ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
     ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
     ("product",): ("keys-of-one-head", "rotates-one-side", "positions-not-relative"),
-    ("mix",): ("values-rotated",),
     ("table",): ("table-mixed",),
     ("heads mixed",): ("heads-mixed",),
     ("dropout", "softmax"): ("dropout-",),
@@ -36,23 +34,19 @@ _ROLES = {
     ("repeat", "split"): ("groups-tiled",),
 }
 _TRIANGLES = ("causal-", "future-leaks")
-_WINDOW = r"window|^ws$"
 _SUMS = ("weights-do-not-sum-to-one",)
-_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed")
+_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
     "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
-    "positions-added": (*_SUMS, *_ORDER, "not-alone"),
-    "values-rotated": (*_SUMS, *_ORDER),
+    "positions-added": (*_SUMS, *_ORDER),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
-    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
+    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
                          "prefix-changes", "visible-unseen"),
-    "order-matters": ("key-order-matters",),
 }  # fmt: skip
-_WIDER = "Give it a wider one, as with `--init window=…`, and ask again."
 
 
 @dataclass
@@ -99,11 +93,12 @@ class Inside:
         inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
         return self.watch(Situation("equal tokens", inputs, None), gradient=True)
 
-    def masked(self) -> Iterator[Look]:
-        """Watch the calls with masks."""
-        for case in situations.with_masks(self.patient):
+    def all(self, masked: bool) -> Iterator[Look]:
+        """Give all calls; those with masks are watched first, if they may show something."""
+        for case in situations.with_masks(self.patient) if masked else ():
             if (seen := self.watch(case)) is not None:
                 yield seen
+        yield from [one for one in self.looks.values() if one is not None]
 
 
 def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
@@ -112,61 +107,61 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
     complaints = [x for x in findings if x.severity == WRONG]
     if first is None:
         return []
-    short = inside.short
-    found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
-    found += [*scoring.late(first), *scoring.heads(patient, first)]
-    found += scoring.slopes(patient, inside.equal)
-    back = inside.watch(situations.free(patient), gradient=True)
-    over = list(scoring.axis(patient, first.found))
+    names = [*scoring.scale(patient, first, inside.short), *flow.letters(first.found)]
+    names += [*scoring.late(first), *scoring.heads(patient, first)]
+    more = list(scoring.axis(patient, first.found))
     if complaints:
-        masked = [first] if patient.kind == "causal" else [*inside.masked()]
+        back = inside.watch(situations.free(patient), gradient=True)
+        cases = [] if patient.kind == "causal" else [*situations.with_masks(patient)]
+        masked = [x for case in cases if (x := inside.watch(case)) is not None] or [first]
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
-        hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
+        masked = masked if cases or patient.kind == "causal" else []
+        hidden = [] if more else hiding.masks(patient, masked, flow.heads_first(back))
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
-        over += [*hidden, *(flow.heads(back) if mixes else ())]
-        over += flow.same(first.found, complaints)
-    over += () if over else flow.turned(inside.equal)
-    return [*found, *over]
+        more += [*hidden, *(flow.heads(back) if mixes else ())]
+        more += flow.same(first.found, complaints)
+    more += () if more else flow.turned(inside.equal)
+    return [*names, *more]
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     """Take back what is by design, where nothing wrong shows inside."""
-    first, patient = inside.first, inside.patient
-    if first is None:
+    first = inside.first
+    if first is None or all(x.severity != WRONG for x in complaints):
         return [*complaints]
-    short = inside.short
-    counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
-              for one in (first, short) if one is not None]  # fmt: skip
-    appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
-    table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
-    joined = patient.memory and all(
-        x.scores.size(x.axis) == one.leaves.query.size(1) + one.leaves.key.size(1)
-        for one in (first, short) if one is not None for x in one.found
-    )  # fmt: skip
+    holds = _designs(inside, first)
+    kept: list[Finding] = []
+    for finding in complaints:
+        for code, codes in _DESIGNS.items():
+            if holds[code] and finding.code in codes and finding.severity == WRONG:
+                finding = replace(finding, code=code, severity=CONVENTION, cause="", remedy="")
+        if finding.severity == WRONG or all(x.code != finding.code for x in kept):
+            kept.append(finding)
+    return kept
+
+
+def _designs(inside: Inside, first: Look) -> dict[str, bool]:
+    """Tell which designs hold, by what is seen."""
+    patient, looks = inside.patient, [x for x in (first, inside.short) if x is not None]
     parts = [] if patient.module is None else [*patient.module.modules()]
-    holds = {
-        "keys-appended": appended,
-        "queries-are-keys": joined,
+    windows = [x for part in parts for name, x in vars(part).items() if "window" in name]
+    keys = [{x.scores.size(x.axis) for x in one.found} for one in looks]
+    appended = [
+        {size - one.leaves.key.size(1) for size in sizes}
+        for one, sizes in zip(looks, keys, strict=True)
+    ]
+    joined = [{one.leaves.query.size(1) + one.leaves.key.size(1)} for one in looks]
+    return {
+        "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
+        "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
-        "table-mixed": table,
-        "order-matters": flow.placed_keys(inside.equal),
-        "positions-added": flow.placed_values(inside.equal),
-        "values-rotated": flow.turned_values(inside.equal) == "back",
-        "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
-        and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),
+        "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),
+        "positions-added": flow.placed_values(inside.equal) == "added",
+        "window-of-one": keys[0] == {1} and 1 in windows,
         "tokens-convolved": any(
             isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
         ),
     }
-    found: list[Finding] = []
-    for finding in complaints:
-        for code, codes in _DESIGNS.items():
-            if holds[code] and finding.code in codes and finding.severity == WRONG:
-                remedy = _WIDER if code == "window-of-one" else ""
-                finding = replace(finding, code=code, severity=CONVENTION, cause="", remedy=remedy)
-        if finding.severity == WRONG or all(x.code != finding.code for x in found):
-            found.append(finding)
-    return found
 
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
@@ -187,25 +182,17 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     roles = next((x for x, codes in _ROLES.items() if finding.code.startswith(codes)), ())
     if inside.first is None:
         return None
+    looks = [*inside.all(masked="mask" in roles)]
     if finding.code == "input-changed-in-place":
-        written = (x.written for x in _looks(inside, ()))
-        return next((step.where for step in written if step is not None), None)
+        return next((x.written.where for x in looks if x.written is not None), None)
     if finding.code.startswith(_TRIANGLES) and any(
-        "mask" in seen.steps for one in _looks(inside, roles) for seen in one.found
+        "mask" in seen.steps for one in looks for seen in one.found
     ):
-        drawn = next((x.triangle for x in _looks(inside, roles) if x.triangle), ())
+        drawn = next((x.triangle for x in looks if x.triangle), ())
         if drawn:
             return where(drawn[0])
-    places = (
-        seen.where(role) for role in roles for one in _looks(inside, roles) for seen in one.found
-    )
+    places = (seen.where(role) for role in roles for one in looks for seen in one.found)
     return next((place for place in places if place is not None), None)
-
-
-def _looks(inside: Inside, roles: Sequence[str]) -> Iterator[Look]:
-    """Give the calls that may show a line: those with masks are watched as far as it takes."""
-    yield from inside.masked() if "mask" in roles else ()
-    yield from [one for one in inside.looks.values() if one is not None]
 
 
 def summary(inside: Inside) -> str:
@@ -214,14 +201,13 @@ def summary(inside: Inside) -> str:
         return ""
     found = inside.first.found
     seen = found[-1]
-    scaled, softened = seen.where("scale", "product"), seen.where("softmax")
-    text = f"softmax over axis {seen.axis} of the scores{_line(softened)}"
+    text = f"softmax over axis {seen.axis} of the scores{_line(seen.where('softmax'))}"
     if seen.scale is not None:
-        usual = abs(seen.scale * math.sqrt(seen.width) - 1) < 1e-3
-        named = f"{seen.scale:.3g}{f' = 1/√{seen.width}' if usual else ''}"
-        text = f"scores times {named}{_line(scaled)}, {text}"
+        usual = abs(seen.scale * seen.width**0.5 - 1) < 1e-3
+        factor = f"{seen.scale:.3g}{f' = 1/√{seen.width}' if usual else ''}"
+        text = f"scores times {factor}{_line(seen.where('scale', 'product'))}, {text}"
     return f"{f'{len(found)} times ' if len(found) > 1 else ''}{text}"
 
 
 def _line(place: Where | None) -> str:
-    return "" if place is None else f" ({place.shown.rpartition('/')[2]}:{place.line})"
+    return "" if place is None else f" ({re.sub('.*/', '', place.shown)}:{place.line})"

@@ -98,7 +98,7 @@ class Patient:
         self.own_future = kind == "causal" and self.masks != "none"
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
-        self.trusted: Any = None  # what was seen in a reference, called with equal tokens
+        self.trusted_scale: float | None = None  # as seen in a reference
         self.max_length = max_length
         self.dtype = torch.float64
         self._state = None if self.module is None else State(self.module)

@@ -45,7 +45,8 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
         if not states:
             return [_parameters(mine, theirs)]
         differing = [_difference(patient, trusted, state) for state in states]
-        patient.trusted = Inside(trusted).equal
+        seen = Inside(trusted).first
+        patient.trusted_scale = None if seen is None else seen.found[0].scale
         found = [] if None in differing else [x for x in differing if x is not None][:1]
         for way, back in (_LAYOUTS, _LAYOUTS[::-1]) if found else ():
             reordered = _reordered(patient, trusted.module or nn.Module(), states[0], way)

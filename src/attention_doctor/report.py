@@ -54,6 +54,16 @@ class Finding:
     explains: tuple[str, ...] = ()
 
 
+def wrong(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
+    """Make a finding that is wrong."""
+    return Finding(code, WRONG, symptom, evidence, remedy=remedy)
+
+
+def convention(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
+    """Make a finding that is a convention."""
+    return Finding(code, CONVENTION, symptom, evidence, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of an examination.

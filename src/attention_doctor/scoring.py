@@ -1,9 +1,7 @@
 """What is wrong with scores, seen inside: their scale, and the axis of their softmax."""
 
-import math
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from attention_doctor.patient import Patient
@@ -13,6 +11,7 @@ from attention_doctor.seen import Seen
 from attention_doctor.sight import Look
 
 _CLOSE = 1e-3
+_OTHER_SCALE = "the scores are scaled by another number than 1/√d"
 
 
 def seen_inside(
@@ -29,48 +28,43 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
         other = others[i] if i < len(others) else seen
         if seen.scale is None or other.scale is None or seen.width < 2 or seen.normalised:
             continue
-        right = 1 / math.sqrt(seen.width)
-        if not (_is(seen.scale, right) and _is(other.scale, right)):
-            yield _other_scale(patient, seen, other)
-            return
+        d, factor = seen.width, seen.scale
+        if _is(factor, d**-0.5) and _is(other.scale, d**-0.5):
+            continue
+        code = _code(patient, seen, other)
+        text = f"{factor:.3g}"
+        if code == "scale-by-model-width":
+            text += f" = 1/√{round(factor**-2)}"
+        if not _is(factor, other.scale):
+            lengths = [x.scores.size(x.axis) for x in (seen, other)]
+            text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
+        evidence = f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}"
+        # Some families of models have no scale, or another: what is wrong there, a reference says.
+        meant = patient.trusted_scale is None or _is(factor, patient.trusted_scale)
+        meant &= code in ("scale-by-convention", "no-scale")
+        severity = CONVENTION if meant else WRONG
+        yield seen_inside(code, _OTHER_SCALE, evidence, seen.where("scale", "product"), severity)
+        return
 
 
 def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     """Name a scale that is not the usual one."""
-    found, d = seen.scale or 0.0, seen.width
+    factor, d = seen.scale or 0.0, seen.width
     widths = {patient.embed_dim, d * patient.num_heads} - {d}
-    if not _is(found, other.scale or 0.0):
-        roots = {
+    if not _is(factor, other.scale or 0.0):
+        by_length = [
             all(_is(x.scale or 0.0, x.scores.size(axis) ** -0.5) for x in (seen, other))
             for axis in (seen.axis, -1, -2) if seen.scores.dim() > 1
-        }  # fmt: skip
-        return "scale-by-length" if True in roots else "scale-by-convention"
-    if _is(found, 1.0):
+        ]  # fmt: skip
+        return "scale-by-length" if any(by_length) else "scale-by-convention"
+    if _is(factor, 1.0):
         return "no-scale"
-    if any(_is(found, width**-0.5) for width in widths):
+    if any(_is(factor, width**-0.5) for width in widths):
         return "scale-by-model-width"
-    if _is(found, 1 / d):
+    if _is(factor, 1 / d):
         return "scale-twice"
-    return "scale-inverted" if _is(found, d**0.5) or _is(found, d) else "scale-by-convention"
-
-
-def _other_scale(patient: Patient, seen: Seen, other: Seen) -> Finding:
-    code, found, d = _code(patient, seen, other), seen.scale or 0.0, seen.width
-    trusted = patient.trusted and patient.trusted.found[0].scale
-    text = f"{found:.3g}" + (f" = 1/√{round(found**-2)}" if code == "scale-by-model-width" else "")
-    if not _is(found, other.scale or 0.0):
-        lengths = [x.scores.size(x.axis) for x in (seen, other)]
-        text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
-    # Some families of models have no scale, or another: what is wrong there, a reference says.
-    convention = code == "scale-by-convention"
-    convention |= code == "no-scale" and (trusted is None or _is(found, trusted))
-    return seen_inside(
-        code,
-        "the scores are scaled by another number than 1/√d",
-        f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}",
-        seen.where("scale", "product"),
-        severity=CONVENTION if convention else WRONG,
-    )
+    inverted = [d**0.5, d, *(x for width in widths for x in (width**0.5, width))]
+    return "scale-inverted" if any(_is(factor, x) for x in inverted) else "scale-by-convention"
 
 
 def late(first: Look) -> Iterator[Finding]:
@@ -80,12 +74,9 @@ def late(first: Look) -> Iterator[Finding]:
             sums = seen.mixed.double().sum(seen.summed[0])
             if (sums - 1).abs().max() < _CLOSE:  # other weights are added
                 continue
-            yield seen_inside(
-                "scaled-after-softmax",
-                "the weights are multiplied by a number after the softmax",
-                f"a row of weights sums to {sums.median():.3g}",
-                seen.where("late scale"),
-            )
+            symptom = "the weights are multiplied by a number after the softmax"
+            evidence = f"a row of weights sums to {sums.median():.3g}"
+            yield seen_inside("scaled-after-softmax", symptom, evidence, seen.where("late scale"))
             return
 
 
@@ -94,49 +85,15 @@ def heads(patient: Patient, first: Look) -> Iterator[Finding]:
     b, n, m = *first.output.shape[:2], first.leaves.key.size(1)
     (seen, *more), h = first.found, patient.num_heads
     if h > 1 and not more and seen.scores.numel() == b * n * m:
-        yield seen_inside(
-            "heads-not-split",
-            f"there is one matrix of weights for each sample, and not {h}",
-            f"the scores have shape {tuple(seen.scores.shape)}, made from keys of {seen.width} "
-            "numbers",
-            seen.where("product"),
-            severity=CONVENTION,
-        )
+        symptom = f"there is one matrix of weights for each sample, and not {h}"
+        evidence = f"the scores have shape {tuple(seen.scores.shape)}; if one head is meant, ask "
+        evidence += "with `--num-heads 1`"
+        place = seen.where("product")
+        yield seen_inside("heads-not-split", symptom, evidence, place, CONVENTION)
 
 
-def slopes(patient: Patient, equal: Look | None) -> Iterator[Finding]:
-    """Find slopes of ALiBi that follow the formula, where checkpoints have others.
-
-    Args:
-        patient: how many heads there are, and what was seen in a reference.
-        equal: a call with equal tokens, whose scores differ by the bias alone.
-    """
-    h, trusted = patient.num_heads, patient.trusted
-    formula = 2.0 ** (-8 * torch.arange(1, h + 1, dtype=torch.float64) / h)
-    if not h & (h - 1) or not _falls_by(equal, formula) or _falls_by(trusted, formula):
-        return
-    assert equal is not None
-    yield seen_inside(
-        "alibi-slopes-by-formula",
-        f"the slopes of {h} heads are not those of checkpoints",
-        f"per token, the bias falls by {', '.join(f'{x:.3g}' for x in formula)}",
-        equal.found[0].where("weak mask", "softmax"),
-        severity=CONVENTION if trusted is None else WRONG,
-    )
-
-
-def _falls_by(equal: Look | None, numbers: Tensor) -> bool:
-    """Tell whether the scores of neighbouring keys differ by these numbers, and by no other."""
-    if equal is None:
-        return False
-    rows = [x.scores.masked_fill(x.mask, math.nan).movedim(x.axis, -1) for x in equal.found]
-    found = torch.cat([x.double().diff().abs().flatten() for x in rows])
-    near = (found[found.isfinite()][:, None] / numbers - 1).abs() < _CLOSE
-    return bool(near.any(0).all()) and bool(near.any(1).all())
-
-
-def _is(found: float, expected: float) -> bool:
-    return abs(abs(found) - abs(expected)) <= _CLOSE * abs(expected)
+def _is(factor: float, expected: float) -> bool:
+    return abs(abs(factor) - abs(expected)) <= _CLOSE * abs(expected)
 
 
 def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
@@ -153,57 +110,40 @@ def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
     rows, columns = seen.scores.shape[-2:] if seen.scores.dim() > 2 else (0, 0)
     if patient.kind == "cross" or not rows == columns == h != n or n not in seen.scores.shape:
         return None
-    return seen_inside(
-        "heads-attended-over",
-        "each token attends over heads, and sees no other token",
-        f"the scores have shape {tuple(seen.scores.shape)}: {h} heads against {h} heads",
-        seen.where("product"),
-    )
-
-
-_OVER = {
-    "queries": "softmax-over-queries",
-    "heads": "softmax-over-heads",
-    "samples": "softmax-over-samples",
-}
+    symptom = "each token attends over heads, and sees no other token"
+    evidence = f"the scores have shape {tuple(seen.scores.shape)}: {h} heads against {h} heads"
+    return seen_inside("heads-attended-over", symptom, evidence, seen.where("product"))
 
 
 def _axis(patient: Patient, seen: Seen) -> Finding | None:
     mixed = seen.mixed
-    if (
-        mixed is None
-        or not seen.products
-        or not seen.summed
-        or mixed.numel() != seen.weights.numel()
-    ):
+    if mixed is None or not seen.products or not seen.summed:
         return None
     if any(_sums_to_one(mixed, axis) for axis in seen.summed):
         return None
-    numbers = [x.double().flatten().sort().values for x in (mixed, seen.weights)]
-    if not torch.allclose(numbers[0], numbers[1], atol=1e-6, equal_nan=True):
+    if not _reordered(mixed, seen.weights):
         return None  # more than their order has changed since the softmax
-    what = _ran_over(patient, seen)
+    what = _ran_over(patient, seen, mixed)
+    shape = tuple(seen.scores.shape)
     if seen.keys == seen.axis and what == "queries":
-        return seen_inside(
-            "mixed-over-queries",
-            "each output sums the weights of one key over the queries",
-            f"the softmax runs over the keys, axis {seen.axis} of {tuple(seen.scores.shape)}, and "
-            "the mix sums over the other axis",
-            seen.where("mix"),
-        )
-    return seen_inside(
-        _OVER[what],
-        f"weights sum to one over the {what}, and not over the keys",
-        f"the softmax runs over axis {seen.axis} of {tuple(seen.scores.shape)}; the mix sums over "
-        "another",
-        seen.where("softmax"),
-    )
+        symptom = "each output sums the weights of one key over the queries"
+        evidence = f"the softmax runs over the keys, axis {seen.axis} of {shape}; the mix does not"
+        return seen_inside("mixed-over-queries", symptom, evidence, seen.where("mix"))
+    symptom = f"weights sum to one over the {what}, and not over the keys"
+    evidence = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
+    return seen_inside(f"softmax-over-{what}", symptom, evidence, seen.where("softmax"))
 
 
-def _ran_over(patient: Patient, seen: Seen) -> str:
+def _reordered(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors hold the same numbers in any order."""
+    numbers = [z.double().flatten().sort().values for z in (x, y)]
+    same = numbers[0].shape == numbers[1].shape
+    return same and bool(((numbers[0] - numbers[1]).nan_to_num().abs() < 1e-6).all())
+
+
+def _ran_over(patient: Patient, seen: Seen, mixed: Tensor) -> str:
     """Say what the softmax runs over, where it is not what the mix sums over."""
-    mixed, size = seen.mixed, seen.scores.size(seen.axis)
-    assert mixed is not None
+    size = seen.scores.size(seen.axis)
     over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
     mix = seen.products[1]
     own = mix.own[0] if mix.contracted[0][0] == seen.summed[0] else mix.own[1]

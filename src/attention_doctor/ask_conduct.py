@@ -1,4 +1,4 @@
-"""Stage one, continued: how an implementation behaves as a module."""
+"""Ask how an implementation behaves as a module: modes, dropout, gradients, half precision."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_doctor import situations
-from attention_doctor.influence import number
+from attention_doctor.influence import counts, influence, number, reactions
 from attention_doctor.parameters import unregistered, unused_rows
 from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
-from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.report import Finding, convention, wrong
+from attention_doctor.situations import Situation
 
 _DROPOUT = 0.5
 _TRIES = 6
@@ -26,19 +27,23 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
         gap = variation(patient, inputs)
         first, graph = patient.ask(inputs), patient.ask(inputs, gradient=True)
     if gap > patient.tolerance:
-        yield Finding(
+        yield wrong(
             "dropout-in-evaluation",
-            WRONG,
             "in evaluation mode the same input gives a different result each time",
             f"{_TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {_DROPOUT}",
         )
     elif not patient.same(graph, first):
-        yield Finding(
+        yield wrong(
             "gradient-mode-matters",
-            WRONG,
             "the result changes when gradients are recorded",
             f"it differs by {patient.gap(graph, first):.0%} of its size",
         )
+
+
+def variation(patient: Patient, inputs: Inputs) -> float:
+    """Measure how far the answers to one question are apart, relative to their size."""
+    first, *more = (patient.ask(inputs) for _ in range(_TRIES))
+    return max(patient.gap(x, first) for x in more)
 
 
 def _needs_full_precision(patient: Patient) -> None:
@@ -57,36 +62,33 @@ def precision(patient: Patient) -> Iterator[Finding]:
             return
     patient.rounding = _COARSE
     name = str(patient.dtype).removeprefix("torch.")
-    yield Finding(
+    yield wrong(
         "computed-in-low-precision",
-        WRONG,
         "the result is coarser than the inputs",
         f"{name} goes in; moved by {_STEP}, the inputs move the output in steps of up to "
         f"{min(rough):.0e} of its size",
-        remedy="Compute the softmax in the dtype of the scores, or in float32.",
+        "Compute the softmax in the dtype of the scores, or in float32.",
     )
 
 
 def _roughness(patient: Patient, seed: int) -> float:
     """Measure by how much the output is not smooth: its fourth difference along a line."""
     start, along = patient.draw(seed), patient.draw(seed + 10)
+    directions = {id(x): vars(along)[name] for name, x in reversed(vars(start).items())}
 
-    def at(step: int) -> Inputs:
-        if start.query is start.key:
-            return start.map(lambda x: x + _STEP * step * along.query)
-        moved = zip(vars(start).values(), vars(along).values(), strict=True)
-        return Inputs(*(x + _STEP * step * y for x, y in moved))
+    def at(step: int) -> Tensor:
+        return patient.ask(start.map(lambda x: x + _STEP * step * directions[id(x)]))
 
-    outputs = [patient.ask(at(step)) for step in range(5)]
-    weights = (1, -4, 6, -4, 1)
-    rest = sum(weight * x.double() for weight, x in zip(weights, outputs, strict=True))
-    assert isinstance(rest, Tensor)
+    outputs = [at(step) for step in range(5)]
+    rest = torch.zeros_like(outputs[0], dtype=torch.float64)
+    for weight, x in zip((1, -4, 6, -4, 1), outputs, strict=True):
+        rest += weight * x.double()
     return float(rest.abs().max() / outputs[0].abs().max().clamp(min=1e-30))
 
 
 def dropout(patient: Patient) -> Iterator[Finding]:
     """In training mode, dropout drops weights, not scores."""
-    patient.needed_module()
+    module = patient.needed_module()
     with patient.trained(_DROPOUT) as count:
         if not count:
             raise NotAsked("no dropout setting is found")
@@ -97,31 +99,57 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             flat = Inputs(inputs.query, inputs.key, flat.value)
         constant = variation(patient, flat)
     if varied <= patient.tolerance:
-        module = patient.needed_module()
         switches = (pair for part in module.modules() for pair in vars(part).items())
         if any("drop" in name and on is False for name, on in switches):
             raise NotAsked("its dropout is switched off")
-        yield Finding(
+        yield convention(
             "dropout-without-effect",
-            CONVENTION,
             "there is a setting for dropout, and nothing is random in training",
             f"{_TRIES} calls agree, with dropout at {_DROPOUT}",
-            "the setting is stored and not used",
             "Apply dropout to the weights, after the softmax, or leave the setting out.",
         )
     elif constant <= patient.tolerance:
-        yield Finding(
+        yield wrong(
             "dropout-before-softmax",
-            WRONG,
             "with dropout, the weights still sum to one",
             f"in training results vary by {varied:.0%}, and not at all where all values are equal",
         )
 
 
-def variation(patient: Patient, inputs: Inputs) -> float:
-    """Measure how far the answers to one question are apart, relative to their size."""
-    first, *more = (patient.ask(inputs) for _ in range(_TRIES))
-    return max(patient.gap(x, first) for x in more)
+def training(patient: Patient) -> Iterator[Finding]:
+    """Training hides what evaluation hides."""
+    patient.needed_module()
+    for case in situations.cases(patient):
+        calm = patient.answer(case.inputs, case.blocked)
+        with patient.trained(0.0):
+            output = patient.ask(case.inputs, case.blocked)
+            if not output.isfinite().all() or patient.same(output, calm):
+                continue
+            if not patient.same(output, patient.ask(case.inputs, case.blocked)):
+                raise NotAsked("in training mode, and without dropout, it is still random")
+        yield _trained_otherwise(patient, case, patient.gap(output, calm))
+        return
+
+
+def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding:
+    hidden = ~influence(patient, case.inputs, case.blocked)[0]
+    with patient.trained(0.0):
+        shown = influence(patient, case.inputs, case.blocked)[0] & hidden
+        reaction = reactions(patient, case.inputs, case.blocked)["query"]
+    own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
+    if not shown.any() or (counts(reaction) & ~own).any():  # the whole batch is normalised
+        return convention(
+            "training-differs",
+            "without dropout, training mode gives other results than evaluation mode",
+            f"with {case.name}, they differ by {gap:.0%} of their size",
+        )
+    return wrong(
+        "mask-missing-in-training",
+        "in training mode tokens see what is hidden in evaluation",
+        f"with {case.name} and without dropout, {int(shown.sum())} of {int(hidden.sum())} hidden "
+        "pairs have influence",
+        "Apply the mask in both modes.",
+    )
 
 
 def weights(patient: Patient) -> Iterator[Finding]:
@@ -130,47 +158,40 @@ def weights(patient: Patient) -> Iterator[Finding]:
     sums = _sums(patient, inputs)
     if sums is None:
         raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
-    gap = (sums - 1).abs().max().item()
-    if gap > 100 * patient.tolerance:
-        yield Finding(
+    if (sums - 1).abs().max().item() > 100 * patient.tolerance:
+        yield convention(
             "weights-are-no-weights",
-            CONVENTION,
             "the returned weights do not sum to one over the keys",
             f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
         )
-        return
-    if patient.module is None:
-        return
-    with patient.trained(_DROPOUT):
-        sums = _sums(patient, inputs)
-    if sums is not None and (sums - 1).abs().max() > 0.01:
-        yield Finding(
-            "weights-after-dropout",
-            CONVENTION,
-            "in training, the returned weights are those after dropout",
-            f"with dropout at {_DROPOUT}, a row of weights sums to {sums.min():.2f} … "
-            f"{sums.max():.2f}",
-        )
+    elif patient.module is not None:
+        with patient.trained(_DROPOUT):
+            sums = _sums(patient, inputs)
+        if sums is not None and (sums - 1).abs().max() > 0.01:
+            yield convention(
+                "weights-after-dropout",
+                "in training, the returned weights are those after dropout",
+                f"with dropout at {_DROPOUT}, a row of weights sums to {sums.min():.2f} … "
+                f"{sums.max():.2f}",
+            )
 
 
 def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
     patient.ask(inputs)
-    found = patient.weights
-    b, n, m = inputs.query.size(0), inputs.query.size(1), inputs.key.size(1)
-    if found is None or found.shape not in ((b, n, m), (b, patient.num_heads, n, m)):
+    b, n, m = *inputs.query.shape[:2], inputs.key.size(1)
+    if patient.weights is None or patient.weights.shape not in (
+        (b, n, m), (b, patient.num_heads, n, m),
+    ):  # fmt: skip
         return None
-    return found.double().sum(-1)
+    return patient.weights.double().sum(-1)
 
 
 def registration(patient: Patient) -> Iterator[Finding]:
     """Every parameter is registered."""
-    module = patient.needed_module()
-    lost = unregistered(module)
-    if lost:
+    if lost := unregistered(patient.needed_module()):
         count = sum(x.numel() for x in lost.values())
-        yield Finding(
+        yield wrong(
             "heads-in-a-plain-list",
-            WRONG,
             "some parameters are not registered with the module",
             f"{count} numbers in {', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}",
         )
@@ -181,15 +202,9 @@ def gradients(patient: Patient) -> Iterator[Finding]:
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
     named = {} if patient.module is None else dict(patient.module.named_parameters())
     named = {name: x for name, x in named.items() if x.requires_grad}
-    output = patient.ask(inputs, gradient=True)
-    if not output.requires_grad:
-        yield Finding(
-            "no-gradient",
-            WRONG,
-            "no gradient flows",
-            "the output has no graph",
-            remedy="Compute with tensors from end to end.",
-        )
+    if not patient.ask(inputs, gradient=True).requires_grad:
+        remedy = "Compute with tensors from end to end."
+        yield wrong("no-gradient", "no gradient flows", "the output has no graph", remedy)
         return
     dead = _dead(patient, inputs, named)
     if dead:  # what is made from parameters for evaluation alone has no graph there
@@ -197,33 +212,30 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             dead = [name for name in _dead(patient, inputs, named) if name in dead]
         _dead(patient, inputs, named)
     if dead:
-        yield Finding(
+        yield wrong(
             "parameters-without-gradient",
-            WRONG,
             "no gradient reaches some parameters",
             f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
-            remedy="Use them, or do not create them.",
+            "Use them, or do not create them.",
         )
     if patient.module is not None and (rows := unused_rows(patient.module)):
         name, which = next(iter(rows.items()))
-        yield Finding(
+        yield wrong(
             "rows-without-gradient",
-            WRONG,
             "no gradient reaches a part of a projection",
             f"{len(which)} of {len(named[name])} rows of {name}, from {which[0]} to {which[-1]}",
-            remedy="Give every head rows of its own, and use them.",
+            "Give every head rows of its own, and use them.",
         )
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
-        yield Finding("gradient-not-finite", WRONG, "gradients are NaN or infinite")
+        yield wrong("gradient-not-finite", "gradients are NaN or infinite")
 
 
 def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list[str]:
     """Give the parameters that no gradient reaches, and leave the gradients of all others."""
     for x in named.values():
         x.grad = None
-    output = patient.ask(inputs, gradient=True)
-    patient.differentiate(number(output))
+    patient.differentiate(number(patient.ask(inputs, gradient=True)))
     return [
         name
         for name, x in named.items()
@@ -244,16 +256,11 @@ def hooks(patient: Patient) -> Iterator[Finding]:
         patient.ask(patient.draw(1))
     finally:
         handle.remove()
-    if ran:
-        return
-    if type(module).__call__ is nn.Module.__call__:
+    if not ran and type(module).__call__ is nn.Module.__call__:
         raise NotAsked("the module's own call is bypassed, so hooks cannot run")
-    yield Finding(
-        "call-instead-of-forward",
-        WRONG,
-        "hooks on the module never run",
-        f"{type(module).__name__} defines `__call__`",
-    )
+    if not ran:
+        evidence = f"{type(module).__name__} defines `__call__`"
+        yield wrong("call-instead-of-forward", "hooks on the module never run", evidence)
 
 
 def half_precision(patient: Patient) -> Iterator[Finding]:
@@ -264,13 +271,12 @@ def half_precision(patient: Patient) -> Iterator[Finding]:
     cases = situations.cases(patient)
     for dtype in (torch.float16, torch.bfloat16):
         for case in cases:
-            finding = _in_half(patient, case, dtype)
-            if finding is not None:
+            if (finding := _in_half(patient, case, dtype)) is not None:
                 yield finding
                 return
 
 
-def _ask_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Tensor | Failed:
+def _ask_in(patient: Patient, case: Situation, dtype: torch.dtype) -> Tensor | Failed:
     try:
         with patient.converted(dtype):
             return patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
@@ -278,47 +284,36 @@ def _ask_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) ->
         return failure
 
 
-def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Finding | None:
+def _in_half(patient: Patient, case: Situation, dtype: torch.dtype) -> Finding | None:
     name = str(dtype).removeprefix("torch.")
     try:
         expected = patient.answer(case.inputs, case.blocked)
     except Failed:
         return None  # not for its precision
-    found = _ask_in(patient, case, dtype)
-    if isinstance(found, Failed):
-        if isinstance(found.error, NotImplementedError):
-            raise NotAsked(f"in {name}: {found}")
+    result = _ask_in(patient, case, dtype)
+    if isinstance(result, Failed):
+        if isinstance(result.error, NotImplementedError):
+            raise NotAsked(f"in {name}: {result}")
         symptom = f"with {case.name}, it fails in {name}"
         # The two differ in their range: what bfloat16 holds, and float16 does not.
         if dtype is torch.float16 and isinstance(_ask_in(patient, case, torch.bfloat16), Tensor):
-            return Finding("finite-fill-in-half", CONVENTION, symptom, str(found))
-        return Finding(
-            "fails-in-half",
-            CONVENTION,
-            symptom,
-            str(found),
-            remedy="Make new tensors with the dtype of an input; autocast may help.",
-        )
-    gap = patient.gap(found, expected)
+            return convention("finite-fill-in-half", symptom, str(result))
+        remedy = "Make new tensors with the dtype of an input; autocast may help."
+        return convention("fails-in-half", symptom, str(result), remedy)
+    gap = patient.gap(result, expected)
     if gap <= _FAR or not expected.isfinite().all():
         return None
-    return Finding(
+    return wrong(
         "half-differs",
-        WRONG,
         f"with {case.name}, the result in {name} is far from the precise one",
-        f"the result has NaN or infinity in it: {not found.isfinite().all()}; else it differs by "
+        f"the result has NaN or infinity in it: {not result.isfinite().all()}; else it differs by "
         f"up to {min(gap, 9.99):.0%} of its size",
-        remedy="Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
     )
 
 
 def inputs_untouched(patient: Patient) -> Iterator[Finding]:
     """No call changed its arguments; this runs last, so that all calls count."""
     if patient.changed:
-        names = ", ".join(sorted(patient.changed))
-        yield Finding(
-            "input-changed-in-place",
-            WRONG,
-            "an argument has changed after the call",
-            f"changed: {names}",
-        )
+        evidence = f"changed: {', '.join(sorted(patient.changed))}"
+        yield wrong("input-changed-in-place", "an argument has changed after the call", evidence)

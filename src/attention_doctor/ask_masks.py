@@ -1,4 +1,4 @@
-"""Stage one, continued: masks hide what they block, and nothing else."""
+"""Ask what masks hide: what they block, and nothing else; in rows that see nothing, too."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from attention_doctor import situations
-from attention_doctor.demands import band, sliding
-from attention_doctor.influence import counts, influence, reactions
+from attention_doctor.ask_order import refuse_positions
+from attention_doctor.influence import band, counts, influence, reactions, sliding
 from attention_doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
-from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
-from attention_doctor.symptoms import refuse_positions
 
 
 def _needs_masks(patient: Patient) -> None:
@@ -34,9 +33,8 @@ def meaning(patient: Patient) -> Iterator[Finding]:
             inverted = all(_is_inverted(patient, case) for case in cases)
     if inverted:
         patient.inverted = True
-        yield Finding(
+        yield wrong(
             "mask-inverted",
-            WRONG,
             "exactly the blocked keys have influence",
             f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
             "inverted mask",
@@ -75,80 +73,59 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
             yield finding
             break
     if failures:
-        yield Finding(
+        yield wrong(
             "mask-fails",
-            WRONG,
             f"it fails with {failures[0][0]}",
             failures[0][1],
-            remedy="Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding "
-            "(b, 1, 1, m). If it takes another mask, put an adapter around it.",
+            "Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding (b, 1, 1, m). "
+            "If it takes another mask, say its form.",
         )
 
 
 def _leak(patient: Patient, case: Situation) -> Finding | None:
-    """Compare what has influence with what may have."""
-    assert case.blocked is not None
-    seen, deaf = influence(patient, case.inputs, case.blocked)
+    """Compare what has influence with what may have, and say what kind of leak it is."""
+    blocked = case.blocked
+    assert blocked is not None
+    seen, deaf = influence(patient, case.inputs, blocked)
     judged = situations.judged(patient, case)
-    leaks, missing = seen & case.blocked & judged, deaf & ~case.blocked & judged
+    leaks, missing = seen & blocked & judged, deaf & ~blocked & judged
     if missing.any():  # what no mask brings back is not the mask's fault
         missing &= ~influence(patient, case.inputs)[1]
     if not leaks.any() and not missing.any():
         return None
-    blocked, allowed = (case.blocked & judged).sum(), (~case.blocked & judged).sum()
     evidence = (
-        f"with {case.name}, {int(leaks.sum())} of {int(blocked)} blocked pairs have influence, "
-        f"{int(missing.sum())} of {int(allowed)} allowed ones have none"
+        f"with {case.name}, {int(leaks.sum())} of {int((blocked & judged).sum())} blocked pairs "
+        f"have influence, {int(missing.sum())} of {int((~blocked & judged).sum())} allowed ones "
+        "have none"
     )
-    return _named_leak(patient, case, seen, judged, evidence)
 
-
-def _named_leak(
-    patient: Patient, case: Situation, seen: Tensor, judged: Tensor, evidence: str
-) -> Finding:
-    """Say what kind of leak it is."""
-    assert case.blocked is not None
-    blocked = case.blocked
-
-    def is_mask(*wrong: Tensor) -> bool:
-        return any(bool(((seen == ~mask) | ~judged).all()) for mask in wrong)
+    def is_mask(*masks: Tensor) -> bool:
+        return any(bool(((seen == ~mask) | ~judged).all()) for mask in masks)
 
     symptom = "blocked keys have influence, or allowed ones have none"
     if patient.same(patient.answer(case.inputs, blocked), patient.answer(case.inputs)):
-        return Finding("mask-ignored", WRONG, "the mask changes nothing", evidence)
+        return wrong("mask-ignored", "the mask changes nothing", evidence)
     if is_mask(~blocked):
-        return Finding("mask-inverted", WRONG, "exactly the blocked keys have influence", evidence)
-    square = blocked.size(1) == blocked.size(2) and case.varies != "padding"
-    if square and is_mask(blocked.mT):
-        return Finding("mask-transposed", WRONG, symptom, evidence)
+        return wrong("mask-inverted", "exactly the blocked keys have influence", evidence)
+    if blocked.size(1) == blocked.size(2) and case.varies != "padding" and is_mask(blocked.mT):
+        return wrong("mask-transposed", symptom, evidence)
     if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
-        return Finding("mask-in-the-wrong-order", WRONG, symptom, evidence)
+        return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):
-        return Finding("padding-mask-on-queries", WRONG, symptom, evidence)
-    cause = "the mask stands on the wrong axis, is applied too late, or does not block"
+        return wrong("padding-mask-on-queries", symptom, evidence)
     if patient.kind == "cross" and not patient.memory:
         own = torch.arange(len(blocked))
-        reaction = reactions(patient, case.inputs, blocked)["value"]
-        if not (counts(reaction[own, :, own]) & blocked).any():
+        values = reactions(patient, case.inputs, blocked)["value"][own, :, own]
+        if not (counts(values) & blocked).any():
             symptom = "blocked values have no influence, but their keys have"
-            cause = "a mask that is applied after the softmax"
-    return Finding(
-        "blocked-has-influence",
-        WRONG,
-        symptom,
-        evidence,
-        cause,
-        "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m).",
+    remedy = (
+        "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
     )
+    return wrong("blocked-has-influence", symptom, evidence, remedy)
 
 
 def _read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
-    """Give what is hidden from all heads of a sample where each may have another sample's mask.
-
-    Args:
-        blocked: (b, n, m), the mask of each sample.
-        h: the number of heads.
-    """
+    """Give what is hidden from all heads of a sample where each may have another sample's mask."""
     b = len(blocked)
     sample, head = torch.arange(b)[:, None], torch.arange(h)
     for whose in ((sample * h + head) % b, (head * b + sample) // h):
@@ -167,39 +144,56 @@ def _hides_queries(patient: Patient, case: Situation) -> bool:
     return patient.same(output[~padding], free[~padding])
 
 
+def visible(patient: Patient) -> Iterator[Finding]:
+    """Without a mask, every key matters to every query, but for windows, which are reported."""
+    situations.only_for(patient, "cross", "self")
+    seen, deaf = (x.any(0) for x in influence(patient, patient.draw(1)))
+    if patient.kind == "self":
+        seen |= torch.eye(len(seen), dtype=torch.bool)
+    if not deaf.any() or not (seen & ~torch.eye(*seen.shape, dtype=torch.bool)).any():
+        return  # where no other token is seen, it is no attention
+    said = f"{int(deaf.sum())} of {deaf.numel()} pairs of a query and a key"
+    if torch.equal(seen, torch.ones_like(seen).tril()):
+        yield wrong("causal-unasked", "without a mask, the future is hidden", said)
+    elif window := band(seen):
+        yield sliding(window, said)
+    else:
+        symptom = "keys that nothing hides have no influence"
+        remedy = "Let each query see every key that its mask allows."
+        yield wrong("visible-unseen", symptom, said, remedy)
+
+
 def future(patient: Patient) -> Iterator[Finding]:
     """Under a causal mask, a token sees itself and what came before."""
     situations.only_for(patient, "causal")
     seen, deaf = influence(patient, patient.draw(1))
     n = patient.n
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
-    leaks = (seen & ahead).any(0)
-    behind = (deaf & ~ahead).any(0)
+    leaks, behind = (seen & ahead).any(0), (deaf & ~ahead).any(0)
     if behind.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
     if leaks.any():
         i, j = leaks.nonzero()[0].tolist()
         off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
-        yield Finding(
+        yield wrong(
             "causal-off-by-one" if off else "future-leaks",
-            WRONG,
             "each token sees the one after it" if off else "tokens see some of their future",
             f"{int(leaks.sum())} of {int(ahead.sum())} pairs with a later token react, the first "
             f"is output {i} to input {j}, counted from 0",
-            remedy=""
-            if off
-            else "Block with `triu(diagonal=1)`, and follow one number through every reshape.",
-        )
+            "" if off else "Block with `triu(diagonal=1)`, and follow one number through every "
+            "reshape.",
+        )  # fmt: skip
     others = torch.ones(n, n, dtype=torch.bool).tril(-1)  # where nothing else is seen: `attention`
+    pairs = f"{int(behind.sum())} of {int((~ahead).sum())} pairs"
     if (window := band(~behind & ~ahead)) and not leaks.any():
-        yield sliding(window, f"{int(behind.sum())} of {int((~ahead).sum())} pairs are not seen")
+        yield sliding(window, f"{pairs} are not seen")
     elif behind.any() and not behind.equal(others):
-        yield Finding(
-            "causal-hides-itself" if behind.diagonal().any() else "past-unseen",
-            WRONG,
+        itself = bool(behind.diagonal().any())
+        yield wrong(
+            "causal-hides-itself" if itself else "past-unseen",
             "tokens do not react to what they may see",
-            f"{int(behind.sum())} of {int((~ahead).sum())} pairs with itself or an earlier token",
-            remedy="" if behind.diagonal().any() else "Block with `triu(diagonal=1)`.",
+            f"{pairs} with itself or an earlier token",
+            "" if itself else "Block with `triu(diagonal=1)`.",
         )
 
 
@@ -217,15 +211,14 @@ def padding(patient: Patient) -> Iterator[Finding]:
     refuse_positions(patient)
     within = patient.kind == "self"
     short = x.cut(0, k) if within else Inputs(x.query, x.key[:, :k], x.value[:, :k])
-    found, expected = patient.ask(x, blocked), patient.ask(short)
-    gap = patient.gap(found[:, : expected.size(1)], expected)
+    padded, expected = patient.ask(x, blocked), patient.ask(short)
+    gap = patient.gap(padded[:, : expected.size(1)], expected)
     if gap > patient.tolerance:
-        yield Finding(
+        yield wrong(
             "padding-matters",
-            WRONG,
             "keys that are appended and blocked change the results",
             f"they differ by {gap:.0%} of their size from those without padding",
-            remedy="Broadcast padding to the scores as (b, 1, 1, m).",
+            "Broadcast padding to the scores as (b, 1, 1, m).",
         )
 
 
@@ -239,55 +232,44 @@ def alone(patient: Patient) -> Iterator[Finding]:
     single = [patient.ask(case.inputs.cut(i, i + 1)) for i in range(patient.n)]
     gap = patient.gap(together, torch.cat(single, 1))
     if gap > patient.tolerance:
-        yield Finding(
+        yield wrong(
             "not-alone",
-            WRONG,
             "tokens that may see only themselves depend on others",
             f"the results differ by {gap:.0%} of their size from those of each token alone",
-            remedy="Follow one number through every reshape: it must stay with its token.",
+            "Follow one number through every reshape: it must stay with its token.",
         )
 
 
 def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
     """A fully masked row has no agreed result, but it must not change other rows."""
+    situations.only_for(patient, "cross", "self")
     _needs_masks(patient)
-    seen: set[str] = set()
+    known: set[str] = set()
     for case, rows in situations.fully_masked_rows(patient):
-        for finding in _empty_rows(patient, case, rows):
-            if finding.code not in seen:
-                seen.add(finding.code)
-                yield finding
+        finding = _empty_rows(patient, case, rows)
+        if finding is not None and finding.code not in known:
+            known.add(finding.code)
+            yield finding
 
 
-def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Finding]:
+def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Finding | None:
     blocked = case.blocked
     assert blocked is not None
     output = patient.ask(case.inputs, blocked)
     bad = ~output.isfinite().all(-1)
     if (bad & ~rows).any():
-        yield Finding(
-            "nan-spreads",
-            WRONG,
-            "a fully masked query makes others NaN",
-            f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows, with {case.name}",
-        )
-    elif bad.any():
-        yield Finding(
-            "nan-row",
-            CONVENTION,
-            "a fully masked query gets NaN",
-            f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}",
-        )
-    else:
-        other = patient.draw(16, *blocked.shape)
-        changed = Inputs(case.inputs.query, other.key, other.value)
-        if patient.kind == "self":
-            changed = case.inputs.map(lambda x: torch.where(rows[..., None], x, other.query))
-        gap = patient.gap(patient.ask(changed, blocked)[rows], output[rows])
-        if gap > patient.tolerance:
-            yield Finding(
-                "finite-fill",
-                CONVENTION,
-                "a fully masked query gets a mean of blocked values",
-                f"its result moves by {gap:.0%} with the blocked keys and values",
-            )
+        evidence = f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows"
+        symptom = "a fully masked query makes others NaN"
+        return wrong("nan-spreads", symptom, f"{evidence}, with {case.name}")
+    if bad.any():
+        evidence = f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}"
+        return convention("nan-row", "a fully masked query gets NaN", evidence)
+    other = patient.draw(16, *blocked.shape)
+    changed = Inputs(case.inputs.query, other.key, other.value)
+    if patient.kind == "self":
+        changed = case.inputs.map(lambda x: torch.where(rows[..., None], x, other.query))
+    gap = patient.gap(patient.ask(changed, blocked)[rows], output[rows])
+    if gap <= patient.tolerance:
+        return None
+    evidence = f"its result moves by {gap:.0%} with the blocked keys and values"
+    return convention("finite-fill", "a fully masked query gets a mean of blocked values", evidence)

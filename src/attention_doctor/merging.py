@@ -10,7 +10,7 @@ from attention_doctor.report import CONVENTION, WRONG, Finding
 
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-OF_SCALES = ("scale-", "no-scale", "alibi-")
+OF_SCALES = ("scale-", "no-scale")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
@@ -21,8 +21,7 @@ CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
     "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
 )  # fmt: skip
-# The way out, where it is no mistake.
-_TURN = (
+_TURN = (  # the way out, where it is no mistake
     "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
     'back; in Python, `adapt(attend, mask="bnm allowed")`.'
 )
@@ -44,9 +43,8 @@ def merged(
     if named is not None:
         alike = (named.code, _SEEN_AS.get(named.code))
         twin = next((x for x in seen if x.code in alike), None)
-        if twin is not None:
-            named = replace(named, where=twin.where, remedy=twin.remedy)
-        causes = [replace(named, test="reference")]
+        place = None if twin is None else twin.where
+        causes = [replace(named, test="reference", where=place)]
         if twin is not None and named.severity == CONVENTION:
             causes = [twin]  # which knows the reference's scale
     for cause in reversed(causes):
@@ -64,30 +62,28 @@ def merged(
 def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
     """Let a cause speak for the findings that follow from it."""
     explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
-    rest = [x for x in findings if x not in explained]
-    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
-    symptom = cause.symptom or next(iter(shown), "")
-    symptom = symptom or "no property fails; only the outputs are not the right version's"
+    shown = [cause.symptom, *(x.symptom for x in explained if x.severity == WRONG)]
+    other = "no property fails; only the outputs are not the right version's"
     codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
     explains = tuple(dict.fromkeys((*cause.explains, *codes)))
-    return [replace(cause, symptom=symptom, explains=explains), *rest]
+    first = replace(cause, symptom=next(filter(None, shown), other), explains=explains)
+    return [first, *(x for x in findings if x not in explained)]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
     """Tell whether a finding follows from a cause that is named."""
     if cause.test == "reference":
         return finding.test not in CONDUCT
-    if cause.code == "fill-does-not-block" and finding.test in ("meaning", "half precision"):
+    masks = cause.code.startswith(_OF_MASKS)
+    if masks and finding.test == "meaning":
         return True
-    if cause.code.startswith(_OF_MASKS) and finding.test == "meaning":
+    if cause.code == "fill-does-not-block" and finding.test == "half precision":
         return True
     if finding.test in (*CONDUCT, "inside"):
         return False
     if cause.code.startswith(OF_SCALES):
         return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
-    if cause.code.startswith(_OF_MASKS):
-        return finding.test in _MASKED
-    return True
+    return finding.test in _MASKED if masks else True
 
 
 def _with_remedy(finding: Finding, kind: str) -> Finding:

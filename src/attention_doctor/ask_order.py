@@ -1,6 +1,6 @@
-"""Stage one: properties that can be tested from outside, without knowing the weights.
+"""Ask what order, samples and lengths change: properties of every attention, whatever its weights.
 
-Each function tests a property that every correct attention has, whatever its weights.
+A straight reshape in place of a transpose shows here.
 """
 
 import re
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from attention_doctor import situations
-from attention_doctor.demands import band
-from attention_doctor.influence import counts, influence, reactions
+from attention_doctor.influence import band, counts, influence, reactions
 from attention_doctor.patient import Inputs, NotAsked, Patient
-from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 
 _FOLLOW = "Follow one number through every reshape: it must stay with its token."
@@ -27,16 +26,15 @@ def key_order(patient: Patient) -> Iterator[Finding]:
         x, blocked = case.inputs, case.blocked
         moved = Inputs(x.query, x.key[:, order], x.value[:, order])
         after = patient.ask(moved, None if blocked is None else blocked[..., order])
-        if not patient.same(after, patient.answer(x, blocked)):
+        gap = patient.gap(after, patient.answer(x, blocked))
+        if gap > patient.tolerance:
             if blocked is None and _has_positions(patient):
                 return  # the order of the queries says so
-            gap = patient.gap(after, patient.answer(x, blocked))
-            yield Finding(
+            yield wrong(
                 "key-order-matters",
-                WRONG,
                 "the order of the keys matters, though each moves together with its value",
                 f"with {case.name}, moving them changes the output by {gap:.0%} of its size",
-                remedy=_FOLLOW,
+                _FOLLOW,
             )
             return
 
@@ -47,12 +45,12 @@ def query_order(patient: Patient) -> Iterator[Finding]:
     order = torch.randperm(patient.n, generator=torch.Generator().manual_seed(10))
     for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
+        turned = None if blocked is None else blocked[:, order]
         if patient.kind != "self":
             moved = Inputs(x.query[:, order], x.key, x.value)
-            turned = None if blocked is None else blocked[:, order]
         else:
             moved = x.map(lambda tokens: tokens[:, order])
-            turned = None if blocked is None else blocked[:, order][..., order]
+            turned = None if turned is None else turned[..., order]
         gap = patient.gap(patient.ask(moved, turned), patient.answer(x, blocked)[:, order])
         if gap > patient.tolerance:
             yield _order_matters(patient, case, gap)
@@ -64,19 +62,10 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
     if case.blocked is None and (
         _same_for_equal_tokens(patient) if patient.kind == "self" else _has_positions(patient)
     ):
-        return Finding(
-            "order-matters",
-            CONVENTION,
-            "results do not move with their tokens, but equal tokens get equal results",
-            evidence,
-        )
-    return Finding(
-        "query-order-matters",
-        WRONG,
-        "results do not move along when their queries are moved",
-        evidence,
-        remedy=_FOLLOW,
-    )
+        symptom = "results do not move with their tokens, but equal tokens get equal results"
+        return convention("order-matters", symptom, evidence)
+    symptom = "results do not move along when their queries are moved"
+    return wrong("query-order-matters", symptom, evidence, _FOLLOW)
 
 
 def _has_positions(patient: Patient) -> bool:
@@ -101,8 +90,7 @@ def refuse_positions(patient: Patient) -> None:
 
 
 def _same_for_equal_tokens(patient: Patient) -> bool:
-    x = patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
-    output = patient.ask(x)
+    output = patient.ask(patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens)))
     return patient.same(output, output[:, :1].expand_as(output))
 
 
@@ -112,16 +100,14 @@ def queries_apart(patient: Patient) -> Iterator[Finding]:
     for case in situations.cases(patient):
         strong = counts(reactions(patient, case.inputs, case.blocked)["query"])
         same = torch.eye(len(strong), dtype=torch.bool)[:, None, :, None]
-        itself = torch.eye(patient.n, dtype=torch.bool)[:, None]
-        others = strong & same & ~itself
-        if others.any():
-            pairs = int((same & ~itself).expand_as(strong).sum())
-            yield Finding(
+        pairs = same & ~torch.eye(patient.n, dtype=torch.bool)[:, None]
+        if (strong & pairs).any():
+            yield wrong(
                 "queries-mixed",
-                WRONG,
                 "a query's result depends on other queries",
-                f"with {case.name}, {int(others.sum())} of {pairs} pairs of queries",
-                remedy="Follow one number through every reshape; softmax over the keys.",
+                f"with {case.name}, {int((strong & pairs).sum())} of "
+                f"{int(pairs.expand_as(strong).sum())} pairs of queries",
+                "Follow one number through every reshape; softmax over the keys.",
             )
             return
 
@@ -134,16 +120,15 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
         other = ~torch.eye(len(x.query), dtype=torch.bool)[:, None, :, None]
         pairs = sum(int((reaction & other).sum()) for reaction in strong)
         one = x.map(lambda tokens: tokens[:1])
-        alone = patient.ask(one, None if blocked is None else blocked[:1])
-        gap = patient.gap(patient.answer(x, blocked)[:1], alone)
+        single = patient.ask(one, None if blocked is None else blocked[:1])
+        gap = patient.gap(patient.answer(x, blocked)[:1], single)
         if pairs or gap > patient.tolerance:
-            yield Finding(
+            yield wrong(
                 "samples-mixed",
-                WRONG,
                 "samples of a batch influence each other",
                 f"with {case.name}, {pairs} pairs of tokens from different samples react, and a "
                 f"sample alone differs from the same one in a batch by {gap:.0%}",
-                remedy="Keep the batch axis in front; fold and unfold (b, h) in the same order.",
+                "Keep the batch axis in front; fold and unfold (b, h) in the same order.",
             )
             return
 
@@ -176,14 +161,13 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
 
 
 def _unequal(case: Situation, gap: float) -> Finding:
-    code = "weights-do-not-sum-to-one"
     symptom = "with equal values the result should not depend on the weights, and it does"
     evidence = f"with {case.name}, it differs by {gap:.0%} from the result of a single key"
     remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
     if case.blocked is not None:
         symptom += " as soon as there is a mask"
         remedy = "Set blocked scores to minus infinity before the softmax."
-    return Finding(code, WRONG, symptom, evidence, remedy=remedy)
+    return wrong("weights-do-not-sum-to-one", symptom, evidence, remedy)
 
 
 def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None:
@@ -194,16 +178,11 @@ def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None
         for x in sinks.values():
             x.data = torch.full_like(x.data, -1e4)
         output = patient.ask(inputs)
-    found = [*sinks] if sinks and patient.same(output, short.expand_as(output)) else []
-    found += [name for name in named if re.search(r"null|mem_|sink|bias_kv|bias_k$", name)]
-    if not found:
-        return None
-    return Finding(
-        "keys-appended",
-        CONVENTION,
-        "the weights over the keys need not sum to one",
-        f"a part of the weight goes to {found[0]}",
-    )
+    names = [*sinks] if sinks and patient.same(output, short.expand_as(output)) else []
+    names += [name for name in named if re.search(r"null|mem_|sink|bias_kv|bias_k$", name)]
+    symptom = "the weights over the keys need not sum to one"
+    evidence = f"a part of the weight goes to {next(iter(names), '')}"
+    return convention("keys-appended", symptom, evidence) if names else None
 
 
 def prefix(patient: Patient) -> Iterator[Finding]:
@@ -220,11 +199,10 @@ def prefix(patient: Patient) -> Iterator[Finding]:
         blocked = None if case.blocked is None else case.blocked[:, :k, :k]
         gap = patient.gap(whole[:, :k], patient.ask(x.cut(0, k), blocked))
         if gap > patient.tolerance:
-            yield Finding(
+            yield wrong(
                 "prefix-changes",
-                WRONG,
                 "the first results change when the sequence goes on, though its future is hidden",
                 f"the first {k} of {n} differ by {gap:.0%} of their size from those of {k} alone",
-                remedy="Follow one number through every reshape: it must not land elsewhere by n.",
+                "Follow one number through every reshape: it must not land elsewhere by n.",
             )
             return
