@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attention_doctor import situations
 from attention_doctor.ask_order import refuse_positions
-from attention_doctor.influence import band, counts, influence, reactions, sliding
+from attention_doctor.influence import counts, designed, influence, reactions
 from attention_doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
@@ -147,7 +147,8 @@ def _hides_queries(patient: Patient, case: Situation) -> bool:
 def visible(patient: Patient) -> Iterator[Finding]:
     """Without a mask, every key matters to every query, but for windows, which are reported."""
     situations.only_for(patient, "cross", "self")
-    seen, deaf = (x.any(0) for x in influence(patient, patient.draw(1)))
+    both = influence(patient, patient.draw(1))
+    seen, deaf = (x.any(0) for x in both)
     if patient.kind == "self":
         seen |= torch.eye(len(seen), dtype=torch.bool)
     if not deaf.any() or not (seen & ~torch.eye(*seen.shape, dtype=torch.bool)).any():
@@ -155,8 +156,8 @@ def visible(patient: Patient) -> Iterator[Finding]:
     said = f"{int(deaf.sum())} of {deaf.numel()} pairs of a query and a key"
     if torch.equal(seen, torch.ones_like(seen).tril()):
         yield wrong("causal-unasked", "without a mask, the future is hidden", said)
-    elif window := band(seen):
-        yield sliding(window, said)
+    elif design := designed(patient, *both, torch.ones_like(seen)):
+        yield design
     else:
         symptom = "keys that nothing hides have no influence"
         remedy = "Let each query see every key that its mask allows."
@@ -185,9 +186,11 @@ def future(patient: Patient) -> Iterator[Finding]:
         )  # fmt: skip
     others = torch.ones(n, n, dtype=torch.bool).tril(-1)  # where nothing else is seen: `attention`
     pairs = f"{int(behind.sum())} of {int((~ahead).sum())} pairs"
-    if (window := band(~behind & ~ahead)) and not leaks.any():
-        yield sliding(window, f"{pairs} are not seen")
-    elif behind.any() and not behind.equal(others):
+    if not behind.any() or behind.equal(others):
+        return
+    if not leaks.any() and (design := designed(patient, seen, deaf, ~ahead)):
+        yield design
+    else:
         itself = bool(behind.diagonal().any())
         yield wrong(
             "causal-hides-itself" if itself else "past-unseen",

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy as is_uninitialized
 
 from attention_doctor.places import describe
 from attention_doctor.roles import Sizes, Unasked, named_parameters, required, signature, size_of
@@ -55,6 +56,10 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     except Exception as error:
         remedy = f"It was built with {said() or 'nothing'}. Say what fits: `--init name=value`."
         raise Unasked("construction", describe(error), remedy) from error
+    for x in made.parameters() if isinstance(made, nn.Module) else ():
+        if not is_uninitialized(x) and x.is_floating_point():
+            drawn = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)) * 0.1
+            x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
     return made, f"built with {said()}" if guessed else ""
 
 

@@ -19,7 +19,7 @@ from attention_doctor import (
     flow,
 )
 from attention_doctor.diagnosis import Diagnosis, diagnose
-from attention_doctor.inside import Inside, cleared, located, named, summary
+from attention_doctor.inside import Inside, cleared, located, named, returned, summary
 from attention_doctor.merging import CONDUCT, OF_SCALES, merged
 from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.places import raised_in
@@ -140,6 +140,7 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
     with contextlib.ExitStack() as until:
         try:
             patient.reach()
+            patient.settle()
             until.enter_context(patient.admitted())
             patient.ask(patient.draw(0))
         except Failed as failure:
@@ -289,7 +290,7 @@ class _Tests:
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         else:  # as right as attention without positions
-            self.seen = [*flow.turned(inside.equal)]
+            self.seen = [*flow.turned(inside.equal), *returned(inside)]
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)

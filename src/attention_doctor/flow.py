@@ -2,12 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attention_doctor.influence import each
+from attention_doctor.parameters import role_of
 from attention_doctor.paths import before, is_projection
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding
 from attention_doctor.scoring import seen_inside
 from attention_doctor.seen import Seen
@@ -44,6 +47,20 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
             symptom = "keys are mixed in the place of the values"
             evidence = "the product that mixes takes the numbers of the keys"
             yield seen_inside("values-from-keys", symptom, evidence, seen.where("mix"))
+            return
+
+
+def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
+    """Find keys that are made by the parameter that is named after values."""
+    named = () if patient.module is None else patient.module.named_parameters()
+    roles = {x.data_ptr(): role_of(name) for name, x in named}
+    for seen in found:
+        first = seen.steps["product"]
+        operands = (seen.products[0].left, seen.products[0].right) if seen.products else first.given
+        key = next((x for x in operands if x is not None and x.value is seen.key), first)
+        if {roles.get(x) for x in _weights(key)} == {"v"}:
+            symptom = "the keys are made by the projection that is named after values"
+            yield seen_inside("keys-and-values-swapped", symptom, "", seen.where("product"))
             return
 
 
@@ -232,7 +249,8 @@ def turned(look: Look | None) -> Iterator[Finding]:
         one, other = ("keys", "queries") if still[0] else ("queries", "keys")
         symptom = f"positions turn the {one} alone"
         evidence = f"with equal tokens, {one} differ by a turn, and {other} are the same"
-        yield seen_inside("rotates-one-side", symptom, evidence, seen.where("product"))
+        found = seen_inside("rotates-one-side", symptom, evidence, seen.where("product"))
+        yield replace(found, cause=f"the {other} are not rotated")
     elif sides[0].shape == sides[1].shape and not _is_even((sides[0] * sides[1]).sum(-1), 0):
         symptom = "the score of a token with itself depends on where it stands"
         evidence = "with equal tokens, queries and keys are turned, and not by the same angles"

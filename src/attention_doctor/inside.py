@@ -38,11 +38,14 @@ _SUMS = ("weights-do-not-sum-to-one",)
 _ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
+    "sliding-window": (*_SUMS, *_ORDER),
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
     "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
     "positions-added": (*_SUMS, *_ORDER),
+    "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
+                         "prefix-changes"),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
                          "prefix-changes", "visible-unseen"),
@@ -108,7 +111,8 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
     if first is None:
         return []
     names = [*scoring.scale(patient, first, inside.short), *flow.letters(first.found)]
-    names += [*scoring.late(first), *scoring.heads(patient, first)]
+    names += [*scoring.late(first), *scoring.sides(first), *scoring.heads(patient, first)]
+    names += [*returned(inside), *flow.swapped(patient, first.found)]
     more = list(scoring.axis(patient, first.found))
     if complaints:
         back = inside.watch(situations.free(patient), gradient=True)
@@ -124,12 +128,20 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
     return [*names, *more]
 
 
+def returned(inside: Inside) -> Iterator[Finding]:
+    """Judge the weights that are returned besides."""
+    if inside.first is not None:
+        inside.patient.ask(inside.first.case.inputs)
+        yield from scoring.returned(inside.patient, inside.first)
+
+
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     """Take back what is by design, where nothing wrong shows inside."""
     first = inside.first
     if first is None or all(x.severity != WRONG for x in complaints):
         return [*complaints]
     holds = _designs(inside, first)
+    holds["sliding-window"] = any(x.code == "sliding-window" for x in complaints)
     kept: list[Finding] = []
     for finding in complaints:
         for code, codes in _DESIGNS.items():
@@ -153,6 +165,7 @@ def _designs(inside: Inside, first: Look) -> dict[str, bool]:
     joined = [{one.leaves.query.size(1) + one.leaves.key.size(1)} for one in looks]
     return {
         "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
+        "tokens-projected": len(keys) == 2 and keys[0] == keys[1] != {first.leaves.key.size(1)},
         "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),

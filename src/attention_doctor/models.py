@@ -14,7 +14,7 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
 from attention_doctor.influence import counts, reactions
-from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import size_of
 from attention_doctor.traced import tensors
@@ -187,20 +187,6 @@ def _kept(value: Any) -> Any:
         return value
 
 
-class _Replayed(Patient):
-    """Asks at the sizes that the model used, and at others where they work."""
-
-    def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
-        """Call it again; what fails at other sizes than the model's is not asked."""
-        try:
-            return super().ask(inputs, blocked, gradient)
-        except Failed as failure:
-            if (*inputs.query.shape[:2], inputs.value.size(1)) == (self.b, self.n, self.m):
-                raise
-            text = "it fails with another number of samples or tokens than the model gave it"
-            raise NotAsked(text) from failure
-
-
 def _examined(call: _Call) -> Report:
     """Examine one attention, in the way in which the model calls it."""
     states = [call.arguments[name] for name in call.states]
@@ -234,7 +220,7 @@ def _patient(call: _Call, kind: str, instead: Mapping[str, Any]) -> Patient | No
     heads = 1 if query.size(-1) % call.num_heads else call.num_heads
     for sizes in (fewer, (b, n, m)) if b * max(n, m) > _MOST_TOKENS else ((b, n, m),):
         attend = Adapted(_again(call, (b, n, m), instead), call.module, "none")
-        patient = _Replayed(attend, query.size(-1), heads, kind, call.module, max(2, *sizes[1:]),
+        patient = Patient(attend, query.size(-1), heads, kind, call.module, max(2, *sizes[1:]),
                             key.size(-1))  # fmt: skip
         patient.b, patient.n, patient.m = sizes
         with patient.admitted():
@@ -277,7 +263,8 @@ def _fitted(value: Any, sizes: tuple[int, ...], now: tuple[int, ...], dtype: tor
         return copy.deepcopy(value)  # a call changes its cache
     if value.dim() > 1 and value.size(0) == sizes[0]:
         value = value[: now[0]]
-    for axis in range(1 if value.dim() > 1 else 0, value.dim()):
+    samples = value.dim() > 1 and value.size(0) == now[0]
+    for axis in range(1 if samples else 0, value.dim()):
         if value.size(axis) in sizes[1:]:
             value = value.narrow(axis, 0, now[sizes.index(value.size(axis), 1)])
     if value.is_complex():

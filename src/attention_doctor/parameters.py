@@ -78,7 +78,7 @@ def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projecti
     """Give readings of the module's parameters as projections, the likeliest first."""
     roles: dict[str, list[_Found]] = {}
     for found in _matrices(module):
-        roles.setdefault(_role(found.name), []).append(found)
+        roles.setdefault(role_of(found.name), []).append(found)
     unclear = any(found.linear is None for group in roles.values() for found in group)
     for flip in (False, True) if unclear else (False,):
         yield from _packed(roles, embed_dim, num_heads, flip)
@@ -98,7 +98,7 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
     named = dict(module.named_parameters()) | unregistered(module)
     for x in _matrices(module):
         grad = named[x.name].grad
-        if grad is None or not grad.any() or _role(x.name) in ("", "o"):
+        if grad is None or not grad.any() or role_of(x.name) in ("", "o"):
             continue
         for axis in range(grad.dim()):
             dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
@@ -117,7 +117,7 @@ def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Ten
     """
     return {
         found.name: (x, axis)
-        for found, x, axis in _of_role(module, role)
+        for found, x, axis in _ofrole_of(module, role)
         if found.linear is not None and x.size(axis) % d == 0
     }
 
@@ -127,15 +127,15 @@ def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] |
 
     A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
     """
-    found = _of_role(module, "o")
+    found = _ofrole_of(module, "o")
     return next(((x, 1 - axis) for _, x, axis in found if x.size(axis) == embed_dim), None)
 
 
-def _of_role(module: nn.Module, role: str) -> Iterator[tuple[_Found, Tensor, int]]:
+def _ofrole_of(module: nn.Module, role: str) -> Iterator[tuple[_Found, Tensor, int]]:
     """Give the registered matrices of a role: each parameter, and the axis of its outputs."""
     named = dict(module.named_parameters())
     for found in _matrices(module):
-        if found.weight.dim() == 2 and found.name in named and _role(found.name) == role:
+        if found.weight.dim() == 2 and found.name in named and role_of(found.name) == role:
             yield found, named[found.name], 0 if found.linear else 1
 
 
@@ -157,7 +157,7 @@ def _matrices(module: nn.Module) -> Iterator[_Found]:
         yield _Found(name, x.detach(), None if bias is None else bias.detach(), linear)
 
 
-def _role(name: str) -> str:
+def role_of(name: str) -> str:
     """Say which projection a name means; "" if it does not say."""
     parts = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower() for part in name.split(".")]
     parts = [part for part in parts if not part.isdigit() and part not in ("weight", "bias")]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from attention_doctor.paths import NORMS, before
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -11,6 +12,7 @@ from attention_doctor.seen import Seen
 from attention_doctor.sight import Look
 
 _CLOSE = 1e-3
+_BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
 _OTHER_SCALE = "the scores are scaled by another number than 1/√d"
 
 
@@ -78,6 +80,34 @@ def late(first: Look) -> Iterator[Finding]:
             evidence = f"a row of weights sums to {sums.median():.3g}"
             yield seen_inside("scaled-after-softmax", symptom, evidence, seen.where("late scale"))
             return
+
+
+def sides(first: Look) -> Iterator[Finding]:
+    """Find queries that are normalised and keys that are not, and an activation on the values."""
+    for seen in (x for x in first.found if x.products):
+        product, mix = seen.products
+        normed = [any(x.name in NORMS for x in before(y)) for y in (product.left, product.right)]
+        if normed[0] != normed[1]:
+            symptom = "either the queries or the keys are normalised, and not both"
+            place = seen.where("product")
+            yield seen_inside("one-side-normed", symptom, "", place, CONVENTION)
+        value = next(x for x in (mix.left, mix.right) if x.value is seen.value)
+        bends = [x for x in before(value) if x.name in _BENDS]
+        if bends:
+            symptom = f"the values go through {bends[0].name} before they are mixed"
+            yield seen_inside("values-bent", symptom, "", bends[0].where, CONVENTION)
+
+
+def returned(patient: Patient, first: Look) -> Iterator[Finding]:
+    """Find weights that are returned, and are not those that mix the values."""
+    weights, (seen, *more) = patient.weights, first.found
+    if more or weights is None or weights.shape != seen.weights.shape:
+        return
+    rows = weights.double().sum(seen.axis)
+    if (rows - 1).abs().max() < _CLOSE and not patient.same(weights, seen.weights):
+        symptom = "the weights that are returned are not those that were used"
+        evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
+        yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
 
 
 def heads(patient: Patient, first: Look) -> Iterator[Finding]:

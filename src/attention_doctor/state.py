@@ -64,7 +64,9 @@ class State:
             if isinstance(items, dict):
                 for name in [x for x in holder if x not in items and x not in _OF_TORCH]:
                     del holder[name]
+                built = {*holder.get("_modules", ()), *holder.get("_parameters", ())}
                 changed = {x: y for x, y in items.items() if holder.get(x, _NO_HOLDERS) is not y}
+                changed = {x: y for x, y in changed.items() if x not in built}
                 holder.update(changed)
             elif [*map(id, holder)] != [*map(id, items)]:
                 holder.clear()
@@ -127,7 +129,7 @@ def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
 
 
 def give_size(module: nn.Module) -> None:
-    """Make weights that are zero, tiny or NaN as large as usual: they would hide every effect.
+    """Make weights that are zero or tiny as large as usual: they would hide every effect.
 
     Runs inside ``left_as_it_was``, on new tensors.
     """
@@ -140,7 +142,5 @@ def give_size(module: nn.Module) -> None:
         size = x.data.double().square().mean().sqrt().item()
         if size == 0:
             x.data = drawn
-        elif x.data.isnan().any():  # left unfilled by the constructor
-            x.data = torch.where(x.data.isnan(), drawn, x.data)
         elif x.dim() > 1 and size < usual / 3:
             x.data = x.data * (usual / size)

@@ -10,7 +10,7 @@ from annotated_attention.published import DESIGNS
 from attention_doctor import adapters, examine, situations
 from attention_doctor.patient import NotAsked, Patient
 from attention_doctor.sight import look
-from tests.attention_doctor.planted import FOUR, HEAD, STYLES, E, H
+from tests.attention_doctor.planted import HEAD, STYLES, E, H
 
 D = E // H
 
@@ -303,48 +303,6 @@ def test_talking_heads_are_by_design(how, tmp_path):
     found = report(made(text.replace("(weights @ v)", f"({weights} @ v)"), tmp_path))
     assert found.ok, str(found)
     assert ("heads-mixed" in found.codes) == (how != "a product")
-
-
-NORMED = (
-    FOUR
-    + """
-    def forward(self, x):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        HOW
-        scores = q @ k.mT
-        HIDE
-        mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
-        return self.o(mixed)OUT
-"""
-)
-NORMS = {
-    "queries": ("q = F.normalize(q, dim=2)", True),
-    "keys": ("k = F.layer_norm(k.mT, k.shape[2:3]).mT", True),
-    "by hand": ("q = q / q.norm(dim=-2, keepdim=True)", True),
-    "features": ("q, k = F.normalize(q, dim=-1), F.layer_norm(k, k.shape[-1:])", False),
-    "channels": ("k = F.group_norm(k.flatten(0, 1).mT, 1).mT.view_as(k)", False),
-    "neighbours": ("q = F.normalize(q + F.pad(q, (0, 0, 1, 0))[:, :, :-1], dim=-1)", False),
-}
-FUTURE = "scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)"
-
-
-@pytest.mark.parametrize("kind", ["self", "causal", "half"])
-@pytest.mark.parametrize("how", NORMS)
-def test_a_norm_over_tokens_is_named(how, kind, tmp_path):
-    line, wrong = NORMS[how]
-    text = NORMED.replace("HOW", line).replace("HIDE", FUTURE if kind == "causal" else "")
-    text = text.replace("OUT", ".half()" if kind == "half" else "")
-    attend = made(text, tmp_path)
-    causal = kind == "causal"
-    found = report(attend, kind) if causal else report(adapters.adapt(attend, mask="none"))
-    codes = [x.code for x in found.findings if x.severity == "wrong"]
-    if wrong:
-        assert "norm-over-tokens" in codes
-        assert next(x for x in found.findings if x.code == codes[0]).where.text == line
-        assert not any(x.startswith("split") for x in codes)
-    else:
-        assert "norm-over-tokens" not in codes
-        assert causal or not codes
 
 
 def test_what_answers_otherwise_while_it_is_watched_is_not_judged_by_what_was_seen():
