@@ -14,7 +14,7 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
 from attention_doctor.influence import counts, reactions
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.patient import Failed, Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import size_of
 from attention_doctor.traced import tensors
@@ -23,7 +23,6 @@ _ATTENTION = r"att(entio)?n|MHA"
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
 _BY_LAYER = ("layer_idx", "layer_id", "layer_index", "layer_number", "training")
-_MOST_TOKENS, _FEWER = 32, (2, 6)  # in all samples together; the samples and tokens that are kept
 _HIDDEN = ("visible-unseen", "past-unseen", "order-matters", "query-order-matters")
 
 
@@ -35,7 +34,7 @@ def examine_model(
     One call of each module of the named class is recorded, and made again with hidden states that
     are drawn; masks, rotations and settings stay as the model gave them. Sizes are the model's, so
     short inputs without padding, whose sizes differ from each other and from the number of heads,
-    show most; of more than 32 tokens a few are kept.
+    show most, and take the least time.
 
     Args:
         model: any module; its weights, modes and buffers are the same afterwards as before.
@@ -213,60 +212,53 @@ def _examined(call: _Call) -> Report:
 
 
 def _patient(call: _Call, kind: str, instead: Mapping[str, Any]) -> Patient | None:
-    """Make a patient of the model's own sizes, or fewer where that works; None if none works."""
+    """Make a patient of the model's own sizes; None if it cannot be called again."""
     query, key = (call.arguments[call.states[i]] for i in (0, -1))
     b, n, m = query.size(call.batch), query.size(1 - call.batch), key.size(1 - call.batch)
-    fewer = min(b, _FEWER[0]), min(n, _FEWER[1]), min(m, _FEWER[1])
-    heads = 1 if query.size(-1) % call.num_heads else call.num_heads
-    for sizes in (fewer, (b, n, m)) if b * max(n, m) > _MOST_TOKENS else ((b, n, m),):
-        attend = Adapted(_again(call, (b, n, m), instead), call.module, "none")
-        patient = Patient(attend, query.size(-1), heads, kind, call.module, max(2, *sizes[1:]),
-                            key.size(-1))  # fmt: skip
-        patient.b, patient.n, patient.m = sizes
-        with patient.admitted():
-            try:
-                patient.ask(patient.draw(0))
-            except (Failed, NotAsked):
-                continue
-            return patient
-    return None
+    width, heads = query.size(-1), 1 if query.size(-1) % call.num_heads else call.num_heads
+    attend = Adapted(_again(call, (b, n, m), instead), call.module, "none")
+    patient = Patient(attend, width, heads, kind, call.module, max(2, n, m), key.size(-1))
+    patient.b, patient.n, patient.m = b, n, m
+    with patient.admitted():
+        try:
+            patient.ask(patient.draw(0))
+        except Failed:
+            return None
+    return patient
 
 
 def _again(
-    call: _Call, sizes: tuple[int, ...], instead: Mapping[str, Any]
+    call: _Call, sizes: tuple[int, int, int], instead: Mapping[str, Any]
 ) -> Callable[..., Tensor]:
-    """Call again as the model did, with other hidden states, and arguments cut to their sizes."""
+    """Call again as the model did, with other hidden states.
+
+    Fewer samples or tokens get the first parts of all arguments of the model's sizes.
+    """
     places: dict[int, int] = {}
     for name in call.states:
         places.setdefault(id(call.arguments[name]), len(places))
 
-    def again(*inputs: Tensor | None) -> Any:
-        states = [x for x in inputs if x is not None]
-        now = states[0].size(0), states[0].size(1), states[-1].size(1)
-        given = {}
-        for name, value in (call.arguments | dict(instead)).items():
-            given[name] = _fitted(value, sizes, now, states[0].dtype)
+    def again(*states: Tensor) -> Any:
+        states = tuple(x for x in states if x is not None)
+        now = *states[0].shape[:2], states[-1].size(1)
+        fewer, dtype = dict(zip(sizes, now, strict=True)), states[0].dtype
+        arguments = (call.arguments | dict(instead)).items()
+        given = {name: _fitted(value, fewer, dtype) for name, value in arguments}
         for name in call.states:
-            state = states[places[id(call.arguments[name])]]
-            given[name] = state.transpose(0, 1) if call.batch else state
-        output = next(tensors(call.module(**given)))
-        return output.transpose(0, 1) if call.batch else output
+            given[name] = states[places[id(call.arguments[name])]].transpose(0, call.batch)
+        return next(tensors(call.module(**given))).transpose(0, call.batch)
 
     return again
 
 
-def _fitted(value: Any, sizes: tuple[int, ...], now: tuple[int, ...], dtype: torch.dtype) -> Any:
+def _fitted(value: Any, fewer: Mapping[int, int], dtype: torch.dtype) -> Any:
     """Cut an argument to the samples and tokens that there are, and give it their dtype."""
     if isinstance(value, tuple | list):
-        return type(value)(_fitted(part, sizes, now, dtype) for part in value)
+        return type(value)(_fitted(part, fewer, dtype) for part in value)
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)  # a call changes its cache
-    if value.dim() > 1 and value.size(0) == sizes[0]:
-        value = value[: now[0]]
-    samples = value.dim() > 1 and value.size(0) == now[0]
-    for axis in range(1 if samples else 0, value.dim()):
-        if value.size(axis) in sizes[1:]:
-            value = value.narrow(axis, 0, now[sizes.index(value.size(axis), 1)])
+    for axis, size in enumerate(value.shape):
+        value = value.narrow(axis, 0, fewer.get(size, size))
     if value.is_complex():
         return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
     return value.to(dtype) if value.is_floating_point() else value
