@@ -6,44 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from attention_doctor import adapters, examine
+from attention_doctor import examine
 from tests.attention_doctor.demanded import (
     Attention,
     E,
     H,
-    KeyForQuery,
-    KeysMixed,
     NoMaskInTraining,
-    OneHeadsKeys,
-    PerToken,
     report,
 )  # fmt: skip
 
 
 def wrong(found):
     return {finding.code for finding in found.findings if finding.severity == "wrong"}
-
-
-class Turned(nn.Module):
-    """Keeps outputs from being compared: what is left are the rows without a gradient."""
-
-    def __init__(self, version):
-        super().__init__()
-        self.inner = version(True)
-
-    def forward(self, x):
-        return self.inner(x).tanh()
-
-
-@pytest.mark.parametrize("version", [KeyForQuery, KeysMixed, OneHeadsKeys])
-def test_rows_that_stand_idle_are_found_where_outputs_cannot_be_compared(version):
-    found = examine(Turned(version), embed_dim=E, num_heads=H, kind="causal")
-    seen = {KeyForQuery: "keys-from-queries", KeysMixed: "values-from-keys"}
-    assert wrong(found) == {seen.get(version, "rows-without-gradient")}
-    if version is not OneHeadsKeys:
-        assert found.findings[0].explains == ("parameters-without-gradient",)
-    else:
-        assert found.findings[0].evidence == "8 of 12 rows of inner.k.weight, from 4 to 11"
 
 
 def test_a_mask_that_training_leaves_out_is_found():
@@ -108,26 +82,6 @@ def test_a_window_is_a_convention_and_its_width_is_told(width, kind):
     assert f"a window of {width + 1 + width * (kind == 'self')}," in finding.symptom
 
 
-def test_a_future_that_is_always_hidden_is_named_without_weights():
-    class Always(Attention):
-        def hidden(self, n, m):
-            return torch.ones(n, m, dtype=torch.bool).triu(1)
-
-    for kind in ("self", "cross"):
-        assert "causal-unasked" in wrong(report(Always, kind, looked_into=False))
-    assert wrong(report(Always, "self")) == {"causal-unasked"}
-
-
-def test_coarse_numbers_are_not_asked_what_the_weights_depend_on():
-    module = Attention().to(torch.bfloat16)
-    attend = adapters.adapt(
-        lambda x: module(x.to(torch.bfloat16)),  # float64 cannot be asked for
-        mask="none",
-    )
-    found = examine(attend, embed_dim=E, num_heads=H, kind="self")
-    assert "attention" not in found.results
-
-
 def test_a_token_that_does_not_see_itself_is_no_window():
     class HidesItself(Attention):
         def weigh(self, q, k):
@@ -138,31 +92,3 @@ def test_a_token_that_does_not_see_itself_is_no_window():
     found = report(HidesItself, "causal", looked_into=False)
     assert "sliding-window" not in found.codes
     assert "causal-hides-itself" in wrong(found)
-
-
-def test_what_is_no_attention_is_not_told_that_it_does_not_see_its_past():
-    found = report(PerToken, "causal", looked_into=False)
-    assert wrong(found) == {"no-attention"}
-    assert "sliding-window" not in found.codes
-
-
-def test_training_with_nan_says_nothing_about_training():
-    class Empty(Attention):
-        """Hides every key from the first query, where there is more than one."""
-
-        def forward(self, query, key, value, blocked=None):
-            self.blocked = None if blocked is None else blocked.mT[:, None]
-            return super().forward(query, key, value)
-
-        def hidden(self, n, m):
-            return self.blocked
-
-    module = Empty()
-    found = examine(
-        adapters.Adapted(lambda x, blocked: module(x, x, x, blocked), module),
-        embed_dim=E,
-        num_heads=H,
-        kind="self",
-    )
-    assert found.results["training"] == "fine"
-    assert "mask-transposed" in wrong(found)
