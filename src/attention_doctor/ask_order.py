@@ -3,11 +3,9 @@
 A straight reshape in place of a transpose shows here.
 """
 
-import re
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from attention_doctor import situations
 from attention_doctor.influence import band, counts, influence, reactions
@@ -155,8 +153,7 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
             output, expected = output[tokens], expected[tokens]
         gap = patient.gap(output, expected)
         if gap > patient.tolerance:
-            appended = _appended(patient, inputs, short) if blocked is None else None
-            yield appended or _unequal(case, gap)
+            yield _unequal(case, gap)
             return
 
 
@@ -168,21 +165,6 @@ def _unequal(case: Situation, gap: float) -> Finding:
         symptom += " as soon as there is a mask"
         remedy = "Set blocked scores to minus infinity before the softmax."
     return wrong("weights-do-not-sum-to-one", symptom, evidence, remedy)
-
-
-def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None:
-    """Find that a learned number for each head, or a learned key, takes a part of the weight."""
-    named = {} if patient.module is None else dict(patient.module.named_parameters())
-    sinks = {name: x for name, x in named.items() if x.numel() == patient.num_heads}
-    with patient.converted(patient.dtype):
-        for x in sinks.values():
-            x.data = torch.full_like(x.data, -1e4)
-        output = patient.ask(inputs)
-    names = [*sinks] if sinks and patient.same(output, short.expand_as(output)) else []
-    names += [name for name in named if re.search(r"null|mem_|sink|bias_kv|bias_k$", name)]
-    symptom = "the weights over the keys need not sum to one"
-    evidence = f"a part of the weight goes to {next(iter(names), '')}"
-    return convention("keys-appended", symptom, evidence) if names else None
 
 
 def prefix(patient: Patient) -> Iterator[Finding]:

@@ -139,7 +139,6 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
     tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
     with contextlib.ExitStack() as until:
         try:
-            patient.reach()
             patient.settle()
             until.enter_context(patient.admitted())
             patient.ask(patient.draw(0))
@@ -198,7 +197,6 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         elif raised_in(failure.error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
-    remedy = failure.remedy or remedy
     finding = Finding(code, UNASKED, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
     return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})

@@ -33,23 +33,6 @@ def letters(found: Sequence[Seen]) -> Iterator[Finding]:
             return
 
 
-def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Finding]:
-    """Find queries that are scored with themselves, and keys that are mixed as values."""
-    unreached = ("parameters-without-gradient", "rows-without-gradient")
-    for seen in found if any(x.code in unreached for x in complaints) else ():
-        if _alike(seen.query, seen.key) and _by_the_same(seen, values=False):
-            symptom = "queries are scored with themselves"
-            evidence = "both operands of the product hold the same numbers"
-            place = seen.where("product")
-            yield seen_inside("keys-from-queries", symptom, evidence, place)
-            return
-        if _alike(seen.value, seen.key) and _by_the_same(seen, values=True):
-            symptom = "keys are mixed in the place of the values"
-            evidence = "the product that mixes takes the numbers of the keys"
-            yield seen_inside("values-from-keys", symptom, evidence, seen.where("mix"))
-            return
-
-
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
     """Find keys that are made by the parameter that is named after values."""
     named = () if patient.module is None else patient.module.named_parameters()
@@ -64,19 +47,6 @@ def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
             return
 
 
-def _by_the_same(seen: Seen, values: bool) -> bool:
-    """Tell whether two operands are made with one weight; equal ones make equal numbers, too."""
-    if not seen.products:
-        return True
-    first, mix = seen.products
-    pair = (first.left, first.right)
-    if values:
-        key = next(x for x in pair if x.value is seen.key)
-        pair = (key, next(x for x in (mix.left, mix.right) if x.value is seen.value))
-    one, other = (_weights(operand) for operand in pair)
-    return not (one and other) or bool(one & other)
-
-
 def _weights(operand: Step) -> set[int]:
     """Give the memory of the weights that an operand is made with."""
     return {
@@ -85,14 +55,6 @@ def _weights(operand: Step) -> set[int]:
         for x in tensors([step.arguments, step.options])
         if all(parent is None or parent.tensor is not x for parent in step.parents)
     }  # fmt: skip
-
-
-def _alike(x: Tensor, y: Tensor) -> bool:
-    """Tell whether two tensors hold the same numbers, up to their order and one factor."""
-    if x.numel() != y.numel() or not x.numel():
-        return False
-    x, y = (z.double().flatten().abs().sort().values for z in (x, y))
-    return torch.allclose(x / x[-1], y / y[-1], atol=1e-9)
 
 
 def heads_first(look: Look | None) -> bool:

@@ -18,7 +18,12 @@ _ROLES = {
     ("scale", "product"): ("scale-", "no-scale"),
     ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
     ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
-    ("product",): ("keys-of-one-head", "rotates-one-side", "positions-not-relative"),
+    ("product",): (
+        "keys-of-one-head",
+        "keys-from-queries",
+        "rotates-one-side",
+        "positions-not-relative",
+    ),
     ("table",): ("table-mixed",),
     ("heads mixed",): ("heads-mixed",),
     ("dropout", "softmax"): ("dropout-",),
@@ -31,6 +36,7 @@ _ROLES = {
     ("split",): ("split-", "batch-mixed-into-sequence", "interleaved-per-head", "shared-heads"),
     ("chunk", "split"): ("chunks-in-the-wrong-order",),
     ("chunk", "mix"): ("keys-and-values-swapped",),
+    ("mix",): ("values-from-keys",),
     ("repeat", "split"): ("groups-tiled",),
 }
 _TRIANGLES = ("causal-", "future-leaks")
@@ -38,7 +44,6 @@ _SUMS = ("weights-do-not-sum-to-one",)
 _ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
-    "sliding-window": (*_SUMS, *_ORDER),
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
@@ -49,6 +54,7 @@ _DESIGNS = {
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
                          "prefix-changes", "visible-unseen"),
+    "sliding-window": (*_SUMS, *_ORDER),
 }  # fmt: skip
 
 
@@ -120,10 +126,9 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
         masked = [x for case in cases if (x := inside.watch(case)) is not None] or [first]
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         masked = masked if cases or patient.kind == "causal" else []
-        hidden = [] if more else hiding.masks(patient, masked, flow.heads_first(back))
+        hidden = [] if more else hiding.masks(masked)
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
         more += [*hidden, *(flow.heads(back) if mixes else ())]
-        more += flow.same(first.found, complaints)
     more += () if more else flow.turned(inside.equal)
     return [*names, *more]
 

@@ -47,6 +47,9 @@ def merged(
         causes = [replace(named, test="reference", where=place)]
         if twin is not None and named.severity == CONVENTION:
             causes = [twin]  # which knows the reference's scale
+    if not causes:  # which mask it is, the tests say
+        named_masks = [x for x in findings if x.test in ("blocked", "future", "answers")]
+        causes = [x for x in named_masks if x.code in MISTAKES and x.code.startswith(_OF_MASKS)]
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]

@@ -26,13 +26,12 @@ class Failed(Exception):
 
     Attributes:
         error: the exception; None if the implementation returned something.
-        remedy: what to do, where it is known.
     """
 
-    def __init__(self, text: str, error: Exception | None = None, remedy: str = "") -> None:
-        """Keep the message, the error and the remedy."""
+    def __init__(self, text: str, error: Exception | None = None) -> None:
+        """Keep the message and the error."""
         super().__init__(text)
-        self.error, self.remedy = error, remedy
+        self.error = error
 
 
 class FailedBackward(Failed):
@@ -113,21 +112,6 @@ class Patient:
         """Make a patient of the same kind and sizes around another implementation."""
         sizes = self.embed_dim, self.num_heads, self.called_as
         return Patient(attend, *sizes, None, self.max_length, self.context_dim)
-
-    def reach(self) -> None:
-        """Make sure that its parameters are where the inputs are.
-
-        Raises:
-            Failed: they are on another device.
-        """
-        here = torch.get_default_device()
-        tensors = () if self.module is None else self.module.parameters()
-        away = next((x.device for x in tensors if x.device.type != here.type), None)
-        if away is not None:
-            text = f"its parameters are on {away}, and the inputs on {here}"
-            remedy = "Build it there: parameters on meta hold no numbers."
-            remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
-            raise Failed(text, RuntimeError(text), remedy)
 
     def settle(self) -> None:
         """Call it once, so that layers are there which a first call builds."""
