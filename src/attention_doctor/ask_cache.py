@@ -11,12 +11,13 @@ from torch import Tensor
 from attention_doctor import situations
 from attention_doctor.ask_today import claim
 from attention_doctor.influence import exchanged
-from attention_doctor.patient import Failed, Inputs, Patient
+from attention_doctor.inputs import Failed, Inputs
+from attention_doctor.look_seen import Seen
+from attention_doctor.look_sight import attentions
+from attention_doctor.look_trace import Trace
+from attention_doctor.patient import Patient
 from attention_doctor.places import describe
 from attention_doctor.report import Finding, wrong
-from attention_doctor.seen import Seen
-from attention_doctor.sight import attentions
-from attention_doctor.traced import Trace
 
 _CHUNKS = (5, 4, 3)
 Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it

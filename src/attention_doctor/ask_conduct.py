@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_doctor import situations
+from attention_doctor.compare_parameters import unregistered, unused_rows
 from attention_doctor.influence import counts, influence, number, reactions
-from attention_doctor.parameters import unregistered, unused_rows
-from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.inputs import Failed, Inputs, NotAsked
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 

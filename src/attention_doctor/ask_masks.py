@@ -8,7 +8,8 @@ from torch import Tensor
 from attention_doctor import situations
 from attention_doctor.ask_order import refuse_positions
 from attention_doctor.influence import counts, designed, influence, reactions
-from attention_doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
+from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 
@@ -109,6 +110,8 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         return wrong("mask-inverted", "exactly the blocked keys have influence", evidence)
     if blocked.size(1) == blocked.size(2) and case.varies != "padding" and is_mask(blocked.mT):
         return wrong("mask-transposed", symptom, evidence)
+    if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
+        return wrong("mask-taken-for-causal", "any mask hides the future", evidence)
     if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):

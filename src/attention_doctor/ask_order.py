@@ -9,7 +9,8 @@ import torch
 
 from attention_doctor import situations
 from attention_doctor.influence import band, counts, influence, reactions
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 

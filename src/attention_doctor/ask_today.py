@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from attention_doctor import situations
 from attention_doctor.influence import exchanged, influence
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, wrong
 
 _SHIFT = 7

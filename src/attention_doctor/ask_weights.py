@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from attention_doctor.compare_parameters import output_projection, projection_rows
 from attention_doctor.influence import exchanged, moves, number, roles
-from attention_doctor.parameters import output_projection, projection_rows
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.patient import Patient
 from attention_doctor.report import CONVENTION, WRONG, Finding, convention, wrong
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens

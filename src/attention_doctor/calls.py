@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, torch_like
 from attention_doctor.forms import MEANINGS, MaskForm, is_shape
+from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.matching import Plan, fitting_kinds, matched
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.patient import Patient
 from attention_doctor.roles import (
     Sizes,
     Unasked,

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read(arguments)
     # PyTorch is imported after the options have been read
     from attention_doctor.codes import chosen
-    from attention_doctor.machine import as_data, exit_code
+    from attention_doctor.report_json import as_data, exit_code
 
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
         report = chosen(examined(options), options.select, options.ignore, options.wrong)

@@ -16,15 +16,16 @@ from attention_doctor import (
     ask_order,
     ask_today,
     ask_weights,
-    flow,
+    look_tokens,
 )
-from attention_doctor.diagnosis import Diagnosis, diagnose
-from attention_doctor.inside import Inside, cleared, located, named, returned, summary
-from attention_doctor.merging import CONDUCT, OF_SCALES, merged
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.compare_reference import TRUSTED, compare
+from attention_doctor.compare_versions import Diagnosis, diagnose
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.look_inside import Inside, cleared, located, named, returned, summary
+from attention_doctor.patient import Patient
 from attention_doctor.places import raised_in
-from attention_doctor.reference import TRUSTED, compare
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
+from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
 from attention_doctor.roles import KINDS
 
 Test = Callable[[Patient], Iterator[Finding]]
@@ -288,7 +289,7 @@ class _Tests:
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         else:  # as right as attention without positions
-            self.seen = [*flow.turned(inside.equal), *returned(inside)]
+            self.seen = [*look_tokens.turned(inside.equal), *returned(inside)]
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from attention_doctor.patient import Inputs, Patient
+from attention_doctor.inputs import Inputs
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding

@@ -14,10 +14,11 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
 from attention_doctor.influence import counts, reactions
-from attention_doctor.patient import Failed, Patient
+from attention_doctor.inputs import Failed
+from attention_doctor.look_trace import tensors
+from attention_doctor.patient import Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import size_of
-from attention_doctor.traced import tensors
 
 _ATTENTION = r"att(entio)?n|MHA"
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
+from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
 from attention_doctor.places import describe
 from attention_doctor.state import State, give_size, is_lazy, left_as_it_was, settable
 
@@ -19,51 +19,6 @@ from attention_doctor.state import State, give_size, is_lazy, left_as_it_was, se
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
-
-
-class Failed(Exception):
-    """The implementation raised, or returned something of a wrong kind or shape.
-
-    Attributes:
-        error: the exception; None if the implementation returned something.
-    """
-
-    def __init__(self, text: str, error: Exception | None = None) -> None:
-        """Keep the message and the error."""
-        super().__init__(text)
-        self.error = error
-
-
-class FailedBackward(Failed):
-    """The forward pass worked, and the backward pass raised an error."""
-
-
-class NotAsked(Exception):
-    """A test does not apply, or cannot run; the message says why."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Query, key and value of one call; in self-attention all three are one tensor.
-
-    With kind ``"memory"`` key and value are one.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor, one that is used twice or thrice only once."""
-        if self.query is self.key is self.value:
-            return Inputs(*(change(self.query),) * 3)
-        value = change(self.value)
-        key = value if self.key is self.value else change(self.key)
-        return Inputs(change(self.query), key, value)
-
-    def cut(self, start: int, end: int) -> "Inputs":
-        """Keep the tokens from ``start`` to ``end``."""
-        return self.map(lambda x: x[:, start:end])
 
 
 class Patient:

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from attention_doctor import adapters, examine, situations
-from attention_doctor.patient import NotAsked, Patient
-from attention_doctor.sight import look
+from attention_doctor.inputs import NotAsked
+from attention_doctor.look_sight import look
+from attention_doctor.patient import Patient
 from tests.attention_doctor.planted import HEAD, STYLES, E, H
 
 D = E // H
@@ -107,7 +108,7 @@ def test_an_error_of_the_sight_is_no_error_of_the_doctor(tmp_path, monkeypatch):
         raise KeyError("lost")
 
     module = made(STYLES["packed"].replace("heads.transpose(1, 2)", "heads"), tmp_path)
-    monkeypatch.setattr("attention_doctor.traced._copied", stumble)
+    monkeypatch.setattr("attention_doctor.look_trace._copied", stumble)
     found = report(module)
     assert found.codes[0] == "merge-without-transpose"
     (reason,) = (x for x in found.not_examined if x.startswith("inside"))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.paths import LAYERS, REORDERS, REPLACES, before, constant
+from attention_doctor.look_paths import LAYERS, REORDERS, REPLACES, before, constant
+from attention_doctor.look_products import Product, product
+from attention_doctor.look_softmaxes import LOW
+from attention_doctor.look_trace import Step
 from attention_doctor.places import Where
-from attention_doctor.products import Product, product
-from attention_doctor.softmaxes import LOW
-from attention_doctor.traced import Step
 
 _CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from attention_doctor.paths import constant
+from attention_doctor.look_paths import constant
+from attention_doctor.look_scores import seen_inside
+from attention_doctor.look_sight import Look
+from attention_doctor.look_softmaxes import LOW
+from attention_doctor.look_trace import Step
 from attention_doctor.report import Finding
-from attention_doctor.scoring import seen_inside
-from attention_doctor.sight import Look
-from attention_doctor.softmaxes import LOW
-from attention_doctor.traced import Step
 
 
 def masks(looks: Sequence[Look]) -> Iterator[Finding]:

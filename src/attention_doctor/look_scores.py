@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from attention_doctor.paths import NORMS, before
+from attention_doctor.look_paths import NORMS, before
+from attention_doctor.look_seen import Seen
+from attention_doctor.look_sight import Look
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
-from attention_doctor.seen import Seen
-from attention_doctor.sight import Look
 
 _CLOSE = 1e-3
 _BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}

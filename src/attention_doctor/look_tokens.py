@@ -7,15 +7,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attention_doctor.compare_parameters import role_of
 from attention_doctor.influence import each
-from attention_doctor.parameters import role_of
-from attention_doctor.paths import before, is_projection
+from attention_doctor.look_paths import before, is_projection
+from attention_doctor.look_scores import seen_inside
+from attention_doctor.look_seen import Seen
+from attention_doctor.look_sight import Look
+from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding
-from attention_doctor.scoring import seen_inside
-from attention_doctor.seen import Seen
-from attention_doctor.sight import Look
-from attention_doctor.traced import Step, tensors
 
 
 def letters(found: Sequence[Seen]) -> Iterator[Finding]:

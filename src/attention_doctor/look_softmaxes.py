@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from attention_doctor.paths import LAYERS, back
-from attention_doctor.traced import Step
+from attention_doctor.look_paths import LAYERS, back
+from attention_doctor.look_trace import Step
 
 LOW = -500.0  # a score that is lower leaves no weight
 _NAMES = {"softmax", "safe_softmax", "log_softmax"}

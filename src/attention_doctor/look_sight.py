@@ -9,16 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.fused import NAME as FUSED
-from attention_doctor.fused import fused
-from attention_doctor.paths import LAYERS, REORDERS, back, factors, is_projection
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.look_fused import NAME as FUSED
+from attention_doctor.look_fused import fused
+from attention_doctor.look_paths import LAYERS, REORDERS, back, factors, is_projection
+from attention_doctor.look_products import Product, product
+from attention_doctor.look_seen import Seen, around, on_the_way
+from attention_doctor.look_softmaxes import LOW, PRODUCTS, Softmax, softmax
+from attention_doctor.look_trace import Step, Trace
+from attention_doctor.patient import Patient
 from attention_doctor.places import Frame
-from attention_doctor.products import Product, product
-from attention_doctor.seen import Seen, around, on_the_way
 from attention_doctor.situations import Situation
-from attention_doctor.softmaxes import LOW, PRODUCTS, Softmax, softmax
-from attention_doctor.traced import Step, Trace
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def exit_code(report: Report | ModelReport) -> int:
 
     Examples:
         >>> from attention_doctor import Report
-        >>> from attention_doctor.machine import exit_code
+        >>> from attention_doctor.report_json import exit_code
         >>> exit_code(Report("mine"))
         0
     """
@@ -30,7 +30,7 @@ def as_data(report: Report | ModelReport) -> dict[str, Any]:
 
     Examples:
         >>> from attention_doctor import Report
-        >>> from attention_doctor.machine import as_data
+        >>> from attention_doctor.report_json import as_data
         >>> data = as_data(Report("mine"))
         >>> data["version"], data["name"], data["ok"], data["exit_code"]
         (1, 'mine', True, 0)

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_doctor.paths import factors
-from attention_doctor.products import Product
-from attention_doctor.seen import Seen, around
-from attention_doctor.softmaxes import LOW
-from attention_doctor.traced import Step
+from attention_doctor.look_paths import factors
+from attention_doctor.look_products import Product
+from attention_doctor.look_seen import Seen, around
+from attention_doctor.look_softmaxes import LOW
+from attention_doctor.look_trace import Step
 
 NAME = "scaled_dot_product_attention"
 _TENSORS = ("query", "key", "value", "attn_mask")

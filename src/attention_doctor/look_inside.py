@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from attention_doctor import flow, fused, hiding, scoring, situations
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor import look_fused, look_masks, look_scores, look_tokens, situations
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.look_sight import Look, look
+from attention_doctor.patient import Patient
 from attention_doctor.places import Where, where
 from attention_doctor.report import CONVENTION, WRONG, Finding
-from attention_doctor.sight import Look, look
 from attention_doctor.situations import Situation
 
 # The steps whose line is meant by codes that begin so, the likeliest first.
@@ -116,20 +117,24 @@ def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
     complaints = [x for x in findings if x.severity == WRONG]
     if first is None:
         return []
-    names = [*scoring.scale(patient, first, inside.short), *flow.letters(first.found)]
-    names += [*scoring.late(first), *scoring.sides(first), *scoring.heads(patient, first)]
-    names += [*returned(inside), *flow.swapped(patient, first.found)]
-    more = list(scoring.axis(patient, first.found))
+    names = [*look_scores.scale(patient, first, inside.short), *look_tokens.letters(first.found)]
+    names += [
+        *look_scores.late(first),
+        *look_scores.sides(first),
+        *look_scores.heads(patient, first),
+    ]
+    names += [*returned(inside), *look_tokens.swapped(patient, first.found)]
+    more = list(look_scores.axis(patient, first.found))
     if complaints:
         back = inside.watch(situations.free(patient), gradient=True)
         cases = [] if patient.kind == "causal" else [*situations.with_masks(patient)]
         masked = [x for case in cases if (x := inside.watch(case)) is not None] or [first]
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         masked = masked if cases or patient.kind == "causal" else []
-        hidden = [] if more else hiding.masks(masked)
+        hidden = [] if more else look_masks.masks(masked)
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
-        more += [*hidden, *(flow.heads(back) if mixes else ())]
-    more += () if more else flow.turned(inside.equal)
+        more += [*hidden, *(look_tokens.heads(back) if mixes else ())]
+    more += () if more else look_tokens.turned(inside.equal)
     return [*names, *more]
 
 
@@ -137,7 +142,7 @@ def returned(inside: Inside) -> Iterator[Finding]:
     """Judge the weights that are returned besides."""
     if inside.first is not None:
         inside.patient.ask(inside.first.case.inputs)
-        yield from scoring.returned(inside.patient, inside.first)
+        yield from look_scores.returned(inside.patient, inside.first)
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
@@ -147,6 +152,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return [*complaints]
     holds = _designs(inside, first)
     holds["sliding-window"] = any(x.code == "sliding-window" for x in complaints)
+    holds["tokens-projected"] &= not holds["sliding-window"]
     kept: list[Finding] = []
     for finding in complaints:
         for code, codes in _DESIGNS.items():
@@ -174,7 +180,7 @@ def _designs(inside: Inside, first: Look) -> dict[str, bool]:
         "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),
-        "positions-added": flow.placed_values(inside.equal) == "added",
+        "positions-added": look_tokens.placed_values(inside.equal) == "added",
         "window-of-one": keys[0] == {1} and 1 in windows,
         "tokens-convolved": any(
             isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
@@ -190,7 +196,7 @@ def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
 def _located(inside: Inside, finding: Finding) -> Finding:
     if finding.code == "dropout-in-evaluation" and inside.first is not None:
         dropped = [x.steps["dropout"].name for x in inside.first.found if "dropout" in x.steps]
-        if dropped == [fused.NAME]:
+        if dropped == [look_fused.NAME]:
             remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
             finding = replace(finding, remedy=remedy)
     return finding if finding.where else replace(finding, where=_where(inside, finding))

@@ -5,8 +5,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Container
 
-from attention_doctor.products import Product
-from attention_doctor.traced import Step
+from attention_doctor.look_products import Product
+from attention_doctor.look_trace import Step
 
 # Behind these begins another part of the model.
 LAYERS = frozenset({

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from annotated_attention.modern.rotary import half_to_interleaved, interleaved_to_half
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor.diagnosis import questions, state_of
+from attention_doctor.compare_parameters import find, projection_rows
+from attention_doctor.compare_versions import questions, state_of
 from attention_doctor.influence import number, roles
-from attention_doctor.inside import Inside
-from attention_doctor.parameters import find, projection_rows
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.look_inside import Inside
+from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 

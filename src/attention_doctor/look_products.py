@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from attention_doctor.traced import Step
+from attention_doctor.look_trace import Step
 
 _MATMUL = {"matmul", "bmm", "mm"}
 _ADDED = {"baddbmm", "addmm"}  # what they add comes first
