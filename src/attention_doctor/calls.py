@@ -208,6 +208,8 @@ class _Search:
         shapes = [said.shape] if any(map(is_shape, words)) else [*_SHAPES]
         spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(self.plan.mask)
         bare = self._adapted("none")
+        if not self.plan.needs_mask and not reacting(bare, self.kind, self.sizes):
+            return Called(bare, str(self.plan))  # the examination says what it raises
         patient = Patient(bare, *self.sizes[:2], self.kind, None, self.sizes.max_length)
         blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
         blocked[..., 1] = True
