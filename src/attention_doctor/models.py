@@ -242,9 +242,10 @@ def _again(
     def again(*states: Tensor) -> Any:
         states = tuple(x for x in states if x is not None)
         now = *states[0].shape[:2], states[-1].size(1)
-        fewer, dtype = dict(zip(sizes, now, strict=True)), states[0].dtype
+        fewer, dtype = [*zip(sizes, now, strict=True)], states[0].dtype
         arguments = (call.arguments | dict(instead)).items()
         given = {name: _fitted(value, fewer, dtype) for name, value in arguments}
+        given |= {name: 0 * x for name, x in given.items() if "residual" in name}
         for name in call.states:
             given[name] = states[places[id(call.arguments[name])]].transpose(0, call.batch)
         return next(tensors(call.module(**given))).transpose(0, call.batch)
@@ -252,14 +253,16 @@ def _again(
     return again
 
 
-def _fitted(value: Any, fewer: Mapping[int, int], dtype: torch.dtype) -> Any:
+def _fitted(value: Any, fewer: list[tuple[int, int]], dtype: torch.dtype) -> Any:
     """Cut an argument to the samples and tokens that there are, and give it their dtype."""
     if isinstance(value, tuple | list):
         return type(value)(_fitted(part, fewer, dtype) for part in value)
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)  # a call changes its cache
+    samples, *tokens = fewer
     for axis, size in enumerate(value.shape):
-        value = value.narrow(axis, 0, fewer.get(size, size))
+        sizes = dict(tokens if axis or size != samples[0] else [samples])
+        value = value.narrow(axis, 0, sizes.get(size, size))
     if value.is_complex():
         return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
     return value.to(dtype) if value.is_floating_point() else value
