@@ -72,8 +72,10 @@ def called(
         text = f"its call has no {', '.join(extra)} (`--call`)"
         raise Unasked("call", text, f"It has: {', '.join(parameters)}.")
     needed = {*required(parameters)} - {*further}
-    if needed <= _TORCHS <= {*parameters} and hasattr(attend, "num_heads") and not mask:
-        return Called(_pytorchs(attend, kind, sizes, layout, further))
+    words = {*mask.split()}
+    if needed <= _TORCHS <= {*parameters} and hasattr(attend, "num_heads") and not words & _TORCHS:
+        masks = "none" if "none" in words else ""
+        return Called(_pytorchs(attend, kind, sizes, layout, masks, further))
     plan = matched(function, kind, mask, further)
     if not plan.fits:
         raise _unfit(plan, kind, function)
@@ -94,15 +96,14 @@ def _unfit(plan: Plan, kind: str, function: Any) -> Unasked:
 
 
 def _pytorchs(
-    attend: Any, kind: str, sizes: Sizes, layout: str, further: Mapping[str, Any]
+    attend: Any, kind: str, sizes: Sizes, layout: str, masks: str, further: Mapping[str, Any]
 ) -> Adapted:
     """Adapt what has PyTorch's arguments; some take masks (n, m) alone."""
     first = {"nbe": False, "bne": True}.get(layout)
     usual, apart = (
-        torch_like(attend, kind, batch_first=first, masks=masks, **further)
-        for masks in ("", "apart")
+        torch_like(attend, kind, batch_first=first, masks=x, **further) for x in (masks, "apart")
     )
-    if kind == "causal":
+    if kind == "causal" or masks:
         return usual
     patient = Patient(usual, *sizes[:2], kind, None, sizes.max_length)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)

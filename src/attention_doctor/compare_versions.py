@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.masks import block_future
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor import situations
@@ -137,12 +138,16 @@ def _agrees(
     patient: Patient, answers: Answers, version: type[nn.Module], reading: Projections
 ) -> bool:
     """Tell whether a version with these weights gives the same answers."""
-    attend = torch_like(_built(patient, version, reading), patient.kind)
+    kind = "self" if patient.own_future else patient.kind
+    attend = torch_like(_built(patient, version, reading), kind)
     for case, answer in answers:
         inputs = case.inputs.map(torch.clone)  # some versions write into what they are given
         given: list[Any] = [*vars(inputs).values()] if patient.kind == "cross" else [inputs.query]
         blocked = None if case.blocked is None else case.blocked.clone()
-        given += [] if patient.kind == "causal" else [blocked]
+        if patient.own_future:
+            future = block_future(inputs.query.size(1)).expand(len(inputs.query), -1, -1)
+            blocked = future if blocked is None else blocked | future
+        given += [] if kind == "causal" else [blocked]
         try:
             with torch.no_grad():
                 output = attend(*given)[0]

@@ -11,14 +11,7 @@ VERSION = 1  # of the form: it rises when a key goes or changes its meaning, not
 
 
 def exit_code(report: Report | ModelReport) -> int:
-    """Give 1 if something is wrong, else 2 if something could not be called, else 0.
-
-    Examples:
-        >>> from attention_doctor import Report
-        >>> from attention_doctor.report_json import exit_code
-        >>> exit_code(Report("mine"))
-        0
-    """
+    """Give 1 if something is wrong, else 2 if something could not be called, else 0."""
     reports = report.examined if isinstance(report, ModelReport) else (report,)
     if any(x.asked and not x.ok for x in reports):
         return 1
@@ -26,37 +19,20 @@ def exit_code(report: Report | ModelReport) -> int:
 
 
 def as_data(report: Report | ModelReport) -> dict[str, Any]:
-    """Give a report as what JSON can hold.
-
-    Examples:
-        >>> from attention_doctor import Report
-        >>> from attention_doctor.report_json import as_data
-        >>> data = as_data(Report("mine"))
-        >>> data["version"], data["name"], data["ok"], data["exit_code"]
-        (1, 'mine', True, 0)
-    """
+    """Give a report as what JSON can hold."""
     versions = {"annotated_attention": __version__, "torch": torch.__version__}
     return {"version": VERSION, **_verdict(report), "versions": versions}
 
 
 def _verdict(report: Report | ModelReport) -> dict[str, Any]:
-    data = {
-        "name": report.name,
-        "verdict": report.verdict,
-        "ok": report.ok,
-        "asked": report.asked,
-        "exit_code": exit_code(report),
-        "not_examined": list(report.not_examined),
-    }
+    names = ("name", "verdict", "ok", "asked")
+    data = {name: getattr(report, name) for name in names}
+    data |= {"exit_code": exit_code(report), "not_examined": list(report.not_examined)}
     if isinstance(report, ModelReport):
         return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
-    return data | {
-        "findings": [
-            vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
-            for x in report.findings
-        ],
-        "results": dict(report.results),
-        "agreement": report.agreement,
-        "inferred": report.inferred,
-        "adapter": report.adapter,
-    }
+    findings = [
+        vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
+        for x in report.findings
+    ]
+    more = {name: getattr(report, name) for name in ("agreement", "inferred", "adapter")}
+    return data | {"findings": findings, "results": dict(report.results), **more}

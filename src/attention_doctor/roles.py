@@ -9,7 +9,8 @@ SIZES = {
     role: names.split()
     for role, names in {
         "width": "embed_dim d_model n_embd hidden_size hidden_dim dim d_in d_out embed_size "
-        "emb_dim input_dim model_dim embedding_dim in_features out_features channels width e",
+        "emb_dim input_dim model_dim embedding_dim query_dim n_embed num_hiddens in_features "
+        "out_features channels width e",
         "context width": "context_dim cross_attention_dim kdim vdim dim_context kv_dim",
         "heads": "num_heads n_heads n_head nhead heads num_attention_heads h",
         "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads",

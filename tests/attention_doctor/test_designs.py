@@ -172,6 +172,7 @@ class Padded(Attention):
 def test_an_overflow_beside_the_future_is_found():
     found = examine(adapt(Padded(), mask="bm blocked"), embed_dim=E, num_heads=H, kind="causal")
     assert "finite-fill-in-half" in found.codes
+    assert found.version == "right"
 
 
 class TimesRoot(Attention):
