@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
-    from attention_doctor import abilities, adapters, layouts
+    from attention_doctor import adapters
+    from attention_doctor.adapters import adapt
     from attention_doctor.examination import examine
-    from attention_doctor.model import ModelReport, examine_model
+    from attention_doctor.models import examine_model
     from attention_doctor.places import Where
-    from attention_doctor.report import Finding, Report
+    from attention_doctor.report import Finding, ModelReport, Report
     from attention_doctor.testing import assert_attention
 
 __all__ = [
@@ -23,12 +24,11 @@ __all__ = [
     "ModelReport",
     "Report",
     "Where",
-    "abilities",
+    "adapt",
     "adapters",
     "assert_attention",
     "examine",
     "examine_model",
-    "layouts",
 ]
 
 import_lazily(__name__)

@@ -1,12 +1,7 @@
-"""Adapt attention with other arguments, layouts and masks to the call that the doctor makes.
+"""Adapt attention with another layout and other masks to the call that the doctor makes.
 
-Each adapter takes a callable and returns a callable, so adapters can be nested. The outermost one
-changes the arguments first, the one nearest to the module last:
-
-    sequence_first(allowed(module))
-
-Most examples show what an adapter passes on to the function that it is put around, here one that
-returns its mask; those of ``torch_like`` and ``allowed`` examine.
+The doctor calls ``attend(query, key, value, blocked)``, or with fewer tensors, by the kind. What
+takes other arguments is put into a function or a lambda with these.
 """
 
 import inspect
@@ -17,26 +12,151 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.masks import block_future
-from attention_doctor import layouts
-from attention_doctor.adapted import Adapted
+from attention_doctor.forms import Layout, MaskForm, output_of
 
-__all__ = [
-    "Adapted",
-    "additive",
-    "allowed",
-    "always_masked",
-    "causal",
-    "folded",
-    "for_all_queries",
-    "for_all_samples",
-    "for_each_head",
-    "keywords",
-    "numbers",
-    "sequence_first",
-    "torch_like",
-    "with_mask",
-    "without_mask",
-]
+__all__ = ["Adapted", "adapt", "torch_like"]
+MASKS = ("any", "apart", "shared", "padding", "none")
+# What a callable may be able to do besides: it is handed on from the inside to the outside.
+ABILITIES = ("at_positions", "start", "step", "window", "packed")
+
+
+class Adapted:
+    """A callable that knows its module and which masks it takes.
+
+    Attributes:
+        module: holds the parameters, hooks and modes; None if there is no module.
+        masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
+            ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
+            none that differs between both; ``"none"``; "" where nobody says.
+        required: whether it must be given a mask, so that a missing one is made.
+
+    Examples:
+        >>> import torch
+        >>> from attention_doctor.adapters import Adapted
+        >>> linear = torch.nn.Linear(24, 24)
+        >>> adapted = Adapted(lambda x, blocked: linear(x), linear, masks="none")
+        >>> adapted.name, adapted.masks, adapted.module is linear
+        ('Linear', 'none', True)
+    """
+
+    def __init__(
+        self,
+        attend: Callable[..., Any],
+        inner: object,
+        masks: str = "",
+        required: bool = False,
+    ) -> None:
+        """Take a function; what is not given comes from ``inner``, which it is built around."""
+        self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
+        self.masks = masks or getattr(inner, "masks", "")
+        self.masks = self.masks if self.masks in MASKS else ""
+        self.required = required or getattr(inner, "required", False) is True
+        for ability in ABILITIES if isinstance(inner, Adapted) else ():
+            if hasattr(inner, ability):
+                setattr(self, ability, getattr(inner, ability))
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Call the adapted function."""
+        return self.attend(*inputs, **options)
+
+
+def module_of(attend: object) -> nn.Module | None:
+    """Return the module behind a callable, or None."""
+    module = attend if isinstance(attend, nn.Module) else getattr(attend, "module", None)
+    module = getattr(attend, "__self__", None) if module is None else module  # a bound method
+    return module if isinstance(module, nn.Module) else None
+
+
+def name_of(attend: object) -> str:
+    """Return the name of a callable for the report."""
+    for name in (getattr(attend, "name", None), getattr(attend, "__name__", None)):
+        if isinstance(name, str):
+            return name
+    return type(attend).__name__
+
+
+def adapt(
+    attend: Callable[..., Any],
+    layout: str = "bne",
+    mask: str = "bnm blocked",
+    *,
+    module: nn.Module | None = None,
+    num_heads: int | None = None,
+    **abilities: Any,
+) -> Adapted:
+    """Adapt a module or a function that takes its tensors in order, and the mask last.
+
+    Args:
+        attend: what to call; for other arguments, a function or a lambda around it.
+        layout: the axes of its tensors and of its result: b samples, n tokens, e width, or h and d
+            in its place where heads are split; ``"nbe"``, ``"bhnd"``, ``"ben"``; without b, it is
+            called for each sample.
+        mask: its axes, such as ``"bnm"``, ``"b1nm"``, ``"nm"``, ``"bm"`` or ``"(bh)nm"``, and what
+            it says: ``blocked`` or ``allowed`` for what True means, or ``additive``, 0 and −∞; with
+            ``int`` or ``float`` True is 1; with ``always`` a mask must be given. ``"none"``: it
+            takes no mask.
+        module: holds the parameters; None means ``attend``, or the module whose method it is.
+        num_heads: h, where the layout or the mask has it.
+        **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``, ``window``,
+            ``packed``.
+
+    Returns:
+        What ``examine`` can call.
+
+    Raises:
+        ValueError: the layout or the mask cannot be read.
+        TypeError: there is no such ability.
+
+    Examples:
+        >>> import torch
+        >>> from attention_doctor import adapt, examine
+        >>> def attend(query, key, value, allowed):
+        ...     q, k, v = (x.unflatten(-1, (4, 6)).transpose(1, 2) for x in (query, key, value))
+        ...     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, allowed)
+        ...     return output.transpose(1, 2).flatten(2)
+        >>> examine(adapt(attend, mask="b1nm allowed"), embed_dim=24, num_heads=4).ok
+        True
+        >>> examine(adapt(attend, mask="b1nm blocked"), embed_dim=24, num_heads=4).codes
+        ('mask-inverted',)
+    """
+    if unknown := [name for name in abilities if name not in ABILITIES]:
+        raise TypeError(f"there is no {', '.join(unknown)}; abilities: {', '.join(ABILITIES)}")
+    form = MaskForm.read(mask) if mask != "none" else None
+    axes = Layout.read(layout, num_heads)
+
+    def once(tokens: list[Tensor], masks: list[Tensor | None]) -> Any:
+        turned = {id(x): axes.into(x) for x in tokens}  # what is one tensor stays one
+        given = [turned[id(x)] for x in tokens]
+        made = [
+            x if x is None or form is None else form.make(x, num_heads, tokens[0].dtype)
+            for x in masks
+        ]
+        output, rest = output_of(attend(*given, *made), given[0].shape)
+        return (axes.back(output), *rest)
+
+    def call(*inputs: Any) -> Any:
+        masked = len(inputs) > 1 and (inputs[-1] is None or inputs[-1].dtype == torch.bool)
+        tokens = [*inputs[:-1]] if masked else [*inputs]
+        masks = [inputs[-1]] if masked and form is not None else []
+        if form is not None and form.required and masks == [None]:
+            shape = (*tokens[0].shape[:2], tokens[-1].size(1))
+            masks = [torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)]
+        if "b" in layout:
+            return once(tokens, masks)
+        samples = [
+            once([x[i : i + 1] for x in tokens], [x if x is None else x[i : i + 1] for x in masks])
+            for i in range(len(tokens[0]))
+        ]
+        outputs = [output for output, *_ in samples]
+        return torch.stack(outputs) if isinstance(outputs[0], Tensor) else outputs[0]
+
+    as_it_is = layout == "bne" and form == MaskForm()
+    masks = "none" if form is None else form.masks(by_sample="b" not in layout)
+    required = form is not None and form.required
+    adapted = Adapted(attend if as_it_is else call, module or attend, masks, required)
+    for name, ability in abilities.items():
+        setattr(adapted, name, ability)
+    return adapted
 
 
 def torch_like(
@@ -44,7 +164,7 @@ def torch_like(
     kind: str = "cross",
     *,
     batch_first: bool | None = None,
-    added: bool = False,
+    masks: str = "",
     **options: Any,
 ) -> Adapted:
     """Adapt a module with the arguments of ``torch.nn.MultiheadAttention``, in either layout.
@@ -58,7 +178,7 @@ def torch_like(
         kind: as in ``examine``.
         batch_first: whether it takes (b, n, e) and not (n, b, e); None means what its
             ``batch_first`` says, and True where it has none.
-        added: whether ``attn_mask`` holds numbers that are added to the scores.
+        masks: as in ``Adapted``; "" means any.
         **options: passed on, such as ``need_weights=False``.
 
     Examples:
@@ -78,23 +198,27 @@ def torch_like(
     def call(query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None) -> Any:
         same = query is key is value
         given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
-        masks = _torch_masks(module, blocked)
-        if added and "attn_mask" in masks:
-            zeros = query.new_zeros(masks["attn_mask"].shape)
-            masks["attn_mask"] = zeros.masked_fill(masks["attn_mask"], -torch.inf)
-        result = module(*given, **masks, **options)
+        result = module(*given, **_torch_masks(module, blocked), **options)
         output, *rest = result if isinstance(result, tuple) else (result,)
         return turn(output), *rest
 
     if kind == "cross":
-        return Adapted(call, module)
+        return Adapted(call, module, masks)
+    if kind == "memory":
+        return Adapted(lambda x, context, mask: call(x, context, context, mask), module, masks)
     if kind == "self":
-        return Adapted(lambda x, blocked: call(x, x, x, blocked), module)
-    knows = "is_causal" in inspect.signature(module.forward).parameters
-    if isinstance(module, nn.MultiheadAttention) or not knows:
-        return causal(Adapted(call, module))
-    options = {"is_causal": True, **options}
-    return Adapted(lambda x: call(x, x, x), module, "none")
+        return Adapted(lambda x, blocked: call(x, x, x, blocked), module, masks)
+    if (
+        not isinstance(module, nn.MultiheadAttention)
+        and "is_causal" in inspect.signature(module.forward).parameters
+    ):
+        options = {"is_causal": True, **options}
+        return Adapted(lambda x: call(x, x, x), module, "none")
+
+    def causal(x: Tensor) -> Any:
+        return call(x, x, x, block_future(x.size(1), device=x.device).expand(x.size(0), -1, -1))
+
+    return Adapted(causal, module, "none")
 
 
 def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:
@@ -105,246 +229,3 @@ def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:
     if bool((blocked == blocked[:1]).all()):
         return {"attn_mask": blocked[0]}
     return {"attn_mask": blocked.repeat_interleave(module.num_heads, 0)}
-
-
-def sequence_first(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention on (n, b, e) and (m, b, e) that returns (n, b, e); masks stay as they are.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> def attend(query, key, value, blocked):
-        ...     print("it takes", *query.shape)
-        ...     return query
-        >>> adapters.sequence_first(attend)(*torch.randn(3, 2, 5, 24), None).shape
-        it takes 5 2 24
-        torch.Size([2, 5, 24])
-    """
-    return layouts.laid_out(attend, lambda x: x.transpose(0, 1), lambda x: x.transpose(0, 1))
-
-
-def allowed(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention whose mask is True where a query may attend to a key.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters, examine
-        >>> def attend(query, key, value, allowed):
-        ...     by_head = None if allowed is None else allowed[:, None]
-        ...     q, k, v = (x.unflatten(-1, (4, 6)).transpose(1, 2) for x in (query, key, value))
-        ...     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, by_head)
-        ...     return output.transpose(1, 2).flatten(2)
-        >>> examine(adapters.allowed(attend), embed_dim=24, num_heads=4).ok
-        True
-        >>> examine(attend, embed_dim=24, num_heads=4).codes
-        ('mask-inverted',)
-    """
-    return with_mask(attend, lambda blocked: ~blocked)
-
-
-def additive(attend: Callable[..., Any], finite: bool = False) -> Adapted:
-    """Adapt attention that adds its mask to the scores: 0 for allowed keys, else minus infinity.
-
-    Args:
-        attend: takes tensors and a mask of numbers.
-        finite: whether blocked keys get the lowest finite number in place of minus infinity.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> blocked = torch.tensor([[[False, True, False]]])
-        >>> adapters.additive(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
-        tensor([[[0., -inf, 0.]]])
-    """
-
-    def call(*inputs: Any) -> Any:
-        *tokens, blocked = inputs
-        if blocked is not None:
-            low = torch.finfo(tokens[0].dtype).min if finite else float("-inf")
-            blocked = tokens[0].new_zeros(blocked.shape).masked_fill(blocked, low)
-        return attend(*tokens, blocked)
-
-    return Adapted(call, attend)
-
-
-def numbers(attend: Callable[..., Any], fractional: bool = False) -> Adapted:
-    """Adapt attention that takes its mask as numbers, 0 and 1.
-
-    Args:
-        attend: takes such a mask.
-        fractional: whether the numbers have the dtype of the tokens; else they are integers.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> blocked = torch.tensor([[[False, True, False]]])
-        >>> adapters.numbers(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
-        tensor([[[0, 1, 0]]])
-    """
-
-    def call(*inputs: Any) -> Any:
-        *tokens, blocked = inputs
-        dtype = tokens[0].dtype if fractional else torch.long
-        return attend(*tokens, None if blocked is None else blocked.to(dtype))
-
-    return Adapted(call, attend)
-
-
-def for_each_head(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention that takes a mask of (b, 1, n, m), broadcast over the heads.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> blocked = torch.zeros(2, 5, 5, dtype=torch.bool)
-        >>> adapters.for_each_head(lambda x, mask: mask)(torch.randn(2, 5, 24), blocked).shape
-        torch.Size([2, 1, 5, 5])
-    """
-    return with_mask(attend, lambda mask: mask.unsqueeze(1))
-
-
-def folded(attend: Callable[..., Any], num_heads: int) -> Adapted:
-    """Adapt attention that takes a mask of (b * h, n, m), samples first.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> blocked = torch.zeros(2, 5, 5, dtype=torch.bool)
-        >>> adapted = adapters.folded(lambda x, mask: mask, num_heads=4)
-        >>> adapted(torch.randn(2, 5, 24), blocked).shape
-        torch.Size([8, 5, 5])
-    """
-    return with_mask(attend, lambda mask: mask.repeat_interleave(num_heads, 0))
-
-
-def for_all_samples(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention whose only mask is (n, m), the same for all samples.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.for_all_samples(lambda x, mask: mask)
-        >>> adapted(torch.randn(2, 5, 24), torch.zeros(2, 5, 5, dtype=torch.bool)).shape
-        torch.Size([5, 5])
-        >>> adapted.masks
-        'shared'
-    """
-    return with_mask(attend, lambda mask: mask[0], "shared")
-
-
-def for_all_queries(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention whose only mask is a padding mask, (b, m), the same for all queries.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.for_all_queries(lambda x, mask: mask)
-        >>> adapted(torch.randn(2, 5, 24), torch.zeros(2, 5, 5, dtype=torch.bool)).shape
-        torch.Size([2, 5])
-        >>> adapted.masks
-        'padding'
-    """
-    return with_mask(attend, lambda mask: mask[:, 0], "padding")
-
-
-def with_mask(
-    attend: Callable[..., Any], change: Callable[[Tensor], Tensor], masks: str | None = None
-) -> Adapted:
-    """Adapt attention with another mask: ``change`` makes it from (b, n, m); None stays None.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.with_mask(lambda x, mask: mask, torch.logical_not)
-        >>> adapted(torch.randn(1, 3, 24), torch.tensor([[[False, True, False]]]))
-        tensor([[[ True, False,  True]]])
-    """
-
-    def call(*inputs: Any) -> Any:
-        *tokens, blocked = inputs
-        return attend(*tokens, None if blocked is None else change(blocked))
-
-    return Adapted(call, attend, masks)
-
-
-def always_masked(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention that requires a mask: a missing mask becomes one that blocks nothing.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.always_masked(lambda x, mask: mask.any())
-        >>> adapted(torch.randn(2, 5, 24), None)
-        tensor(False)
-    """
-
-    def call(*inputs: Any) -> Any:
-        *tokens, blocked = inputs
-        if blocked is None:
-            shape = (*tokens[0].shape[:2], tokens[-1].size(1))
-            blocked = torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)
-        return attend(*tokens, blocked)
-
-    return Adapted(call, attend, required=True)
-
-
-def without_mask(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention that takes no mask; tests that need one are reported as not examined.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.without_mask(torch.nn.Identity())
-        >>> adapted(torch.randn(2, 5, 24), None).shape, adapted.masks
-        (torch.Size([2, 5, 24]), 'none')
-    """
-    return Adapted(lambda *inputs: attend(*inputs[:-1]), attend, "none")
-
-
-def keywords(attend: Callable[..., Any], *names: str, **options: Any) -> Adapted:
-    """Adapt attention called with keywords: ``keywords(module, "q", "k", "v", "mask")``.
-
-    Args:
-        attend: what to call.
-        *names: the argument names in the doctor's order; a mask that is None is left out.
-        **options: passed on as they are.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> def attend(*, states, attention_mask=None, temperature):
-        ...     return sorted(locals())
-        >>> adapted = adapters.keywords(attend, "states", "attention_mask", temperature=1.0)
-        >>> adapted(torch.randn(2, 5, 24), None)
-        ['attention_mask', 'states', 'temperature']
-    """
-
-    def call(*inputs: Any) -> Any:
-        given = dict(zip(names, inputs, strict=False))
-        return attend(**{name: x for name, x in given.items() if x is not None}, **options)
-
-    return Adapted(call, attend)
-
-
-def causal(attend: Callable[..., Any], inputs: int = 3) -> Adapted:
-    """Adapt attention that takes ``blocked`` to kind ``"causal"``, by blocking the future.
-
-    Args:
-        attend: takes ``inputs`` tensors and ``blocked``.
-        inputs: 3 for query, key and value, 1 for x alone.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor import adapters
-        >>> adapted = adapters.causal(lambda x, blocked: blocked[0], inputs=1)
-        >>> adapted(torch.randn(2, 3, 24))
-        tensor([[False,  True,  True],
-                [False, False,  True],
-                [False, False, False]])
-    """
-
-    def call(x: Tensor) -> Any:
-        blocked = block_future(x.size(1), device=x.device).expand(x.size(0), -1, -1)
-        return attend(*(x,) * inputs, blocked)
-
-    return Adapted(call, attend, "none")

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from annotated_attention.mistakes import MISTAKES
-from attention_doctor.report import CONVENTION, UNASKED, WRONG, Report
-
-if TYPE_CHECKING:
-    from attention_doctor.model import ModelReport
+from attention_doctor.report import CONVENTION, UNASKED, WRONG, ModelReport, Report
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.
 _OWN = {
@@ -36,6 +32,7 @@ _OWN = {
     "heads-not-split": "attention with a single head, or heads that are never split",
     "key-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
     "keys-appended": "a learned key or score (an attention sink) takes a part of the weight",
+    "keys-selected": "each query chooses keys, such as the k with the highest scores",
     "keys-ignored": "weights that are made from the queries alone, or without a softmax",
     "mask-fails": "a mask whose axes do not broadcast to those of the scores",
     "mask-taken-for-causal": "any mask that is given hides the future, whatever is in it",
@@ -44,7 +41,6 @@ _OWN = {
     "nan-spreads": "the NaN of a fully masked row reaches other rows",
     "no-attention": "heads attended over, weights that are never used, or no attention at all",
     "no-gradient": "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
-    "norm-over-tokens": "queries or keys are normalised over the tokens, not over their features",
     "not-alone": "a mask that does not block, or a straight reshape",
     "order-matters": "positions inside the attention: rotary, relative, or a learned bias",
     "output-not-finite": "parameters that are never filled, or a mask that hides everything",
@@ -60,6 +56,8 @@ _OWN = {
     "prefix-changes": "a straight reshape, a mask turned round, a softmax over queries",
     "queries-are-keys": "the queries' own tokens are keys beside the context",
     "queries-ignored": "weights that are averaged over the queries, or made from the keys alone",
+    "one-side-normed": "queries are normalised, and keys are not, or the other way round",
+    "other-weights-returned": "the weights that are returned are not those that mix the values",
     "queries-mixed": "a straight reshape, or a softmax over the queries",
     "query-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
     "residual-inside": "the residual connection stands inside the attention",
@@ -72,7 +70,9 @@ _OWN = {
     "summed-apart": "an einsum that sums one operand on its own before it multiplies",
     "table-mixed": "a table of fixed vectors is mixed in beside the values",
     "tokens-convolved": "a convolution over neighbouring tokens stands beside the attention",
+    "tokens-projected": "keys and values are projected along the tokens' axis (low rank)",
     "training-differs": "a normalisation over the batch, or noise, in training mode",
+    "values-bent": "an activation stands between the projection of the values and the mix",
     "values-ignored": "the keys are mixed in place of the values",
     "values-rotated": "values are rotated together with queries and keys",
     "visible-unseen": "a straight reshape, a mask that is always there, or scores cut off",
@@ -100,11 +100,11 @@ def check(codes: Iterable[str]) -> None:
 
 
 def chosen(
-    report: "Report | ModelReport",
+    report: Report | ModelReport,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     wrong: Sequence[str] = (),
-) -> "Report | ModelReport":
+) -> Report | ModelReport:
     """Leave findings out of a report; what could not be asked stays.
 
     Args:

@@ -10,56 +10,57 @@ import torch
 from torch import nn
 
 from attention_doctor import (
-    caches,
-    conduct,
-    demands,
-    flow,
-    groups,
-    masking,
-    protocols,
-    symptoms,
+    ask_cache,
+    ask_conduct,
+    ask_masks,
+    ask_order,
+    ask_today,
+    ask_weights,
+    look_tokens,
 )
-from attention_doctor.causes import CONDUCT, OF_SCALES, merged
-from attention_doctor.diagnosis import Diagnosis, diagnose
-from attention_doctor.inside import Inside, cleared, located, named, summary
-from attention_doctor.names import KINDS
-from attention_doctor.patient import Failed, NotAsked, Patient, raised_in
-from attention_doctor.reference import TRUSTED, compare
-from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
+from attention_doctor.compare_reference import TRUSTED, compare
+from attention_doctor.compare_versions import Diagnosis, diagnose
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.look_inside import Inside, cleared, located, named, returned, summary
+from attention_doctor.patient import Patient
+from attention_doctor.places import raised_in
+from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
+from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
+from attention_doctor.roles import KINDS
 
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": masking.meaning,
-    "evaluation": conduct.evaluation,
-    "precision": conduct.precision,
-    "attention": demands.attention,
-    "visible": demands.visible,
-    "key order": symptoms.key_order,
-    "query order": symptoms.query_order,
-    "queries apart": symptoms.queries_apart,
-    "samples apart": symptoms.samples_apart,
-    "equal values": symptoms.equal_values,
-    "blocked": masking.blocked_keys,
-    "future": masking.future,
-    "prefix": symptoms.prefix,
-    "padding": masking.padding,
-    "alone": masking.alone,
-    "fully masked rows": masking.fully_masked_rows,
-    "dropout": conduct.dropout,
-    "training": demands.training,
-    "weights": conduct.weights,
-    "registration": conduct.registration,
-    "gradients": conduct.gradients,
-    "groups": groups.groups,
-    "residual": groups.residual,
-    "rotation": protocols.rotation,
-    "cache": caches.cache,
-    "window": protocols.window,
-    "packing": protocols.packing,
-    "hooks": conduct.hooks,
-    "half precision": conduct.half_precision,
-    "inputs": conduct.inputs_untouched,  # last: about all calls before
+    "meaning": ask_masks.meaning,
+    "evaluation": ask_conduct.evaluation,
+    "precision": ask_conduct.precision,
+    "attention": ask_weights.attention,
+    "visible": ask_masks.visible,
+    "key order": ask_order.key_order,
+    "query order": ask_order.query_order,
+    "queries apart": ask_order.queries_apart,
+    "samples apart": ask_order.samples_apart,
+    "equal values": ask_order.equal_values,
+    "blocked": ask_masks.blocked_keys,
+    "future": ask_masks.future,
+    "prefix": ask_order.prefix,
+    "padding": ask_masks.padding,
+    "alone": ask_masks.alone,
+    "fully masked rows": ask_masks.fully_masked_rows,
+    "dropout": ask_conduct.dropout,
+    "training": ask_conduct.training,
+    "weights": ask_conduct.weights,
+    "registration": ask_conduct.registration,
+    "gradients": ask_conduct.gradients,
+    "groups": ask_weights.groups,
+    "residual": ask_weights.residual,
+    "rotation": ask_today.rotation,
+    "cache": ask_cache.cache,
+    "window": ask_today.window,
+    "packing": ask_today.packing,
+    "hooks": ask_conduct.hooks,
+    "half precision": ask_conduct.half_precision,
+    "inputs": ask_conduct.inputs_untouched,  # last: about all calls before
 }
 
 
@@ -137,12 +138,10 @@ def examine(
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
     """Examine what may be called in a way of its own."""
     tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
-    try:
-        patient.reach()
-    except Failed as failure:
-        return _refused(patient, failure)
-    with patient.admitted(), contextlib.ExitStack() as calmed:
+    with contextlib.ExitStack() as until:
         try:
+            patient.settle()
+            until.enter_context(patient.admitted())
             patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
@@ -150,7 +149,7 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
         if broken := _not_finite(patient):
             tests.add(broken)
             diagnosis.reason = "there are no numbers to compare"
-        elif tests.run("evaluation") and not _is_calm(patient, calmed):
+        elif tests.run("evaluation") and not _is_calm(patient, until):
             diagnosis.reason = "the same input gives a different result each time"
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
@@ -159,18 +158,17 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
                 tests.compare(reference)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
-        seen = summary(inside)
         findings = located(inside, merged(tests.findings, tests.seen, diagnosis, patient.kind))
-    order = sorted(findings, key=lambda finding: finding.severity != WRONG)
-    return Report(
-        patient.name,
-        tuple(order),
-        tuple(tests.not_examined),
-        tests.results,
-        diagnosis.agreement,
-        diagnosis.version,
-        seen,
-    )
+        findings.sort(key=lambda finding: finding.severity != WRONG)
+        return Report(
+            patient.name,
+            tuple(findings),
+            tuple(tests.not_examined),
+            tests.results,
+            diagnosis.agreement,
+            diagnosis.version,
+            summary(inside),
+        )
 
 
 def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length: int) -> None:
@@ -191,17 +189,15 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
     asked = f'it is called as kind "{patient.called_as}" with {inputs}'
-    error = failure.error
     remedy = "Give the kind that fits, or put an adapter around it."
     code, symptom = "wrong-result", "it returns something of the wrong type or shape"
-    if error is not None:
+    if failure.error is not None:
         code, symptom = "fails", "it raises an error when it is called"
-        if isinstance(error, NotImplementedError):
+        if isinstance(failure.error, NotImplementedError):
             remedy = "Write what is missing; then ask again."
-        elif raised_in(error) is not None:
+        elif raised_in(failure.error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
-    remedy = failure.remedy or remedy
     finding = Finding(code, UNASKED, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
     return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
@@ -209,9 +205,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
 
 def _not_finite(patient: Patient) -> Finding | None:
     """Find that there are no numbers to compare, and what left them out."""
-    inputs = patient.draw(0)
-    output = patient.ask(inputs)
-    finite = output.isfinite().all(-1)  # (b, n)
+    finite = patient.ask(patient.draw(0)).isfinite().all(-1)  # (b, n)
     if finite.all():
         return None
     named = [] if patient.module is None else list(patient.module.named_parameters())
@@ -219,34 +213,27 @@ def _not_finite(patient: Patient) -> Finding | None:
     places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
     for name, place in places.items():
         if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
-            return Finding(
-                "mask-inverted" if place else "causal-hides-itself",
-                WRONG,
-                "the mask hides every token from one query, even the query's own",
-                f"the result of the {name} token is NaN in every sample, and no other",
-            )
-    return Finding(
-        "output-not-finite",
-        WRONG,
-        "standard normal inputs give NaN or infinity",
-        f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, infinite or "
-        f"huge: {', '.join(bad) or 'none'}",
-        "parameters made with `torch.empty` and never filled" if bad else "",
-        "Initialise every parameter in the constructor." if bad else "",
-    )
+            code = "mask-inverted" if place else "causal-hides-itself"
+            symptom = "the mask hides every token from one query, even the query's own"
+            return wrong(code, symptom, f"the result of the {name} token is NaN in every sample")
+    evidence = f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, "
+    evidence += f"infinite or huge: {', '.join(bad) or 'none'}"
+    symptom = "standard normal inputs give NaN or infinity"
+    remedy = "Initialise every parameter in the constructor." if bad else ""
+    return wrong("output-not-finite", symptom, evidence, remedy)
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
     """Tell whether the same input gives the same result, if need be without dropout."""
     inputs = patient.draw(1)
-    if conduct.variation(patient, inputs) > patient.tolerance:
+    if ask_conduct.variation(patient, inputs) > patient.tolerance:
         until.enter_context(patient.dropping(0.0))
-    return conduct.variation(patient, inputs) <= patient.tolerance
+    return ask_conduct.variation(patient, inputs) <= patient.tolerance
 
 
-def _worst(found: list[Finding]) -> str:
+def _worst(findings: list[Finding]) -> str:
     order = (FINE, CONVENTION, WRONG)
-    return max((finding.severity for finding in found), key=order.index, default=FINE)
+    return max((finding.severity for finding in findings), key=order.index, default=FINE)
 
 
 class _Tests:
@@ -264,40 +251,37 @@ class _Tests:
         self.findings: list[Finding] = []
         self.seen: list[Finding] = []
         self.results = {"answers": FINE}
-        self._not_asked: dict[str, list[str]] = {}
-        self._failed: dict[str, list[str]] = {}
         self.not_examined: list[str] = []
+        self._left: dict[str, list[str]] = {}  # names of tests, by the reason
+        self._failed: dict[str, list[str]] = {}
 
     def run(self, *names: str) -> bool:
         """Run tests by their names; gives whether there is something wrong."""
         count = len(self.findings)
         for name in names:
             try:
-                found = [replace(finding, test=name) for finding in SYMPTOMS[name](self.patient)]
+                self.add(*(replace(x, test=name) for x in SYMPTOMS[name](self.patient)), test=name)
             except NotAsked as reason:
-                self._not_asked.setdefault(str(reason), []).append(name)
+                self._left.setdefault(str(reason), []).append(name)
             except Failed as failure:
                 self._failed.setdefault(str(failure), []).append(name)
                 self.results[name] = "fails"
-            else:
-                self.findings += found
-                self.results[name] = _worst(found)
         return len(self.findings) > count
+
+    def add(self, *findings: Finding, test: str = "answers") -> None:
+        """Add what a test has found."""
+        self.findings += [x if x.test else replace(x, test=test) for x in findings]
+        self.results[test] = _worst([*findings])
 
     def compare(self, reference: Callable[..., Any]) -> None:
         """Compare with a trusted implementation."""
         try:
-            found = compare(self.patient, reference)
+            findings = compare(self.patient, reference)
         except NotAsked as reason:
-            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            self._left.setdefault(str(reason), []).append(TRUSTED)
             return
-        self.findings += found
-        self.results[TRUSTED] = found[0].severity if found else FINE
-
-    def add(self, finding: Finding) -> None:
-        """Add what was found about its answers, apart from all tests."""
-        self.findings.append(replace(finding, test="answers"))
-        self.results["answers"] = finding.severity
+        self.findings += findings
+        self.results[TRUSTED] = findings[0].severity if findings else FINE
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
@@ -305,12 +289,12 @@ class _Tests:
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         else:  # as right as attention without positions
-            self.seen = [*flow.turned(inside.equal)]
+            self.seen = [*look_tokens.turned(inside.equal), *returned(inside)]
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)
         if inside.first is None:
-            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+            self._left.setdefault(inside.reason or "the call fails", []).append("inside")
         elif not diagnosis.version:
             self.results["inside"] = _worst(self.seen)
 
@@ -320,10 +304,10 @@ class _Tests:
             symptom = f"it raises an error when asked about {', '.join(names)}"
             self.findings.append(Finding("fails", WRONG, symptom, message, test=names[0]))
         if diagnosis.reason:
-            self._not_asked.setdefault(diagnosis.reason, []).append("reference")
+            self._left.setdefault(diagnosis.reason, []).append("reference")
         else:
             self.results["reference"] = diagnosis.finding.severity if diagnosis.finding else FINE
-        asked = {*self.results, *(name for names in self._not_asked.values() for name in names)}
+        asked = {*self.results, *(name for names in self._left.values() for name in names)}
         if left := [name for name in SYMPTOMS if name not in asked]:
-            self._not_asked[diagnosis.reason] = [*left, "reference"]
-        self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
+            self._left[diagnosis.reason] = [*left, "reference"]
+        self.not_examined = [f"{', '.join(names)}: {why}" for why, names in self._left.items()]

@@ -1,298 +1,143 @@
-"""Find out which form of a mask an implementation takes: its axes, and what True means."""
+"""Layouts of tokens and forms of masks, as a text says them; and what a call returns."""
 
-import argparse
-import contextlib
-import itertools
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from attention_doctor import adapters, flow, hiding, situations
-from attention_doctor.adapted import masks_of
-from attention_doctor.influence import counts, exchanged, moves, reactions
-from attention_doctor.inside import Inside
-from attention_doctor.names import SHAPES, plain_name
-from attention_doctor.patient import Failed, NotAsked, Patient
-
-# The axes of each shape, and the adapter for it, which takes the number of heads as well.
-_SHAPED: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
-    "bnm": ("(b, n, m)", lambda attend, heads: attend),
-    "b1nm": ("(b, 1, n, m)", lambda attend, heads: adapters.for_each_head(attend)),
-    "bhnm": ("(b * h, n, m)", adapters.folded),
-    "nm": ("(n, m)", lambda attend, heads: adapters.for_all_samples(attend)),
-    "bm": ("(b, m)", lambda attend, heads: adapters.for_all_queries(attend)),
-    "b11m": ("(b, 1, 1, m)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, None, None, 0], "padding")),
-    "b1m": ("(b, 1, m)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, :1], "padding")),
-    "bm1": ("(b, m, 1)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, :1].mT, "padding")),
-    "b,h,n,m": ("(b, h, n, m)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, None].expand(-1, heads, -1, -1))),
-    "nmb": ("(n, m, b)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask.permute(1, 2, 0))),
-    "nm1": ("(n, m, 1)", lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[0, ..., None], "shared")),
-}  # fmt: skip
-_MEANT: dict[str, Callable[[Any], Any]] = {
-    "blocked": lambda attend: attend,
-    "allowed": adapters.allowed,
-    "additive": adapters.additive,
-}
+MEANINGS = ("blocked", "allowed", "additive")
+_DTYPES = ("int", "float")
 
 
-def forms(
-    adapted: Any, name: str, options: argparse.Namespace
-) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Give the forms of a mask, shape by shape, and within a shape meaning by meaning."""
-    given, h = options.mask_shape, options.num_heads
-    shapes = list(SHAPES) if given == "auto" else [given]
-    shapes += ["b,h,n,m"] if "bhnm" in shapes else []
-    meanings = [options.mask]
-    if options.mask == "auto":
-        meanings = _meanings(name)
-        if given == "auto" and meanings[0] == "additive":
-            shapes = ["b1nm", *(x for x in shapes if x != "b1nm")]
-    for shape in shapes:
-        for fractional in (None, False, True):
-            for meaning in meanings:
-                form = adapted
-                if fractional is not None:
-                    if meaning == "additive":
-                        continue
-                    form = adapters.numbers(adapted, fractional)
-                if meaning == "additive" and "attention_mask" in name:
-                    form = adapters.additive(form, finite=True)
-                else:
-                    form = _MEANT[meaning](form)
-                yield (shape, meaning), _SHAPED[shape][1](form, h)
+class Layout(NamedTuple):
+    """The axes of tokens, such as ``"nbe"``; and the number of heads where they have it."""
+
+    axes: str
+    heads: int | None = None
+
+    @classmethod
+    def read(cls, axes: str, heads: int | None) -> "Layout":
+        """Check what is said.
+
+        Raises:
+            ValueError: these are no axes of tokens, or the number of heads is needed and not given.
+        """
+        if sorted(axes.replace("1", "").replace("b", "")) not in (["e", "n"], ["d", "h", "n"]):
+            raise ValueError(f"layout ({axes!r}) must have b, n and e, or h and d in place of e")
+        if "h" in axes and heads is None:
+            raise ValueError(f"num_heads must be given for the layout {axes}")
+        return cls(axes, heads)
+
+    @property
+    def _usual(self) -> str:
+        return "bnhd" if "h" in self.axes else "bne"
+
+    def into(self, x: Tensor) -> Tensor:
+        """Make what is taken from (b, n, e)."""
+        split = x.unflatten(-1, (self.heads or 1, -1)) if "h" in self.axes else x
+        return arranged(split, self._usual, self.axes).contiguous()
+
+    def back(self, output: Any) -> Any:
+        """Make (b, n, e), without b where the layout has none, from what is returned."""
+        if not isinstance(output, Tensor) or output.dim() != len(self.axes):
+            return output
+        for place in [i for i, letter in enumerate(self.axes) if letter == "1"][::-1]:
+            output = output.squeeze(place)
+        axes = self.axes.replace("1", "")
+        output = arranged(output, axes, "".join(x for x in self._usual if x in axes))
+        return output.flatten(-2) if "h" in axes else output
 
 
-@dataclass(frozen=True)
-class Masked:
-    """A mask that is taken.
+class MaskForm(NamedTuple):
+    """The form of a mask, read from a text such as ``"b1nm allowed"``."""
 
-    Attributes:
-        attend: takes tensors and ``blocked``.
-        hides: whether exactly the keys that are blocked have no influence.
-        says: its axes, and what True means.
-    """
+    shape: str = "bnm"
+    meaning: str = "blocked"
+    dtype: str = "bool"
+    required: bool = False
 
-    attend: Any
-    hides: bool
-    says: str
+    @classmethod
+    def read(cls, text: str) -> "MaskForm":
+        """Read the words of a text, in any order.
+
+        Raises:
+            ValueError: a word says nothing about a mask.
+        """
+        form = cls()
+        for word in text.split():
+            if word in MEANINGS:
+                form = form._replace(meaning=word)
+            elif word in _DTYPES:
+                form = form._replace(dtype=word)
+            elif word == "always":
+                form = form._replace(required=True)
+            elif is_shape(word):
+                form = form._replace(shape=word)
+            else:
+                raise ValueError(
+                    f"mask ({text!r}) has {word!r}; words: its axes, such as bnm, b1nm, (bh)nm, "
+                    f"nm or bm; {', '.join(MEANINGS)}; {', '.join(_DTYPES)}; always"
+                )
+        return form
+
+    def make(self, blocked: Tensor, heads: int | None, dtype: torch.dtype) -> Tensor:
+        """Make the mask from ``blocked``, (b, n, m), True = hidden."""
+        if "h" in self.shape and heads is None:
+            raise ValueError(f"num_heads must be given for a mask of {self.shape}")
+        mask = blocked[:, None].expand(-1, (heads or 1) if "h" in self.shape else 1, -1, -1)
+        mask = arranged(mask, "bhnm", self.shape.strip("(").replace(")", ""))
+        mask = mask.flatten(0, 1) if self.shape.startswith("(bh)") else mask
+        if self.meaning == "additive":
+            return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask, float("-inf"))
+        mask = ~mask if self.meaning == "allowed" else mask
+        return mask.to({"bool": torch.bool, "int": torch.long, "float": dtype}[self.dtype])
+
+    def masks(self, by_sample: bool) -> str:
+        """Say which masks can be given so, as ``Adapted`` has it."""
+        if "n" not in self.shape:
+            return "padding"
+        return "any" if by_sample or "b" in self.shape else "shared"
+
+    def __str__(self) -> str:
+        """Give the text that it is read from."""
+        words = [self.shape, self.meaning, self.dtype * (self.dtype != "bool")]
+        return " ".join([*filter(None, words), *["always"] * self.required])
 
 
-def masked(
-    adapted: Any, name: str, options: argparse.Namespace, always: bool = False
-) -> Masked | None:
-    """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
+def is_shape(word: str) -> bool:
+    """Tell whether a word names the axes of a mask."""
+    letters = word.replace("(bh)", "bh").replace("1", "")
+    return "m" in letters and {*letters} <= {*"bhnm"} and len({*letters}) == len(letters)
 
-    Among the meanings of the first shape in which a mask changes anything, that which hides what is
-    blocked counts.
+
+def arranged(x: Tensor, axes: str, wanted: str) -> Tensor:
+    """Put axes into another order; of one that is not wanted, the first part stays; 1 is new."""
+    for letter in [x for x in axes if x not in wanted]:
+        x, axes = x.select(axes.index(letter), 0), axes.replace(letter, "")
+    x = x.permute([axes.index(letter) for letter in wanted if letter != "1"])
+    for place in [i for i, letter in enumerate(wanted) if letter == "1"]:
+        x = x.unsqueeze(place)
+    return x
+
+
+def output_of(result: object, shape: torch.Size) -> tuple[object, list[Tensor]]:
+    """Find the output in what was returned: a tensor, or the first of this shape among several.
 
     Args:
-        adapted: takes tensors and the mask, as they are.
-        name: the argument that takes the mask.
-        options: what is said about masks, and the sizes.
-        always: whether a mask has to be given.
+        result: a tensor, or a tuple, a list, a dictionary or a dataclass of them.
+        shape: that of the output.
+
+    Returns:
+        The output, whatever it is, and the tensors that were returned besides.
     """
-    without_effect: Masked | None = None
-    for needed in (True,) if always else (False, True):
-        given = forms(adapted, name, options)
-        for _, shaped in itertools.groupby(given, key=lambda pair: pair[0][0]):
-            works: dict[tuple[str, str], Any] = {}
-            fits: dict[tuple[str, str], bool] = {}  # whether those hide what is blocked
-            for form, candidate in shaped:
-                padding = masks_of(candidate) == "padding"
-                if options.kind == "causal" and padding and not candidate.own_future:
-                    continue
-                made = adapters.always_masked(candidate) if needed else candidate
-                if not fits.get(form) and answers(made, options):
-                    fits[form] = hides(made, options)
-                    works[form] = made if fits[form] else works.get(form, made)
-            if works:
-                found = _meaning(works, [x for x in works if fits[x]], name, options)
-                if found.hides or any(_acts(attend, options) for attend in works.values()):
-                    return found
-                without_effect = without_effect or found
-        if without_effect is not None:
-            break
-    return without_effect
-
-
-def _meaning(
-    works: dict[tuple[str, str], Any],
-    fits: list[tuple[str, str]],
-    name: str,
-    options: argparse.Namespace,
-) -> Masked:
-    """Choose among the meanings in which a mask of one shape is taken, and among those that fit."""
-    fits.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
-    chosen = (fits or [*works])[0]
-    other = (chosen[0], "allowed")
-    if not fits and other in works:
-        one, turned = (_named(works[form], options) for form in (chosen, other))
-        named = not one and turned and "mask-inverted" not in turned
-        if named or "mask-inverted" in one:
-            chosen = other  # what else is wrong does not turn its meaning
-    says = f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}"
-    return Masked(works[chosen], bool(fits), says)
-
-
-def _meant(meaning: str, name: str) -> str:
-    """Say which meaning was chosen, and why."""
-    if meaning == "additive":
-        return "added to the scores"
-    if len(_meanings(name)) == 1:
-        return f"True = {meaning}, as its name says"
-    other = "allowed" if meaning == "blocked" else "blocked"
-    return (
-        f"True = {meaning}, by what it hides; its name fits either: `--mask {other}` asks for the "
-        "other"
-    )
-
-
-def _meanings(name: str) -> list[str]:
-    """Return what True in a mask of this name may mean, the likeliest first."""
-    plain = plain_name(name)
-    if re.search("block|padding|pad_mask|is_pad|future|look_ahead", plain):
-        return ["blocked"]
-    if re.search("allow|valid|keep|visible", plain):
-        return ["allowed"]
-    if plain == "attention_mask" or "bias" in plain:
-        return ["additive", "blocked", "allowed"]
-    return ["blocked", "allowed", "additive"]
-
-
-def patient_of(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
-    """Return something that can be asked, of the sizes in the options."""
-    e, h = options.embed_dim, options.num_heads
-    return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
-
-
-def bare(attend: Any, options: argparse.Namespace) -> Any:
-    """Adapt what is called without a mask; kind ``"causal"`` is called so as it is."""
-    return attend if options.kind == "causal" else adapters.without_mask(attend)
-
-
-def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
-    """Return what a call without a mask raises; None if it is answered."""
-    patient = patient_of(bare(attend, options), options.kind, options)
-    with patient.admitted(as_it_is=True):
-        try:
-            patient.ask(patient.draw(1))
-        except Failed as failure:
-            return failure.error or failure
-        except NotAsked as reason:
-            return reason
-    return None
-
-
-@contextlib.contextmanager
-def _asking(
-    attend: Any, options: argparse.Namespace, kind: str, as_it_is: bool = False
-) -> Iterator[Patient]:
-    """Ask something; the block ends where a call fails."""
-    patient = patient_of(attend, kind, options)
-    with contextlib.suppress(Failed), patient.admitted(as_it_is):
-        yield patient
-
-
-def hides_something(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether some tokens do not see each other although there is no mask."""
-    with _asking(attend, options, "causal") as patient:
-        own = torch.arange(patient.b)
-        return not counts(reactions(patient, patient.draw(1))["query"])[own, :, own].all()
-    return False
-
-
-def across_samples(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether tokens see those in their place in other samples, and none of their own."""
-    with _asking(attend, options, options.kind) as patient:
-        seen = counts(reactions(patient, patient.draw(1))["query"])  # (b, n, b, n)
-        sample, place = (torch.eye(size, dtype=torch.bool) for size in seen.shape[:2])
-        there = sample[:, None, :, None], place[None, :, None, :]
-        own, across = ((x & ~y & seen).any() for x, y in (there, there[::-1]))
-        return bool(across and not own)
-    return False
-
-
-def passes_through(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether all tokens but the first come out as they went in, and the first does not."""
-    with _asking(bare(attend, options), options, options.kind) as patient:
-        given = patient.draw(1).query
-        output = patient.ask(patient.draw(1))
-        others = patient.same(output[:, 1:], given[:, 1:])
-        return others and not patient.same(output[:, 0], given[:, 0])
-    return False
-
-
-def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False) -> bool:
-    """Tell whether queries see several keys and get results of their own, so a layout may fit.
-
-    With ``any_order``, it may not matter in which order all other tokens stand.
-    """
-    with _asking(bare(attend, options), options, options.kind) as patient:
-        inputs = patient.draw(1)
-        output, moved = patient.ask(inputs), moves(patient, inputs).amax(0)
-        own = not patient.same(output, output[:, :1].expand_as(output))
-        if patient.kind == "cross":  # and no other query's
-            query = exchanged(inputs.query, 0, 3 * inputs.query[:, 1:2])
-            other = patient.ask(replace(inputs, query=query))
-            own &= patient.same(other[:, 1:], output[:, 1:])
-        if any_order:
-            turned = inputs.map(lambda x: torch.cat([x[:, :1], x[:, 1:].flip(1)], 1))
-            own &= patient.same(patient.ask(turned)[:, 0], output[:, 0])
-        return own and bool((moved > patient.tolerance).sum(-1).amax() > 1)
-    return False
-
-
-def _with_masks(options: argparse.Namespace) -> str:
-    """Give the kind that is asked with masks: a causal one is one for self-attention."""
-    return "self" if options.kind == "causal" else str(options.kind)
-
-
-def answers(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    with _asking(attend, options, _with_masks(options), as_it_is=True) as patient:
-        for case in situations.cases(patient):
-            patient.ask(case.inputs, case.blocked)
-        return True
-    return False
-
-
-def _named(attend: Any, options: argparse.Namespace) -> list[str]:
-    """Give the mistakes that show in which scores are hidden."""
-    with _asking(attend, options, _with_masks(options)) as patient:
-        inside = Inside(patient)
-        first = flow.heads_first(inside.watch(situations.free(patient), gradient=True))
-        return [x.code for x in hiding.masks(patient, [*inside.masked()], first)]
-    return []
-
-
-def _acts(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether a mask changes anything."""
-    with _asking(attend, options, _with_masks(options)) as patient:
-        return any(
-            not patient.same(patient.ask(x.inputs, x.blocked), patient.ask(x.inputs))
-            for x in situations.masked(patient)
-        )
-    return True
-
-
-def hides(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether exactly the keys that are blocked have no influence."""
-    with _asking(attend, options, _with_masks(options)) as patient:
-        for case in situations.masked(patient):
-            assert case.blocked is not None
-            moved = moves(patient, case.inputs, case.blocked)
-            leaks = (moved > 100 * patient.tolerance) & case.blocked
-            missing = (moved <= patient.tolerance) & ~case.blocked  # some weights are small
-            if ((leaks | missing | moved.isnan()) & situations.judged(patient, case)).any():
-                return False
-        return True
-    return False
+    if dataclasses.is_dataclass(result) and not isinstance(result, Mapping | type):
+        result = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    if isinstance(result, Mapping):
+        result = [*result.values()]
+    if not isinstance(result, tuple | list) or not result:
+        return result, []
+    fits = [x for x in result if isinstance(x, Tensor) and x.shape == shape]
+    output = fits[0] if fits else result[0]
+    return output, [x for x in result if isinstance(x, Tensor) and x is not output]

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from attention_doctor.patient import Inputs, Patient
+from attention_doctor.inputs import Inputs
+from attention_doctor.patient import Patient
+from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
 
@@ -137,3 +139,67 @@ def counts(reaction: Tensor) -> Tensor:
     reaction = reaction.nan_to_num(nan=torch.inf)
     largest = reaction[reaction.isfinite()]
     return reaction > _COUNTS * (largest.max() if largest.numel() else 0)
+
+
+def band(seen: Tensor) -> int:
+    """Give the width of the window that queries see, themselves included; 0 if it is none.
+
+    Args:
+        seen: (n, m), which key has influence on which query.
+    """
+    n, m = seen.shape
+    if n != m or not seen.any():
+        return 0
+    distance = torch.arange(n)[:, None] - torch.arange(m)
+    behind, ahead = int(distance[seen].max()), int((-distance[seen]).max())
+    window = (distance <= behind) & (distance >= -ahead)
+    narrow = ahead >= 0 and 0 < behind < n - 1
+    return behind + ahead + 1 if narrow and torch.equal(seen, window) else 0
+
+
+def local(seen: Tensor, may: Tensor) -> str:
+    """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
+
+    Args:
+        seen: (n, m), which key has influence on which query; themselves included.
+        may: (n, m), what no causal mask hides.
+    """
+    n, m = seen.shape
+    if n != m:
+        return ""
+    if width := band(seen):
+        return f"a window of {width}, themselves included, and nothing farther away"
+    place = torch.arange(n)
+    distance = place[:, None] - place
+    designs = {}
+    for w in range(1, n - 1):
+        for first in range(1, n - w):
+            words = f"a window of {w} on each side, and the first {first}"
+            designs[words] = (distance.abs() < w) | (place < first)
+        for offset in range(w + 1):
+            block = (place + offset) // (w + 1)
+            designs[f"blocks of {w + 1}"] = block[:, None] == block
+            if torch.equal(seen & may, designs[f"blocks of {w + 1}"] & may):
+                return f"blocks of {w + 1}"
+        designs[f"every token that is a multiple of {w + 1} away"] = distance % (w + 1) == 0
+    return next((x for x, mask in designs.items() if torch.equal(seen & may, mask & may)), "")
+
+
+def designed(patient: Patient, seen: Tensor, deaf: Tensor, may: Tensor) -> Finding | None:
+    """Find that tokens are unseen by design: in windows, or since each query chooses its keys.
+
+    Args:
+        patient: the implementation under examination.
+        seen: (b, n, m), which keys have influence.
+        deaf: (b, n, m), which have none at all.
+        may: (n, m), what no causal mask hides.
+    """
+    said = f"{int((deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
+    if (deaf.any(0) & ~deaf.all(0) & may).any():  # others in another sample
+        symptom = "each query chooses some keys: by design, not all that it may see matter"
+        return convention("keys-selected", symptom, said)
+    itself = torch.eye(*may.shape, dtype=torch.bool)
+    visible = seen.any(0) | (itself if patient.kind != "cross" else torch.zeros_like(itself))
+    if words := local(visible & may, may):
+        return convention("sliding-window", f"tokens see {words}", said)
+    return None

@@ -3,81 +3,22 @@
 import contextlib
 import itertools
 import math
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapted import (
-    Adapted,
-    masks_of,
-    module_of,
-    name_of,
-    needs_mask,
-    output_of,
-)
-from attention_doctor.places import Where, theirs
-from attention_doctor.state import State, give_size, left_as_it_was, settable
+from attention_doctor.adapters import Adapted, module_of, name_of
+from attention_doctor.forms import output_of
+from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
+from attention_doctor.places import describe
+from attention_doctor.state import State, give_size, is_lazy, left_as_it_was, settable
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
-_LONGEST = 300
-_Found = TypeVar("_Found")
-
-
-class Failed(Exception):
-    """The implementation raised, or returned something of a wrong kind or shape.
-
-    Attributes:
-        error: the exception; None if the implementation returned something.
-        remedy: what to do, where it is known.
-    """
-
-    def __init__(self, text: str, error: Exception | None = None, remedy: str = "") -> None:
-        """Keep the message, the error and the remedy."""
-        super().__init__(text)
-        self.error, self.remedy = error, remedy
-
-
-class Pooled(Failed):
-    """It returned fewer results than there are queries."""
-
-
-class FailedBackward(Failed):
-    """The forward pass worked, and the backward pass raised an error."""
-
-
-class NotAsked(Exception):
-    """A test does not apply, or cannot run; the message says why."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Query, key and value of one call; in self-attention all three are one tensor.
-
-    With kind ``"memory"`` key and value are one.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor, one that is used twice or thrice only once."""
-        if self.query is self.key is self.value:
-            return Inputs(*(change(self.query),) * 3)
-        value = change(self.value)
-        key = value if self.key is self.value else change(self.key)
-        return Inputs(change(self.query), key, value)
-
-    def cut(self, start: int, end: int) -> "Inputs":
-        """Keep the tokens from ``start`` to ``end``."""
-        return self.map(lambda x: x[:, start:end])
 
 
 class Patient:
@@ -104,12 +45,14 @@ class Patient:
         self.context_dim = context_dim or embed_dim
         self.module = module_of(attend) if module is None else module
         self.name = name_of(attend)
-        self.masks = "none" if kind == "causal" else masks_of(attend)
-        self.needs_mask = kind != "causal" and needs_mask(attend)
-        self.own_future = isinstance(attend, Adapted) and attend.own_future
+        said = attend.masks if isinstance(attend, Adapted) else ""
+        self.masks = said or ("none" if kind == "causal" else "any")
+        self.needs_mask = getattr(attend, "required", False) is True
+        # It hides the future by itself, and other keys by a mask.
+        self.own_future = kind == "causal" and self.masks != "none"
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
-        self.trusted: Any = None  # what was seen in a reference, called with equal tokens
+        self.trusted_scale: float | None = None  # as seen in a reference
         self.max_length = max_length
         self.dtype = torch.float64
         self._state = None if self.module is None else State(self.module)
@@ -117,9 +60,6 @@ class Patient:
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
-        self.length: int | None = getattr(attend, "length", None)  # the only one that it takes
-        if self.length is not None:
-            self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
 
@@ -128,30 +68,22 @@ class Patient:
         sizes = self.embed_dim, self.num_heads, self.called_as
         return Patient(attend, *sizes, None, self.max_length, self.context_dim)
 
-    def called_as_well(self, how: str, kind: str) -> "Patient":
-        """Give what is called in another way, ``"in_steps"`` or ``"with_mask"``; itself if none."""
-        attend = getattr(self.attend, how, None)
-        if not isinstance(self.attend, Adapted) or attend is None or self.inverted:
-            return self
-        sizes = self.embed_dim, self.num_heads, kind
-        other = Patient(attend, *sizes, self.module, self.max_length)
-        other.dtype, other.rounding = self.dtype, self.rounding
-        return other
-
-    def reach(self) -> None:
-        """Make sure that its parameters are where the inputs are.
-
-        Raises:
-            Failed: they are on another device.
-        """
-        here = torch.get_default_device()
-        tensors = () if self.module is None else self.module.parameters()
-        away = next((x.device for x in tensors if x.device.type != here.type), None)
-        if away is not None:
-            text = f"its parameters are on {away}, and the inputs on {here}"
-            remedy = "Build it there: parameters on meta hold no numbers."
-            remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
-            raise Failed(text, RuntimeError(text), remedy)
+    def settle(self) -> None:
+        """Call it once, so that layers are there which a first call builds."""
+        if self.module is None or is_lazy(self.module):
+            return
+        before, state = [*map(id, self.module.parameters())], State(self.module)
+        state.note()
+        with torch.random.fork_rng(devices=[]), contextlib.suppress(Failed, NotAsked):
+            self._state, kept = None, self._state
+            torch.default_generator.manual_seed(0)
+            self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
+            try:
+                self.ask(self.draw(0))
+            finally:
+                self._state, self.dtype = kept, torch.float64
+        if [*map(id, self.module.parameters())] == before:
+            state.put_back()
 
     def needed_module(self) -> nn.Module:
         """Give its module, for a test that needs one.
@@ -193,11 +125,8 @@ class Patient:
 
         Raises:
             Failed: the implementation raised an error, or returned something else.
-            NotAsked: it takes no sequences of this length.
+            NotAsked: it fails at other sizes than the usual ones.
         """
-        lengths = {inputs.query.size(1), inputs.value.size(1)}
-        if self.length is not None and lengths != {self.length}:
-            raise NotAsked(f"it takes {self.length} queries and {self.length} keys only")
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
@@ -206,12 +135,16 @@ class Patient:
             arguments: list[Tensor | None] = [given.query]
             arguments += [given.key] if self.kind == "cross" and not self.memory else []
             arguments += [given.value] if self.kind == "cross" else []
-            arguments += [hidden] if self.kind != "causal" else []
+            arguments += [hidden] if self.kind != "causal" or self.own_future else []
             if self._state is not None:
                 self._state.note(apart=gradient)
             try:
                 result = self.attend(*arguments)
             except Exception as error:
+                sizes = (*inputs.query.shape[:2], inputs.key.size(1))
+                if sizes != (self.b, self.n, self.m):
+                    text = f"it fails with samples, queries and keys in other numbers, as {sizes}"
+                    raise NotAsked(f"{text}: {describe(error)}") from error
                 raise Failed(describe(error), error) from error
             finally:
                 if self._state is not None:
@@ -228,15 +161,11 @@ class Patient:
         return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
 
     def once(
-        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], _Found]
-    ) -> _Found:
+        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], Any]
+    ) -> Any:
         """Find something out once for the same numbers, in the same mode, dtype and settings.
 
-        Args:
-            what: the name of what is found.
-            inputs: the tensors that are called with.
-            blocked: (b, n, m), or None.
-            find: finds it; the result is shared, so nobody may change it.
+        What is found is shared, so nobody may change it.
         """
         given = (inputs.query, inputs.key, inputs.value, blocked)
         numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
@@ -244,8 +173,7 @@ class Patient:
         key = (what, self.inverted, shared, *numbers)
         if key not in self._known:
             self._known[key] = find()
-        found: _Found = self._known[key]
-        return found
+        return self._known[key]
 
     @contextlib.contextmanager
     def _in_another_state(self) -> Iterator[None]:
@@ -296,10 +224,9 @@ class Patient:
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:
             b, n, e = inputs.query.shape
-            ends = result.dim() in (2, 3) and (result.size(0), result.size(-1)) == (b, e)
-            pooled = ends and (result.dim() == 2 or result.size(1) != n)
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
-            raise (Pooled if pooled else Failed)(text)
+            usual = (b, n, inputs.key.size(1)) == (self.b, self.n, self.m)
+            raise Failed(text) if usual else NotAsked(text)
         return result
 
     def gap(self, found: Tensor, expected: Tensor) -> float:
@@ -393,20 +320,3 @@ class Patient:
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
-
-
-def describe(error: BaseException) -> str:
-    """Give an exception's type, the beginning of its message, and the line that raised it."""
-    message = " ".join(str(error).split())
-    message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    frame = raised_in(error)
-    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
-    return f"{text} ({place})" if place else text
-
-
-def raised_in(error: BaseException) -> traceback.FrameSummary | None:
-    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if theirs(frame.filename)]
-    return own[-1] if own else None

@@ -4,6 +4,7 @@ import functools
 import linecache
 import sys
 import sysconfig
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -20,6 +21,7 @@ _PASSING_ON = tuple(
     for name in ("einops/", "opt_einsum/", "jaxtyping/", "beartype/")
 )  # fmt: skip
 Frame = tuple[str, int]
+_LONGEST = 300  # of the letters of a message
 
 
 class Where(NamedTuple):
@@ -83,3 +85,20 @@ def stack(until: FrameType) -> tuple[Frame, ...]:
             found.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
+
+
+def describe(error: BaseException) -> str:
+    """Give an exception's type, the beginning of its message, and the line that raised it."""
+    message = " ".join(str(error).split())
+    message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frame = raised_in(error)
+    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
+    return f"{text} ({place})" if place else text
+
+
+def raised_in(error: BaseException) -> traceback.FrameSummary | None:
+    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if theirs(frame.filename)]
+    return own[-1] if own else None

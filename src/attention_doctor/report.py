@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
@@ -54,6 +54,16 @@ class Finding:
     explains: tuple[str, ...] = ()
 
 
+def wrong(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
+    """Make a finding that is wrong."""
+    return Finding(code, WRONG, symptom, evidence, remedy=remedy)
+
+
+def convention(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
+    """Make a finding that is a convention."""
+    return Finding(code, CONVENTION, symptom, evidence, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of an examination.
@@ -69,7 +79,9 @@ class Report:
         agreement: a sentence: which version gives the same outputs, and with which weights; or "".
         version: that version's name alone: ``"right"``, the code of a mistake, or "" for neither.
         inside: scale, softmax and lines of the attention as it ran; "" where nothing was seen.
-        called: how it was built and called, where that was guessed.
+        called: how it was built and called, where names said it.
+        inferred: what nobody has said about its mask, and how it is understood.
+        adapter: for what could not be called, an adapter to complete.
 
     Examples:
         >>> from annotated_attention import MultiheadAttention
@@ -90,6 +102,8 @@ class Report:
     version: str = ""
     inside: str = ""
     called: tuple[str, ...] = ()
+    inferred: str = ""
+    adapter: str = ""
 
     @property
     def ok(self) -> bool:
@@ -131,7 +145,8 @@ class Report:
 
     def __str__(self) -> str:
         """Show the report as text."""
-        lines = [self.verdict]
+        lines = textwrap.wrap(self.inferred, _WIDTH)
+        lines += [self.verdict]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.code}"]
             for part in _PARTS:
@@ -143,22 +158,108 @@ class Report:
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         lines += [""] if self.called else []
         for text in self.called:
-            lines += _wrapped("guessed", text)
-        return "\n".join(lines)
+            lines += _wrapped("by names", text)
+        return "\n".join([*lines, *(["", self.adapter] if self.adapter else [])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Show the report as HTML, without a style of its own."""
-        parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
+        parts = [f"<p>{_with_code(self.inferred)}</p>"] if self.inferred else []
+        parts += [f"<p><strong>{escape(self.verdict)}</strong></p>"]
         if self.findings:
             parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
         parts += [f"<p>{x.capitalize()}: {_with_code(text)}</p>" for x, text in self._rest if text]
+        if self.adapter:
+            parts.append(f"<pre>{escape(self.adapter)}</pre>")
         if self.not_examined:
             reasons = map(_short, self.not_examined)
             items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
             parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
         return f'<div class="aa-report">{"".join(parts)}</div>'
+
+
+@dataclass(frozen=True, repr=False)
+class ModelReport(Mapping[str, Report]):
+    """The reports on all attentions of a model, by their paths in it.
+
+    Attentions that differ in nothing but their weights share one report.
+
+    Attributes:
+        name: the model's class.
+        reports: path to report.
+        not_examined: what could not be examined, and why.
+
+    Examples:
+        >>> import torch
+        >>> from attention_doctor import ModelReport, examine_model
+        >>> layer = torch.nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+        >>> model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        >>> report = examine_model(model, torch.randn(2, 5, 24))
+        >>> isinstance(report, ModelReport), list(report)[0], len(report), len(report.examined)
+        (True, 'layers.0.self_attn', 3, 1)
+        >>> report.asked, report.ok
+        (True, True)
+        >>> print(report.verdict)
+        ✓ TransformerEncoder: 3 attentions, 1 kind, nothing wrong
+    """
+
+    name: str
+    reports: Mapping[str, Report]
+    not_examined: tuple[str, ...] = ()
+
+    def __getitem__(self, path: str) -> Report:
+        """Give the report on the attention at a path."""
+        return self.reports[path]
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the paths, in the order in which the model calls them."""
+        return iter(self.reports)
+
+    def __len__(self) -> int:
+        """Count the attentions."""
+        return len(self.reports)
+
+    @property
+    def examined(self) -> tuple[Report, ...]:
+        """Each report once."""
+        return tuple({id(report): report for report in self.reports.values()}.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an attention, all could be called, and nothing is wrong."""
+        return self.asked and all(report.ok for report in self.examined)
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is an attention, and all could be called."""
+        return bool(self.reports) and all(report.asked for report in self.examined)
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        if not self.reports:
+            return f"✗ {self.name}: no attention is found in it"
+        wrong = sum(report.asked and not report.ok for report in self.examined)
+        unasked = sum(not report.asked for report in self.examined)
+        numbers = {"attention": len(self), "kind": len(self.examined)}
+        parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in numbers.items()]
+        parts += [f"{wrong} wrong"] if wrong else []
+        parts += [f"{unasked} could not be asked"] if unasked else []
+        parts += ["nothing wrong"] if self.ok else []
+        return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
+
+    def __str__(self) -> str:
+        """Show all reports as text."""
+        left = "\n".join(["not examined", *(f"  - {reason}" for reason in self.not_examined)])
+        parts = [self.verdict, *map(str, self.examined), *([left] if self.not_examined else [])]
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show all reports as HTML."""
+        return "".join(report._repr_html_() for report in self.examined)
 
 
 def _short(reason: str) -> str:

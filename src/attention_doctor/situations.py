@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.patient import Patient
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def only_itself(patient: Patient) -> Situation | None:
 
 def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
     n = patient.n
-    if patient.masks not in ("any", "apart", "shared"):
+    if patient.own_future or patient.masks not in ("any", "apart", "shared"):
         return None
     return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
 

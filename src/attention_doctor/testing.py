@@ -1,14 +1,14 @@
 """Assert in a test that an attention is right."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from attention_doctor.arguments import answered
+from attention_doctor.calls import called
 from attention_doctor.codes import check, chosen
 from attention_doctor.examination import examine
-from attention_doctor.names import Unasked
-from attention_doctor.options import parser
 from attention_doctor.report import Report
+from attention_doctor.roles import Sizes, Unasked
 
 
 def assert_attention(
@@ -21,7 +21,11 @@ def assert_attention(
     select: Sequence[str] = (),
     wrong: Sequence[str] = (),
     reference: Callable[..., Any] | None = None,
-    **options: Any,
+    layout: str = "",
+    mask: str = "",
+    call: Mapping[str, Any] | None = None,
+    max_length: int = 16,
+    context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and fail with the report if something is wrong.
 
@@ -37,8 +41,11 @@ def assert_attention(
         select: codes of the only findings that count; none means all.
         wrong: codes of conventions that are to fail, too, such as ``["no-scale"]``.
         reference: as in ``examine``.
-        **options: those of the command line, with underscores, such as ``mask="allowed"``,
-            ``sequence_first=True``, ``max_length=8`` or ``call={"temperature": 1.0}``.
+        layout: as in ``adapt``.
+        mask: as in ``adapt``; what is not said is told by the argument's name, or is inferred.
+        call: further arguments of each call, by name.
+        max_length: as in ``examine``.
+        context_dim: as in ``examine``.
 
     Returns:
         The report, as far as its findings count.
@@ -46,7 +53,6 @@ def assert_attention(
     Raises:
         AssertionError: something is wrong, or it could not be called; its text is the report.
         ValueError: a code does not exist, or an argument is one that ``examine`` refuses.
-        TypeError: there is no such option.
 
     Examples:
         >>> import torch
@@ -57,32 +63,23 @@ def assert_attention(
         ('weights-after-dropout',)
     """
     check([*ignore, *select, *wrong])
-    sizes: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "kind": kind}
-    line = parser().parse_args(["test:it"])
-    if unknown := [name for name in options if not hasattr(line, name)]:
-        raise TypeError(
-            f"there is no option {', '.join(unknown)}; options: {', '.join(vars(line))}"
-        )
-    vars(line).update(sizes, context_dim=embed_dim)
-    vars(line).update(options)
+    sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)
     try:
-        called = answered(attend, line, [])[0]
-        trusted = None if reference is None else answered(reference, line, [])[0]
+        asked = called(attend, kind, sizes, layout, mask, call or {})
+        trusted = None if reference is None else called(reference, kind, sizes, layout, mask, {})
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
-    report = chosen(
-        examine(
-            called,
-            **sizes,
-            max_length=line.max_length,
-            context_dim=line.context_dim,
-            reference=trusted,
-        ),
-        select,
-        ignore,
-        wrong,
+    report = examine(
+        asked.attend,
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        kind=kind,
+        max_length=max_length,
+        context_dim=context_dim,
+        reference=trusted and trusted.attend,
     )
-    assert isinstance(report, Report)
-    if not report.ok:
-        raise AssertionError(str(report))
-    return report
+    counted = chosen(replace(report, inferred=asked.inferred), select, ignore, wrong)
+    assert isinstance(counted, Report)
+    if not counted.ok:
+        raise AssertionError(str(counted))
+    return counted

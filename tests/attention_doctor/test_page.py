@@ -5,7 +5,6 @@ import re
 import shlex
 from pathlib import Path
 
-from attention_doctor import adapters
 from attention_doctor.command import main
 from attention_doctor.examination import SYMPTOMS
 
@@ -20,11 +19,10 @@ class GraphAttention(nn.Module):
         super().__init__()
         self.h, self.qkv = heads, nn.Linear(width, 3 * width)
 
-    def forward(self, targets, sources, *, keep):
-        assert targets is sources
+    def forward(self, targets, graph):
         parts = self.qkv(targets).chunk(3, -1)
         q, k, v = (x.unflatten(-1, (self.h, -1)).transpose(1, 2) for x in parts)
-        scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(~keep[:, None], -math.inf)
+        scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(~graph[:, None], -math.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 """
 
@@ -35,7 +33,7 @@ def blocks(language):
 
 
 def test_the_report_of_the_page_is_what_is_printed(tmp_path, monkeypatch, capsys):
-    (layer, _), (shown,) = blocks("python"), blocks("text")
+    (layer, _), (shown, *_) = blocks("python"), blocks("text")
     (tmp_path / "layer.py").write_text(layer)
     monkeypatch.chdir(tmp_path)
     command, *arguments = shlex.split(blocks("sh")[0])
@@ -44,11 +42,18 @@ def test_the_report_of_the_page_is_what_is_printed(tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out == shown
 
 
-def test_the_adapter_of_the_page_fits(tmp_path, monkeypatch, capsys):
+def test_the_adapter_of_the_page_is_what_is_printed_and_fits(tmp_path, monkeypatch, capsys):
     (tmp_path / "layers.py").write_text(GRAPH)
-    (tmp_path / "examined.py").write_text(*blocks("py"))
     monkeypatch.chdir(tmp_path)
     sizes = ["--kind", "self", "--embed-dim", "24", "--num-heads", "4"]
+    assert main(["layers.py:GraphAttention", *sizes]) == 2
+    printed = capsys.readouterr().out.partition("# Save")[2]
+    (complete,) = blocks("py")
+    open_lines = [line for line in printed.splitlines() if "return" in line and "#" not in line]
+    assert open_lines[0].strip() == "return module(targets=..., graph=...)"
+    given = {*complete.splitlines()} - {*printed.splitlines()}
+    assert len(given) == 2  # what the user completes
+    (tmp_path / "examined.py").write_text(complete)
     assert main(["examined.py:make_attention", *sizes]) == 0
     assert "blocked, padding" not in capsys.readouterr().out  # among what is not examined
 
@@ -70,7 +75,7 @@ def test_the_model_of_the_page_is_examined(tmp_path, monkeypatch, capsys):
         """
     (tmp_path / "models.py").write_text(inspect.cleandoc(model) + "\n\n" + make_model)
     monkeypatch.chdir(tmp_path)
-    assert main(["--model", "models.py:make_model"]) == 1
+    assert main(["--model", "models.py:make_model", "--attention", "CausalSelfAttention"]) == 1
     assert "1 attention" in capsys.readouterr().out
 
 
@@ -86,11 +91,3 @@ def test_the_table_of_tests_has_all_of_them_as_they_are_described():
     assert {*listed} - {*described} == {"inside", "reference"}
     assert described.items() <= listed.items()
     assert [*listed][: len(described)] == [*described]
-
-
-def test_the_table_of_adapters_has_all_of_them():
-    listed = [
-        re.fullmatch("`(.*)`", row[1])[1]
-        for row in table("| your attention | from Python | from a shell |")
-    ]
-    assert sorted(listed) == sorted({*adapters.__all__} - {"Adapted"})

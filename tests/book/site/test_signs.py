@@ -3,8 +3,8 @@
 import re
 import shlex
 
-from attention_doctor import options
 from attention_doctor.codes import CODES
+from attention_doctor.command import read
 from book.run import scripts
 from book.site import signs
 
@@ -15,7 +15,7 @@ def test_the_doctor_takes_its_commands():
     commands = re.findall(r"^attention-doctor (.*)$", PAGE, re.MULTILINE)
     assert commands
     for command in commands:
-        given = options.read(shlex.split(command))
+        given = read(shlex.split(command))
         assert (given.embed_dim, given.num_heads) == (24, 4)
 
 
@@ -31,3 +31,16 @@ def test_lists_of_codes_become_tables_of_every_code():
     assert said == []
     signs.write("- [Masks](../notebooks/06_masks.ipynb#x): mask-ignored no-mask\n", said.append)
     assert said == ["no-mask is no code of the doctor"]
+
+
+def test_the_probes_of_the_page_run_without_the_package(capsys):
+    block = re.search(r"```python\n(.*?)```", signs.write(PAGE, print), re.DOTALL)[1]
+    assert "annotated_attention" not in block
+    assert "attention_doctor" not in block
+    exec(block, space := {"__name__": "pasted"})
+    *small, competition = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
+    assert len(small) == 4
+    assert max(small) < 1e-9 < competition
+    mean = space["patient"]
+    mean.in_proj_weight.data[: space["WIDTH"]] = 0
+    assert space["competition"](mean) < 1e-9

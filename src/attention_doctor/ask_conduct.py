@@ -1,0 +1,320 @@
+"""Ask how an implementation behaves as a module: modes, dropout, gradients, half precision."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from attention_doctor import situations
+from attention_doctor.compare_parameters import unregistered, unused_rows
+from attention_doctor.influence import counts, influence, number, reactions
+from attention_doctor.inputs import Failed, Inputs, NotAsked
+from attention_doctor.patient import Patient
+from attention_doctor.report import Finding, convention, wrong
+from attention_doctor.situations import Situation
+
+_DROPOUT = 0.5
+_TRIES = 6
+_STEP = 1e-4
+_SMOOTH = 1e-4  # a fourth difference that the rounding of float32 does not explain
+_COARSE = 0.02  # what one step in bfloat16 may be off by
+_FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
+
+
+def evaluation(patient: Patient) -> Iterator[Finding]:
+    """In evaluation mode, the same input gives the same result."""
+    inputs = patient.draw(1)
+    with patient.dropping(_DROPOUT):
+        gap = variation(patient, inputs)
+        first, graph = patient.ask(inputs), patient.ask(inputs, gradient=True)
+    if gap > patient.tolerance:
+        yield wrong(
+            "dropout-in-evaluation",
+            "in evaluation mode the same input gives a different result each time",
+            f"{_TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {_DROPOUT}",
+        )
+    elif not patient.same(graph, first):
+        yield wrong(
+            "gradient-mode-matters",
+            "the result changes when gradients are recorded",
+            f"it differs by {patient.gap(graph, first):.0%} of its size",
+        )
+
+
+def variation(patient: Patient, inputs: Inputs) -> float:
+    """Measure how far the answers to one question are apart, relative to their size."""
+    first, *more = (patient.ask(inputs) for _ in range(_TRIES))
+    return max(patient.gap(x, first) for x in more)
+
+
+def _needs_full_precision(patient: Patient) -> None:
+    if patient.dtype not in (torch.float32, torch.float64):
+        raise NotAsked(f"it computes in {patient.dtype}")
+
+
+def precision(patient: Patient) -> Iterator[Finding]:
+    """The output is as precise as the inputs; if not, later tests tolerate the difference."""
+    _needs_full_precision(patient)
+    limit = max(_SMOOTH, 3 * patient.tolerance)
+    rough = []
+    for seed in range(31, 34):
+        rough.append(_roughness(patient, seed))
+        if not rough[-1] > limit:
+            return
+    patient.rounding = _COARSE
+    name = str(patient.dtype).removeprefix("torch.")
+    yield wrong(
+        "computed-in-low-precision",
+        "the result is coarser than the inputs",
+        f"{name} goes in; moved by {_STEP}, the inputs move the output in steps of up to "
+        f"{min(rough):.0e} of its size",
+        "Compute the softmax in the dtype of the scores, or in float32.",
+    )
+
+
+def _roughness(patient: Patient, seed: int) -> float:
+    """Measure by how much the output is not smooth: its fourth difference along a line."""
+    start, along = patient.draw(seed), patient.draw(seed + 10)
+    directions = {id(x): vars(along)[name] for name, x in reversed(vars(start).items())}
+
+    def at(step: int) -> Tensor:
+        return patient.ask(start.map(lambda x: x + _STEP * step * directions[id(x)]))
+
+    outputs = [at(step) for step in range(5)]
+    rest = torch.zeros_like(outputs[0], dtype=torch.float64)
+    for weight, x in zip((1, -4, 6, -4, 1), outputs, strict=True):
+        rest += weight * x.double()
+    return float(rest.abs().max() / outputs[0].abs().max().clamp(min=1e-30))
+
+
+def dropout(patient: Patient) -> Iterator[Finding]:
+    """In training mode, dropout drops weights, not scores."""
+    module = patient.needed_module()
+    with patient.trained(_DROPOUT) as count:
+        if not count:
+            raise NotAsked("no dropout setting is found")
+        inputs = patient.draw(1)
+        varied = variation(patient, inputs)
+        flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+        if patient.kind == "cross" and not patient.memory:
+            flat = Inputs(inputs.query, inputs.key, flat.value)
+        constant = variation(patient, flat)
+    if varied <= patient.tolerance:
+        switches = (pair for part in module.modules() for pair in vars(part).items())
+        if any("drop" in name and on is False for name, on in switches):
+            raise NotAsked("its dropout is switched off")
+        yield convention(
+            "dropout-without-effect",
+            "there is a setting for dropout, and nothing is random in training",
+            f"{_TRIES} calls agree, with dropout at {_DROPOUT}",
+            "Apply dropout to the weights, after the softmax, or leave the setting out.",
+        )
+    elif constant <= patient.tolerance:
+        yield wrong(
+            "dropout-before-softmax",
+            "with dropout, the weights still sum to one",
+            f"in training results vary by {varied:.0%}, and not at all where all values are equal",
+        )
+
+
+def training(patient: Patient) -> Iterator[Finding]:
+    """Training hides what evaluation hides."""
+    patient.needed_module()
+    for case in situations.cases(patient):
+        calm = patient.answer(case.inputs, case.blocked)
+        with patient.trained(0.0):
+            output = patient.ask(case.inputs, case.blocked)
+            if not output.isfinite().all() or patient.same(output, calm):
+                continue
+            if not patient.same(output, patient.ask(case.inputs, case.blocked)):
+                raise NotAsked("in training mode, and without dropout, it is still random")
+        yield _trained_otherwise(patient, case, patient.gap(output, calm))
+        return
+
+
+def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding:
+    hidden = ~influence(patient, case.inputs, case.blocked)[0]
+    with patient.trained(0.0):
+        shown = influence(patient, case.inputs, case.blocked)[0] & hidden
+        reaction = reactions(patient, case.inputs, case.blocked)["query"]
+    own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
+    if not shown.any() or (counts(reaction) & ~own).any():  # the whole batch is normalised
+        return convention(
+            "training-differs",
+            "without dropout, training mode gives other results than evaluation mode",
+            f"with {case.name}, they differ by {gap:.0%} of their size",
+        )
+    return wrong(
+        "mask-missing-in-training",
+        "in training mode tokens see what is hidden in evaluation",
+        f"with {case.name} and without dropout, {int(shown.sum())} of {int(hidden.sum())} hidden "
+        "pairs have influence",
+        "Apply the mask in both modes.",
+    )
+
+
+def weights(patient: Patient) -> Iterator[Finding]:
+    """Weights that are returned sum to one over the keys."""
+    inputs = patient.draw(1)
+    sums = _sums(patient, inputs)
+    if sums is None:
+        raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
+    if (sums - 1).abs().max().item() > 100 * patient.tolerance:
+        yield convention(
+            "weights-are-no-weights",
+            "the returned weights do not sum to one over the keys",
+            f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
+        )
+    elif patient.module is not None:
+        with patient.trained(_DROPOUT):
+            sums = _sums(patient, inputs)
+        if sums is not None and (sums - 1).abs().max() > 0.01:
+            yield convention(
+                "weights-after-dropout",
+                "in training, the returned weights are those after dropout",
+                f"with dropout at {_DROPOUT}, a row of weights sums to {sums.min():.2f} … "
+                f"{sums.max():.2f}",
+            )
+
+
+def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
+    patient.ask(inputs)
+    b, n, m = *inputs.query.shape[:2], inputs.key.size(1)
+    if patient.weights is None or patient.weights.shape not in (
+        (b, n, m), (b, patient.num_heads, n, m),
+    ):  # fmt: skip
+        return None
+    return patient.weights.double().sum(-1)
+
+
+def registration(patient: Patient) -> Iterator[Finding]:
+    """Every parameter is registered."""
+    if lost := unregistered(patient.needed_module()):
+        count = sum(x.numel() for x in lost.values())
+        yield wrong(
+            "heads-in-a-plain-list",
+            "some parameters are not registered with the module",
+            f"{count} numbers in {', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}",
+        )
+
+
+def gradients(patient: Patient) -> Iterator[Finding]:
+    """Gradients reach the inputs and every parameter, and are finite."""
+    inputs = patient.draw(1).map(lambda x: x.requires_grad_())
+    named = {} if patient.module is None else dict(patient.module.named_parameters())
+    named = {name: x for name, x in named.items() if x.requires_grad}
+    if not patient.ask(inputs, gradient=True).requires_grad:
+        remedy = "Compute with tensors from end to end."
+        yield wrong("no-gradient", "no gradient flows", "the output has no graph", remedy)
+        return
+    dead = _dead(patient, inputs, named)
+    if dead:  # what is made from parameters for evaluation alone has no graph there
+        with patient.trained(0.0):
+            dead = [name for name in _dead(patient, inputs, named) if name in dead]
+        _dead(patient, inputs, named)
+    if dead:
+        yield wrong(
+            "parameters-without-gradient",
+            "no gradient reaches some parameters",
+            f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
+            "Use them, or do not create them.",
+        )
+    if patient.module is not None and (rows := unused_rows(patient.module)):
+        name, which = next(iter(rows.items()))
+        yield wrong(
+            "rows-without-gradient",
+            "no gradient reaches a part of a projection",
+            f"{len(which)} of {len(named[name])} rows of {name}, from {which[0]} to {which[-1]}",
+            "Give every head rows of its own, and use them.",
+        )
+    reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
+    if not all(grad.isfinite().all() for grad in reached):
+        yield wrong("gradient-not-finite", "gradients are NaN or infinite")
+
+
+def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list[str]:
+    """Give the parameters that no gradient reaches, and leave the gradients of all others."""
+    for x in named.values():
+        x.grad = None
+    patient.differentiate(number(patient.ask(inputs, gradient=True)))
+    return [
+        name
+        for name, x in named.items()
+        # The bias of the keys moves all scores of a query alike: its gradient is zero.
+        if x.grad is None or (x.dim() > 1 and not x.grad.any())
+    ]
+
+
+def hooks(patient: Patient) -> Iterator[Finding]:
+    """Hooks on the module run."""
+    module = patient.needed_module()
+    ran: list[bool] = []
+    try:
+        handle = module.register_forward_hook(lambda *_: ran.append(True))
+    except RuntimeError as error:  # a scripted module
+        raise NotAsked(str(error)) from error
+    try:
+        patient.ask(patient.draw(1))
+    finally:
+        handle.remove()
+    if not ran and type(module).__call__ is nn.Module.__call__:
+        raise NotAsked("the module's own call is bypassed, so hooks cannot run")
+    if not ran:
+        evidence = f"{type(module).__name__} defines `__call__`"
+        yield wrong("call-instead-of-forward", "hooks on the module never run", evidence)
+
+
+def half_precision(patient: Patient) -> Iterator[Finding]:
+    """In float16 and bfloat16 the result is about the same, with and without a mask."""
+    _needs_full_precision(patient)
+    if patient.module is not None and unregistered(patient.module):
+        raise NotAsked("parameters that are not registered stay in their dtype")
+    cases = situations.cases(patient)
+    for dtype in (torch.float16, torch.bfloat16):
+        for case in cases:
+            if (finding := _in_half(patient, case, dtype)) is not None:
+                yield finding
+                return
+
+
+def _ask_in(patient: Patient, case: Situation, dtype: torch.dtype) -> Tensor | Failed:
+    try:
+        with patient.converted(dtype):
+            return patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
+    except Failed as failure:
+        return failure
+
+
+def _in_half(patient: Patient, case: Situation, dtype: torch.dtype) -> Finding | None:
+    name = str(dtype).removeprefix("torch.")
+    try:
+        expected = patient.answer(case.inputs, case.blocked)
+    except Failed:
+        return None  # not for its precision
+    result = _ask_in(patient, case, dtype)
+    if isinstance(result, Failed):
+        if isinstance(result.error, NotImplementedError):
+            raise NotAsked(f"in {name}: {result}")
+        symptom = f"with {case.name}, it fails in {name}"
+        # The two differ in their range: what bfloat16 holds, and float16 does not.
+        if dtype is torch.float16 and isinstance(_ask_in(patient, case, torch.bfloat16), Tensor):
+            return convention("finite-fill-in-half", symptom, str(result))
+        remedy = "Make new tensors with the dtype of an input; autocast may help."
+        return convention("fails-in-half", symptom, str(result), remedy)
+    gap = patient.gap(result, expected)
+    if gap <= _FAR or not expected.isfinite().all():
+        return None
+    return wrong(
+        "half-differs",
+        f"with {case.name}, the result in {name} is far from the precise one",
+        f"the result has NaN or infinity in it: {not result.isfinite().all()}; else it differs by "
+        f"up to {min(gap, 9.99):.0%} of its size",
+        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+    )
+
+
+def inputs_untouched(patient: Patient) -> Iterator[Finding]:
+    """No call changed its arguments; this runs last, so that all calls count."""
+    if patient.changed:
+        evidence = f"changed: {', '.join(sorted(patient.changed))}"
+        yield wrong("input-changed-in-place", "an argument has changed after the call", evidence)

@@ -1,0 +1,281 @@
+"""Ask what masks hide: what they block, and nothing else; in rows that see nothing, too."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attention_doctor import situations
+from attention_doctor.ask_order import refuse_positions
+from attention_doctor.influence import counts, designed, influence, reactions
+from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
+from attention_doctor.patient import Patient
+from attention_doctor.report import Finding, convention, wrong
+from attention_doctor.situations import Situation
+
+
+def _needs_masks(patient: Patient) -> None:
+    if not patient.own_future:
+        situations.only_for(patient, "cross", "self")
+    if patient.masks == "none":
+        raise NotAsked("it takes no mask")
+
+
+def meaning(patient: Patient) -> Iterator[Finding]:
+    """True in a mask means blocked; if it means allowed, all later masks are inverted."""
+    _needs_masks(patient)
+    with patient.dropping(0.0):
+        cases = [*situations.masked(patient)]
+        if patient.own_future:
+            patient.inverted = any(_leak(patient, case) is not None for case in cases)
+            inverted = patient.inverted and all(_leak(patient, case) is None for case in cases)
+            patient.inverted = False
+        else:
+            inverted = all(_is_inverted(patient, case) for case in cases)
+    if inverted:
+        patient.inverted = True
+        yield wrong(
+            "mask-inverted",
+            "exactly the blocked keys have influence",
+            f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
+            "inverted mask",
+        )
+
+
+def _is_inverted(patient: Patient, case: Situation) -> bool:
+    """Tell whether the values that mix into a result are those that are blocked."""
+    assert case.blocked is not None
+    try:
+        reaction = reactions(patient, case.inputs, case.blocked)
+    except Failed:
+        return False  # `blocked_keys` says so
+    own = torch.arange(len(case.blocked))
+    seen = counts(list(reaction.values())[-1][own, :, own])  # (b, n, m)
+    judged = situations.judged(patient, case)
+    return bool(seen.any()) and bool(((seen == case.blocked) | ~judged).all())
+
+
+def blocked_keys(patient: Patient) -> Iterator[Finding]:
+    """Blocked keys have no influence, and allowed keys have some."""
+    _needs_masks(patient)
+    failures: list[tuple[str, str]] = []
+    cases, extra = [*situations.with_masks(patient)], situations.future(patient)
+    for case in cases + ([extra] if extra else []):
+        try:
+            finding = _leak(patient, case)
+        except FailedBackward:
+            raise  # not for its mask
+        except NotAsked:
+            continue  # not of this length
+        except Failed as failure:
+            failures.append((case.name, str(failure)))
+            continue
+        if finding is not None:
+            yield finding
+            break
+    if failures:
+        yield wrong(
+            "mask-fails",
+            f"it fails with {failures[0][0]}",
+            failures[0][1],
+            "Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding (b, 1, 1, m). "
+            "If it takes another mask, say its form.",
+        )
+
+
+def _leak(patient: Patient, case: Situation) -> Finding | None:
+    """Compare what has influence with what may have, and say what kind of leak it is."""
+    blocked = case.blocked
+    assert blocked is not None
+    seen, deaf = influence(patient, case.inputs, blocked)
+    judged = situations.judged(patient, case)
+    leaks, missing = seen & blocked & judged, deaf & ~blocked & judged
+    if missing.any():  # what no mask brings back is not the mask's fault
+        missing &= ~influence(patient, case.inputs)[1]
+    if not leaks.any() and not missing.any():
+        return None
+    evidence = (
+        f"with {case.name}, {int(leaks.sum())} of {int((blocked & judged).sum())} blocked pairs "
+        f"have influence, {int(missing.sum())} of {int((~blocked & judged).sum())} allowed ones "
+        "have none"
+    )
+
+    def is_mask(*masks: Tensor) -> bool:
+        return any(bool(((seen == ~mask) | ~judged).all()) for mask in masks)
+
+    symptom = "blocked keys have influence, or allowed ones have none"
+    if patient.same(patient.answer(case.inputs, blocked), patient.answer(case.inputs)):
+        return wrong("mask-ignored", "the mask changes nothing", evidence)
+    if is_mask(~blocked):
+        return wrong("mask-inverted", "exactly the blocked keys have influence", evidence)
+    if blocked.size(1) == blocked.size(2) and case.varies != "padding" and is_mask(blocked.mT):
+        return wrong("mask-transposed", symptom, evidence)
+    if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
+        return wrong("mask-taken-for-causal", "any mask hides the future", evidence)
+    if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
+        return wrong("mask-in-the-wrong-order", symptom, evidence)
+    if _hides_queries(patient, case):
+        return wrong("padding-mask-on-queries", symptom, evidence)
+    if patient.kind == "cross" and not patient.memory:
+        own = torch.arange(len(blocked))
+        values = reactions(patient, case.inputs, blocked)["value"][own, :, own]
+        if not (counts(values) & blocked).any():
+            symptom = "blocked values have no influence, but their keys have"
+    remedy = (
+        "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
+    )
+    return wrong("blocked-has-influence", symptom, evidence, remedy)
+
+
+def _read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
+    """Give what is hidden from all heads of a sample where each may have another sample's mask."""
+    b = len(blocked)
+    sample, head = torch.arange(b)[:, None], torch.arange(h)
+    for whose in ((sample * h + head) % b, (head * b + sample) // h):
+        hidden = blocked[whose].all(1)
+        if not torch.equal(hidden, blocked):
+            yield hidden
+
+
+def _hides_queries(patient: Patient, case: Situation) -> bool:
+    """Tell whether a padding mask changes the padding's own results, and no others."""
+    assert case.blocked is not None
+    padding = case.blocked[:, 0]
+    if case.varies != "padding" or padding.shape != case.inputs.query.shape[:2]:
+        return False
+    output, free = patient.answer(case.inputs, case.blocked), patient.answer(case.inputs)
+    return patient.same(output[~padding], free[~padding])
+
+
+def visible(patient: Patient) -> Iterator[Finding]:
+    """Without a mask, every key matters to every query, but for windows, which are reported."""
+    situations.only_for(patient, "cross", "self")
+    both = influence(patient, patient.draw(1))
+    seen, deaf = (x.any(0) for x in both)
+    if patient.kind == "self":
+        seen |= torch.eye(len(seen), dtype=torch.bool)
+    if not deaf.any() or not (seen & ~torch.eye(*seen.shape, dtype=torch.bool)).any():
+        return  # where no other token is seen, it is no attention
+    said = f"{int(deaf.sum())} of {deaf.numel()} pairs of a query and a key"
+    if torch.equal(seen, torch.ones_like(seen).tril()):
+        yield wrong("causal-unasked", "without a mask, the future is hidden", said)
+    elif design := designed(patient, *both, torch.ones_like(seen)):
+        yield design
+    else:
+        symptom = "keys that nothing hides have no influence"
+        remedy = "Let each query see every key that its mask allows."
+        yield wrong("visible-unseen", symptom, said, remedy)
+
+
+def future(patient: Patient) -> Iterator[Finding]:
+    """Under a causal mask, a token sees itself and what came before."""
+    situations.only_for(patient, "causal")
+    seen, deaf = influence(patient, patient.draw(1))
+    n = patient.n
+    ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
+    leaks, behind = (seen & ahead).any(0), (deaf & ~ahead).any(0)
+    if behind.diagonal().any() and not leaks[1:].any():
+        leaks[0] = False  # with nothing left to see, it sees everything alike
+    if leaks.any():
+        i, j = leaks.nonzero()[0].tolist()
+        off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
+        yield wrong(
+            "causal-off-by-one" if off else "future-leaks",
+            "each token sees the one after it" if off else "tokens see some of their future",
+            f"{int(leaks.sum())} of {int(ahead.sum())} pairs with a later token react, the first "
+            f"is output {i} to input {j}, counted from 0",
+            "" if off else "Block with `triu(diagonal=1)`, and follow one number through every "
+            "reshape.",
+        )  # fmt: skip
+    others = torch.ones(n, n, dtype=torch.bool).tril(-1)  # where nothing else is seen: `attention`
+    pairs = f"{int(behind.sum())} of {int((~ahead).sum())} pairs"
+    if not behind.any() or behind.equal(others):
+        return
+    if not leaks.any() and (design := designed(patient, seen, deaf, ~ahead)):
+        yield design
+    else:
+        itself = bool(behind.diagonal().any())
+        yield wrong(
+            "causal-hides-itself" if itself else "past-unseen",
+            "tokens do not react to what they may see",
+            f"{pairs} with itself or an earlier token",
+            "" if itself else "Block with `triu(diagonal=1)`.",
+        )
+
+
+def padding(patient: Patient) -> Iterator[Finding]:
+    """Padding that is blocked changes nothing."""
+    situations.only_for(patient, "cross", "self")
+    if patient.masks in ("shared", "none"):
+        raise NotAsked("it takes no mask that blocks padding")
+    k = min(patient.n, patient.m) - 1
+    if k < 1:
+        raise NotAsked("the longest sequence leaves no room for padding")
+    x = patient.draw(15)
+    blocked = torch.zeros(patient.b, x.query.size(1), x.key.size(1), dtype=torch.bool)
+    blocked[..., k:] = True
+    refuse_positions(patient)
+    within = patient.kind == "self"
+    short = x.cut(0, k) if within else Inputs(x.query, x.key[:, :k], x.value[:, :k])
+    padded, expected = patient.ask(x, blocked), patient.ask(short)
+    gap = patient.gap(padded[:, : expected.size(1)], expected)
+    if gap > patient.tolerance:
+        yield wrong(
+            "padding-matters",
+            "keys that are appended and blocked change the results",
+            f"they differ by {gap:.0%} of their size from those without padding",
+            "Broadcast padding to the scores as (b, 1, 1, m).",
+        )
+
+
+def alone(patient: Patient) -> Iterator[Finding]:
+    """A token that may see only itself depends on no other."""
+    situations.only_for(patient, "cross", "self")
+    case = situations.only_itself(patient)
+    if case is None:
+        raise NotAsked("it takes no mask that leaves each token only itself")
+    together = patient.ask(case.inputs, case.blocked)
+    single = [patient.ask(case.inputs.cut(i, i + 1)) for i in range(patient.n)]
+    gap = patient.gap(together, torch.cat(single, 1))
+    if gap > patient.tolerance:
+        yield wrong(
+            "not-alone",
+            "tokens that may see only themselves depend on others",
+            f"the results differ by {gap:.0%} of their size from those of each token alone",
+            "Follow one number through every reshape: it must stay with its token.",
+        )
+
+
+def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
+    """A fully masked row has no agreed result, but it must not change other rows."""
+    situations.only_for(patient, "cross", "self")
+    _needs_masks(patient)
+    known: set[str] = set()
+    for case, rows in situations.fully_masked_rows(patient):
+        finding = _empty_rows(patient, case, rows)
+        if finding is not None and finding.code not in known:
+            known.add(finding.code)
+            yield finding
+
+
+def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Finding | None:
+    blocked = case.blocked
+    assert blocked is not None
+    output = patient.ask(case.inputs, blocked)
+    bad = ~output.isfinite().all(-1)
+    if (bad & ~rows).any():
+        evidence = f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows"
+        symptom = "a fully masked query makes others NaN"
+        return wrong("nan-spreads", symptom, f"{evidence}, with {case.name}")
+    if bad.any():
+        evidence = f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}"
+        return convention("nan-row", "a fully masked query gets NaN", evidence)
+    other = patient.draw(16, *blocked.shape)
+    changed = Inputs(case.inputs.query, other.key, other.value)
+    if patient.kind == "self":
+        changed = case.inputs.map(lambda x: torch.where(rows[..., None], x, other.query))
+    gap = patient.gap(patient.ask(changed, blocked)[rows], output[rows])
+    if gap <= patient.tolerance:
+        return None
+    evidence = f"its result moves by {gap:.0%} with the blocked keys and values"
+    return convention("finite-fill", "a fully masked query gets a mean of blocked values", evidence)

@@ -1,0 +1,172 @@
+"""Construct what is examined, where the names of its arguments say which sizes they are."""
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy as is_uninitialized
+
+from attention_doctor.places import describe
+from attention_doctor.roles import Sizes, Unasked, named_parameters, required, signature, size_of
+
+
+def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tuple[Any, str]:
+    """Construct a class, or call a function that makes an attention.
+
+    Args:
+        target: a class or a factory; anything else is an attention already, and is returned.
+        given: arguments of the constructor that the user has said.
+        sizes: for all arguments whose names say which size they are.
+        kind: as in ``examine``.
+
+    Returns:
+        What was built, and with which arguments, as a text; "" where nothing was guessed.
+
+    Raises:
+        Unasked: an argument is not known, or the constructor raises.
+    """
+    if not is_built(target):
+        if given:
+            text = f"{getattr(target, '__name__', target)} is no class and is not constructed"
+            raise Unasked("construction", text, "Leave `--init` away.")
+        return target, ""
+    parameters = named_parameters(target)
+    arguments = known(target, given, sizes, kind)
+    takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(target).values())
+    if (extra := [name for name in given if name not in parameters]) and not takes_any:
+        text = f"the constructor has no {', '.join(extra)} (`--init`)"
+        raise Unasked("construction", text, f"It has: {', '.join(parameters)}.")
+    if missing := [name for name in required(parameters) if name not in arguments]:
+        text = f"the constructor's {', '.join(missing)} cannot be filled in"
+        values = " ".join(f"{name}=…" for name in missing)
+        raise Unasked("construction", text, f"Say it: `--init {values}`, or complete the adapter.")
+    guessed = {name: x for name, x in arguments.items() if name not in given}
+
+    def said() -> str:
+        return ", ".join(f"{name}={x!r}" for name, x in guessed.items())
+
+    try:
+        with _unfilled_is_nan():
+            made = target(**arguments, **{name: given[name] for name in extra})
+    except Exception as error:
+        remedy = f"It was built with {said() or 'nothing'}. Say what fits: `--init name=value`."
+        raise Unasked("construction", describe(error), remedy) from error
+    for x in made.parameters() if isinstance(made, nn.Module) else ():
+        if not is_uninitialized(x) and x.is_floating_point():
+            drawn = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)) * 0.1
+            x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
+    return made, f"built with {said()}" if guessed else ""
+
+
+def is_built(target: Any) -> bool:
+    """Tell whether a target has to be called first: a class, or a function of sizes alone."""
+    if inspect.isclass(target):
+        return True
+    if isinstance(target, nn.Module) or not inspect.isfunction(target):
+        return False
+    parameters = signature(target)
+    positional = any(x.kind is x.VAR_POSITIONAL for x in parameters.values())
+    return not positional and all(size_of(x) for x in required(named_parameters(target)))
+
+
+def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dict[str, Any]:
+    """Give the arguments of a constructor that are said, or that are sizes by their names."""
+    parameters = named_parameters(target)
+    arguments = {name: x for name, x in given.items() if name in parameters}
+    needed = required(parameters)
+    for name, parameter in parameters.items():
+        role, default = size_of(name), parameter.default
+        if name in given or not role:
+            continue
+        number = isinstance(default, int) and not isinstance(default, bool) and default > 0
+        flag = role == "causal" and isinstance(default, bool)
+        if role == "config" and name in needed:
+            arguments[name] = _configuration(target, parameter.annotation, given, sizes, kind)
+        elif name in needed or flag or (number and role in ("heads", "width", "length")):
+            arguments[name] = sizes.of(role, kind)
+        elif kind == "memory" and role == "context width":
+            arguments[name] = sizes.context_dim
+    return arguments
+
+
+class Config:
+    """Stands in for a configuration: answers what is a size by its name, and what is said."""
+
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, kind: str) -> None:
+        """Keep what is said; sizes are set when they are read."""
+        self.__dict__.update(given)
+        self._of = lambda name: sizes.of(size_of(name), kind)
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer for a name that says which size it is; all others are missing."""
+        value = None if name.startswith("_") else self._of(name)
+        if value is None:
+            raise AttributeError(f"the stand-in for a configuration has no {name}")
+        setattr(self, name, value)
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        """Answer for a key of a dictionary."""
+        try:
+            return getattr(self, name)
+        except AttributeError as error:
+            raise KeyError(name) from error
+
+    def __repr__(self) -> str:
+        """Show what was read."""
+        said = {name: x for name, x in vars(self).items() if not name.startswith("_")}
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+
+def _configuration(
+    target: Any, hint: Any, given: Mapping[str, Any], sizes: Sizes, kind: str
+) -> Any:
+    """Make a configuration: of the annotated dataclass if there is one, or a stand-in."""
+    if isinstance(hint, str):
+        hint = getattr(inspect.getmodule(target), hint, None)
+    if not dataclasses.is_dataclass(hint) or not isinstance(hint, type):
+        return Config(given, sizes, kind)
+    values = {x.name: sizes.of(size_of(x.name), kind) for x in dataclasses.fields(hint)}
+    values = {name: x for name, x in values.items() if x is not None}
+    try:
+        return hint(**{**values, **given})
+    except Exception as error:
+        remedy = "Say it: `--init 'config=MyConfig(…)'`, or complete the adapter."
+        raise Unasked("construction", describe(error), remedy) from error
+
+
+@contextlib.contextmanager
+def _unfilled_is_nan() -> Iterator[None]:
+    """Let PyTorch put NaN where a tensor is made and nothing is put into it."""
+    before = torch.get_deterministic_debug_mode()
+    # `use_deterministic_algorithms` does the same, and first imports PyTorch's compiler.
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+def value_of(option: str, name: str, text: str, names: Mapping[str, Any]) -> Any:
+    """Compute the value of ``--init`` or ``--call``: a literal, an expression, or a bare word.
+
+    Raises:
+        Unasked: it is an expression, and fails.
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return eval(text, {"torch": torch, **names})
+    except Exception as error:
+        if isinstance(error, NameError | SyntaxError) and "(" not in text:
+            return text  # a word
+        step = "construction" if option == "--init" else "call"
+        remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest sequence."
+        raise Unasked(step, f"`{option} {name}={text}`: {describe(error)}", remedy) from error

@@ -1,0 +1,297 @@
+"""Find the projections of an unknown module by the names and shapes of its parameters."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+_ROLES = {
+    "qkv": r"qkv|c_attn|in_proj|query_key_value|w?pack|to_qkv",
+    "kv": r"kv|key_value",
+    "q": r"q|wq|q_?w|quer(y|ie|ies)",
+    "k": r"k|wk|k_?w|keys?",
+    "v": r"v|wv|v_?w|values?",
+    "o": r"o|wo|o_?w|out|output|out_?put|c|fc|dense|final|unify_?heads|merge|proj|concat",
+}
+_BEFORE = r"^(to_*|(w|b|lin|linear|proj|fc|attn|self|heads?)_+)"
+_BEHIND = r"_*(s|projs?|projections?|lin|linears?|layer|net|weights?|w|bias|b)$"
+Pair = tuple[Tensor, Tensor]  # a weight, and its bias
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The four matrices, each (e, e) as in ``nn.Linear``, and their biases.
+
+    Attributes:
+        weights: W_Q, W_K, W_V and W_O.
+        biases: the biases of these projections; zeros for a missing bias.
+        how: where the projections were found.
+        code: the code of the mistake that this order would be; "" for the usual order.
+        basis: how the roles were recognised: by ``"names"``, PyTorch's or others; by the
+            ``"shape"`` of one packed matrix; or only by their ``"order"``.
+    """
+
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    how: str
+    code: str = ""
+    basis: str = "names"
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A parameter, and whether it is laid out (out, in), as in ``nn.Linear``; None: unknown."""
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    linear: bool | None
+
+    def turned(self, flip: bool) -> bool:
+        """Tell whether it is laid out (in, out), if need be by a guess."""
+        return self.linear is False or (self.linear is None and flip)
+
+    def bias_of(self, size: int) -> Tensor:
+        """Give the bias; zeros where there is none."""
+        return self.weight.new_zeros(size) if self.bias is None else self.bias.reshape(-1)
+
+
+Groups = dict[str, list[_Matrix]]  # matrices by their role
+
+
+def unregistered(module: nn.Module) -> dict[str, Tensor]:
+    """Find parameters in lists, dictionaries and attributes where a module does not look."""
+    known = {id(x) for x in module.parameters()}
+    lost: dict[str, Tensor] = {}
+
+    def look(name: str, value: object) -> None:
+        if isinstance(value, nn.Module):
+            for inner, x in value.named_parameters():
+                look(f"{name}.{inner}", x)
+        elif isinstance(value, Tensor):
+            if value.is_leaf and value.requires_grad and id(value) not in known:
+                lost[name] = value
+        elif isinstance(value, list | tuple | dict):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                look(f"{name}.{key}", item)
+
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                look(f"{path}.{name}".lstrip("."), value)
+    return lost
+
+
+def unused_rows(module: nn.Module) -> dict[str, list[int]]:
+    """Find rows of projections that get no gradient, in those that get one at all.
+
+    Returns:
+        By the name of the parameter: the rows, columns or heads, counted from 0.
+    """
+    rows: dict[str, list[int]] = {}
+    named = dict(module.named_parameters()) | unregistered(module)
+    for x in _matrices(module):
+        grad = named[x.name].grad
+        if grad is None or not grad.any() or role_of(x.name) in ("", "o"):
+            continue
+        for axis in range(grad.dim()):
+            dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
+            if dead.any():
+                rows[x.name] = dead.nonzero().flatten().tolist()
+    return rows
+
+
+def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Tensor, int]]:
+    """Find projections of a role, by name: each parameter, and the axis of its outputs.
+
+    Args:
+        module: where to look.
+        role: a key of ``_ROLES``.
+        d: the width of a head, which divides the outputs.
+    """
+    return {
+        matrix.name: (x, axis)
+        for matrix, x, axis in _of_role(module, role)
+        if matrix.linear is not None and x.size(axis) % d == 0
+    }
+
+
+def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
+    """Find the output projection: the parameter, and the axis of its inputs; None if none is.
+
+    A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
+    """
+    of_role = _of_role(module, "o")
+    return next(((x, 1 - axis) for _, x, axis in of_role if x.size(axis) == embed_dim), None)
+
+
+def _of_role(module: nn.Module, role: str) -> Iterator[tuple[_Matrix, Tensor, int]]:
+    """Give the registered matrices of a role: each parameter, and the axis of its outputs."""
+    named = dict(module.named_parameters())
+    for matrix in _matrices(module):
+        if matrix.weight.dim() == 2 and matrix.name in named and role_of(matrix.name) == role:
+            yield matrix, named[matrix.name], 0 if matrix.linear else 1
+
+
+def _matrices(module: nn.Module) -> Iterator[_Matrix]:
+    """Give every parameter with two axes or three, with the bias that belongs to it."""
+    named = {**dict(module.named_parameters()), **unregistered(module)}
+    owners = {f"{path}.weight".lstrip("."): part for path, part in module.named_modules()}
+    for name, x in named.items():
+        if x.dim() not in (2, 3):
+            continue
+        linear = True if re.search(r"_proj_weight$|\.weight$", name) else None
+        linear = False if type(owners.get(name)).__name__ == "Conv1D" else linear
+        bias = named.get(re.sub(r"weight(?!.*weight)", "bias", name)) if "weight" in name else None
+        if bias is None and "weight" not in name:
+            stem = re.sub(r"(^|[._])[wW](?=[._]?[a-zA-Z]+$)", r"\1b", name)
+            bias = named.get(stem) if stem != name else None
+        yield _Matrix(name, x.detach(), None if bias is None else bias.detach(), linear)
+
+
+def role_of(name: str) -> str:
+    """Say which projection the name of a parameter means; "" if it does not say."""
+    parts = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower() for part in name.split(".")]
+    parts = [part for part in parts if not part.isdigit() and part not in ("weight", "bias")]
+    for part in reversed(parts):
+        bare = part
+        for _ in range(3):
+            for role, pattern in _ROLES.items():
+                if re.fullmatch(pattern, bare):
+                    return role
+            bare = re.sub(_BEHIND, "", re.sub(_BEFORE, "", bare))
+    return ""
+
+
+def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projections]:
+    """Give readings of the module's parameters as projections, the likeliest first."""
+    groups: Groups = {}
+    for matrix in _matrices(module):
+        groups.setdefault(role_of(matrix.name), []).append(matrix)
+    unclear = any(matrix.linear is None for group in groups.values() for matrix in group)
+    for flip in (False, True) if unclear else (False,):
+        yield from _packed(groups, embed_dim, num_heads, flip)
+        yield from _separate(groups, embed_dim, num_heads, flip)
+
+
+def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+    """Read one matrix as all three projections, in PyTorch's order and in others."""
+    every = [x for group in groups.values() for x in group]
+    packed = [x for x in every if {*x.weight.shape} == {e, 3 * e} and x.weight.dim() == 2]
+    if len(packed) != 1:
+        return
+    (matrix,) = packed
+    weight = matrix.weight if len(matrix.weight) == 3 * e else matrix.weight.mT
+    bias = matrix.bias_of(3 * e)
+    out = _out(groups.get("o", []) or [x for x in every if x is not matrix], e, flip)
+    if bias.numel() != 3 * e or out is None:
+        return
+    basis = "names" if "in_proj_weight" in matrix.name else "shape"
+    rows = torch.arange(3 * e)
+    for by_head, order in itertools.product((False, True), itertools.permutations(range(3))):
+        blocks = rows.view(h, 3, -1).transpose(0, 1) if by_head else rows.view(3, h, -1)
+        names = ", ".join("QKV"[order.index(i)] for i in range(3))
+        code = "" if order == (0, 1, 2) else "chunks-in-the-wrong-order"
+        chosen = [blocks[i].flatten() for i in order]
+        yield Projections(
+            weights=(*(weight[x] for x in chosen), out[0]),
+            biases=(*(bias[x] for x in chosen), out[1]),
+            how=f"{matrix.name}, {'packed head by head' if by_head else f'as {names}'}",
+            code="interleaved-per-head" if by_head else code,
+            basis=basis,
+        )
+
+
+def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+    """Read a matrix, or one for each head, as each projection."""
+    groups, basis = dict(groups), "names"
+    if "kv" in groups and "k" not in groups:
+        groups["k"], groups["v"] = ([_half(x, e, i) for x in groups["kv"]] for i in range(2))
+    if not all(groups.get(role) for role in "qkv"):
+        square = [x for group in groups.values() for x in group if x.weight.shape == (e, e)]
+        if len(square) < 3:
+            return
+        groups = dict(zip("qkvo", ([x] for x in square), strict=False))
+        basis = "order"
+    outs = groups.get("o", [])
+    pairs = [*(_join(groups[role], e, h, flip) for role in "qkv"), _out(outs, e, flip)]
+    found = [pair for pair in pairs if pair is not None]
+    if len(found) < len(pairs):
+        return
+    weights, biases = zip(*found, strict=True)
+    names = ", ".join([*(groups[role][0].name for role in "qkv"),
+                       *(x.name for x in _fitting(outs, e)[-1:])])  # fmt: skip
+    by_name = "by their names" if basis == "names" else "in this order"
+    usual = Projections(weights, biases, f"{names}, {by_name}", basis=basis)
+    yield usual
+    for order in itertools.permutations(range(3)):
+        if order != (0, 1, 2):
+            code = "keys-and-values-swapped" if order == (0, 2, 1) else "chunks-in-the-wrong-order"
+            yield replace(
+                usual,
+                weights=(*(weights[i] for i in order), weights[3]),
+                biases=(*(biases[i] for i in order), biases[3]),
+                how=f"{names}, used as {', '.join('QKV'[i] for i in order)}",
+                code=code,
+            )
+
+
+def _half(matrix: _Matrix, e: int, i: int) -> _Matrix:
+    axis = 1 if matrix.linear is False or matrix.weight.size(-1) != e else 0
+    bias = None if matrix.bias is None else matrix.bias.chunk(2)[i]
+    return replace(matrix, weight=matrix.weight.chunk(2, axis)[i], bias=bias)
+
+
+def _join(group: list[_Matrix], e: int, h: int, flip: bool) -> Pair | None:
+    """Make one (e, e) matrix of what belongs to one role."""
+    weights = []
+    for matrix in group:
+        weight, turned = matrix.weight, matrix.turned(flip)
+        if weight.dim() == 3:  # one for each head, and e on any of three axes
+            if weight.size(0) == e != h:
+                weight = weight.permute(1, 2, 0)
+            elif weight.size(1) == e and (weight.size(2) != e or turned):
+                weight = weight.mT
+            weight = weight.flatten(0, 1)
+        weights.append(weight.mT if turned and matrix.weight.dim() == 2 else weight)
+    if len({weight.size(-1) for weight in weights}) != 1:
+        return None  # not all of them are projections
+    biases = [x.bias_of(len(weight)) for x, weight in zip(group, weights, strict=True)]
+    weight, bias, d = torch.cat(weights), torch.cat(biases), e // h
+    if weight.shape == (d, d) and h > 1:  # one small projection of every head's own slice
+        weight, bias = torch.block_diag(*[weight] * h), bias.repeat(h)
+    if weight.size(1) != e or len(weight) % d or len(bias) != len(weight) or e % len(weight):
+        return None
+    shared, repeats = weight.unflatten(0, (-1, d)), e // len(weight)  # heads that share keys
+    return (
+        shared.repeat_interleave(repeats, 0).flatten(0, 1),
+        bias.unflatten(0, (-1, d)).repeat_interleave(repeats, 0).flatten(),
+    )
+
+
+def _out(group: list[_Matrix], e: int, flip: bool) -> Pair | None:
+    """Take the output projection; the identity where there is none."""
+    fits = _fitting(group, e)
+    if not fits:
+        like = group[0].weight if group else torch.zeros(0)
+        eye = torch.eye(e, dtype=like.dtype, device=like.device)
+        return eye, eye.new_zeros(e)
+    matrix = fits[-1]
+    weight = matrix.weight
+    if weight.dim() == 3:  # one for each head
+        weight = weight.flatten(0, 1).mT if weight.size(-1) == e else weight.flatten(1)
+    elif matrix.turned(flip):
+        weight = weight.mT
+    bias = matrix.bias_of(e)
+    return (weight, bias) if bias.numel() == e else None
+
+
+def _fitting(group: list[_Matrix], e: int) -> list[_Matrix]:
+    """Choose what has the numbers and an axis of an (e, e) matrix."""
+    return [
+        x for x in group if x.weight.numel() == e * e and e in (x.weight.size(-1), len(x.weight))
+    ]

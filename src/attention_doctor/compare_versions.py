@@ -1,0 +1,188 @@
+"""Stage two: compare outputs with the right version and every wrong one, given the same weights."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.masks import block_future
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.multihead import MultiheadAttention
+from attention_doctor import situations
+from attention_doctor.adapters import torch_like
+from attention_doctor.compare_parameters import Projections, find
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.patient import Patient
+from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.situations import Situation
+
+Answers = Sequence[tuple[Situation, Tensor]]
+
+
+@dataclass
+class Diagnosis:
+    """The version whose outputs agree with those of the implementation.
+
+    Attributes:
+        finding: the mistake that gives the same outputs, if there is one.
+        agreement: that version and the weights used, in one sentence.
+        version: the same as in ``Report``.
+        reason: why there is no diagnosis, if there is none.
+    """
+
+    finding: Finding | None = None
+    agreement: str = ""
+    version: str = ""
+    reason: str = ""
+
+
+def diagnose(patient: Patient) -> Diagnosis:
+    """Put the weights that can be found into our own versions, and compare outputs."""
+    if patient.module is None:
+        return Diagnosis(reason="no module is given, so that there are no weights to compare with")
+    readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
+    if not readings:
+        reason = "no projections are found among the parameters, by name or by shape"
+        return Diagnosis(reason=reason)
+    answers = list(_answers(patient))
+    if not answers:
+        return Diagnosis(reason="every call fails")
+    usual = [reading for reading in readings if not reading.code]
+    for reading in usual:
+        if _agrees(patient, answers, MultiheadAttention, reading):
+            return Diagnosis(None, _say(answers, "the right version", reading), "right")
+    # Where masks give NaN, a mistake beside them shows in what is not masked.
+    numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
+    masks_alone = len(numbers) < len(answers) and any(
+        _agrees(patient, numbers, MultiheadAttention, reading) for reading in usual
+    )
+    answers = answers if masks_alone else numbers
+    for reading, mistake in itertools.product(usual, MISTAKES.values()):
+        if (
+            mistake.of is MultiheadAttention
+            and mistake.code not in _skipped(patient, reading)
+            and _agrees(patient, answers, mistake.version, reading)
+        ):
+            # Without a scale, it is wrong only by the parameters of a class that has one.
+            names = [name for name, _ in patient.module.named_parameters()]
+            meant = mistake.code == "no-scale" and not any("in_proj_" in name for name in names)
+            found = Finding(
+                mistake.code,
+                CONVENTION if meant else WRONG,
+                "the scores are not scaled" if meant else "",
+                f"with the same weights, its outputs are those of {mistake.version.__name__}",
+            )
+            return Diagnosis(found, _say(answers, f"`{mistake.code}`", reading), mistake.code)
+    for reading in readings:
+        if reading.code and _agrees(patient, answers, MultiheadAttention, reading):
+            finding = None if reading.basis == "order" else _layout(reading)
+            return Diagnosis(finding, _say(answers, "the right version", reading), "right")
+    reason = (
+        f"put into a right attention, and into each known mistake, its weights ({usual[0].how}) "
+        "give other outputs: it does more, has positions inside, or, where something is wrong, "
+        "makes two mistakes at once"
+    )
+    return Diagnosis(reason=reason)
+
+
+def _skipped(patient: Patient, reading: Projections) -> set[str]:
+    """Leave out mistakes of order: other readings are about them, and a guess proves none.
+
+    Projections in a plain list cannot be given these weights, and look otherwise anyway.
+    """
+    order = {"chunks-in-the-wrong-order", "interleaved-per-head", "heads-in-a-plain-list"}
+    if reading.basis != "names" and patient.kind != "cross":
+        order.add("keys-and-values-swapped")
+    return order
+
+
+def _say(answers: Answers, version: str, reading: Projections) -> str:
+    return f"with {version}, in all of {len(answers)} situations; parameters: {reading.how}"
+
+
+def _layout(reading: Projections) -> Finding:
+    """Say that the projections are read in another order."""
+    packed = reading.basis == "shape"
+    said = "packed in another way than PyTorch's" if packed else "not what their names say"
+    return Finding(
+        reading.code,
+        CONVENTION if packed else WRONG,
+        f"the projections are {said}",
+        f"it agrees with the right version with {reading.how}",
+    )
+
+
+def questions(patient: Patient) -> Iterator[Situation]:
+    """Choose situations that tell the versions apart."""
+    yield situations.free(patient, 21)
+    yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
+    yield from situations.with_masks(patient)
+    if (case := situations.future(patient)) is not None:
+        yield case
+
+
+def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
+    """Ask; what fails says nothing here."""
+    for case in questions(patient):
+        try:
+            output = patient.answer(case.inputs, case.blocked)
+        except (Failed, NotAsked):
+            continue
+        yield case, output
+
+
+def _agrees(
+    patient: Patient, answers: Answers, version: type[nn.Module], reading: Projections
+) -> bool:
+    """Tell whether a version with these weights gives the same answers."""
+    kind = "self" if patient.own_future else patient.kind
+    attend = torch_like(_built(patient, version, reading), kind)
+    for case, answer in answers:
+        inputs = case.inputs.map(torch.clone)  # some versions write into what they are given
+        given: list[Any] = [*vars(inputs).values()] if patient.kind == "cross" else [inputs.query]
+        blocked = None if case.blocked is None else case.blocked.clone()
+        if patient.own_future:
+            future = block_future(inputs.query.size(1)).expand(len(inputs.query), -1, -1)
+            blocked = future if blocked is None else blocked | future
+        given += [] if kind == "causal" else [blocked]
+        try:
+            with torch.no_grad():
+                output = attend(*given)[0]
+        except Exception:  # a version that does not fit these sizes
+            return False
+        if output.shape != answer.shape or not patient.same(answer, output):
+            return False
+    return True
+
+
+def state_of(reading: Projections) -> dict[str, Tensor]:
+    """Give projections the names that PyTorch's class has for them."""
+    return {
+        "in_proj_weight": torch.cat(reading.weights[:3]),
+        "in_proj_bias": torch.cat(reading.biases[:3]),
+        "out_proj.weight": reading.weights[3],
+        "out_proj.bias": reading.biases[3],
+    }
+
+
+def _built(patient: Patient, version: type[nn.Module], reading: Projections) -> nn.Module:
+    """Make a version with these weights."""
+    theirs: Any = patient.module
+    learned = isinstance(getattr(theirs, "bias_k", None), Tensor)
+    module = version(
+        patient.embed_dim,
+        patient.num_heads,
+        add_bias_kv=learned,
+        add_zero_attn=getattr(theirs, "add_zero_attn", False) is True,
+        batch_first=True,
+        # Without memory of its own: initial values would take longer than all questions together.
+        device="meta",
+    )
+    state = state_of(reading)
+    if learned:
+        state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}
+    module.load_state_dict(state, strict=False, assign=True)
+    return module.to(patient.dtype).eval()

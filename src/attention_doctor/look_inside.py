@@ -1,0 +1,237 @@
+"""What was seen inside: the mistakes that show there, and the lines of those found outside."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from attention_doctor import look_fused, look_masks, look_scores, look_tokens, situations
+from attention_doctor.inputs import Failed, NotAsked
+from attention_doctor.look_sight import Look, look
+from attention_doctor.patient import Patient
+from attention_doctor.places import Where, where
+from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.situations import Situation
+
+# The steps whose line is meant by codes that begin so, the likeliest first.
+_ROLES = {
+    ("scale", "product"): ("scale-", "no-scale"),
+    ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
+    ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
+    ("product",): (
+        "keys-of-one-head",
+        "keys-from-queries",
+        "rotates-one-side",
+        "positions-not-relative",
+    ),
+    ("table",): ("table-mixed",),
+    ("heads mixed",): ("heads-mixed",),
+    ("dropout", "softmax"): ("dropout-",),
+    ("dropout",): ("weights-after-dropout",),
+    ("weak mask", "mask", "softmax"): ("mask-multiplied",),
+    ("mask", "weak mask", "late mask", "softmax"): ("mask-",),  # all others
+    ("mask", "softmax"): ("padding-mask-", "causal-", "future-leaks", "nan-", "output-not-finite"),
+    ("mask", "weak mask", "softmax"): ("finite-fill", "half-differs"),
+    ("merge", "mix"): ("merge-without-transpose", "heads-of-other-samples"),
+    ("split",): ("split-", "batch-mixed-into-sequence", "interleaved-per-head", "shared-heads"),
+    ("chunk", "split"): ("chunks-in-the-wrong-order",),
+    ("chunk", "mix"): ("keys-and-values-swapped",),
+    ("mix",): ("values-from-keys",),
+    ("repeat", "split"): ("groups-tiled",),
+}
+_TRIANGLES = ("causal-", "future-leaks")
+_SUMS = ("weights-do-not-sum-to-one",)
+_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
+# Where nothing wrong shows inside: what a design explains.
+_DESIGNS = {
+    "keys-appended": _SUMS,
+    "queries-are-keys": (*_SUMS, "queries-mixed"),
+    "heads-mixed": _SUMS,
+    "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
+    "positions-added": (*_SUMS, *_ORDER),
+    "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
+                         "prefix-changes"),
+    "window-of-one": ("no-attention", "parameters-without-gradient"),
+    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
+                         "prefix-changes", "visible-unseen"),
+    "sliding-window": (*_SUMS, *_ORDER),
+}  # fmt: skip
+
+
+@dataclass
+class Inside:
+    """What was seen in all calls that were watched.
+
+    Attributes:
+        looks: the calls, by the name of their situation; None where nothing can be seen.
+        reason: why nothing was seen; "" if something was.
+    """
+
+    patient: Patient
+    looks: dict[str, Look | None] = field(default_factory=dict)
+    reason: str = ""
+
+    def watch(self, case: Situation, gradient: bool = False) -> Look | None:
+        """Watch a call; None where it fails, or shows nothing."""
+        name = f"{case.name}, with gradients" if gradient else case.name
+        if name not in self.looks:
+            self.looks[name] = None
+            try:
+                self.looks[name] = look(self.patient, case, gradient)
+            except Failed:
+                pass  # which the tests say
+            except NotAsked as reason:
+                self.reason = self.reason or str(reason)
+            except Exception as error:  # what the sight stumbles over is no fault of the patient
+                self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
+        return self.looks[name]
+
+    @property
+    def first(self) -> Look | None:
+        """The call without a mask."""
+        return self.watch(situations.free(self.patient))
+
+    @property
+    def short(self) -> Look | None:
+        """A call of another length."""
+        return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
+
+    @property
+    def equal(self) -> Look | None:
+        """A call with equal tokens, whose results can be differentiated."""
+        inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
+        return self.watch(Situation("equal tokens", inputs, None), gradient=True)
+
+    def all(self, masked: bool) -> Iterator[Look]:
+        """Give all calls; those with masks are watched first, if they may show something."""
+        for case in situations.with_masks(self.patient) if masked else ():
+            if (seen := self.watch(case)) is not None:
+                yield seen
+        yield from [one for one in self.looks.values() if one is not None]
+
+
+def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
+    """Name the mistakes that show inside, given what was found from outside."""
+    patient, first = inside.patient, inside.first
+    complaints = [x for x in findings if x.severity == WRONG]
+    if first is None:
+        return []
+    names = [*look_scores.scale(patient, first, inside.short), *look_tokens.letters(first.found)]
+    names += [
+        *look_scores.late(first),
+        *look_scores.sides(first),
+        *look_scores.heads(patient, first),
+    ]
+    names += [*returned(inside), *look_tokens.swapped(patient, first.found)]
+    more = list(look_scores.axis(patient, first.found))
+    if complaints:
+        back = inside.watch(situations.free(patient), gradient=True)
+        cases = [] if patient.kind == "causal" else [*situations.with_masks(patient)]
+        masked = [x for case in cases if (x := inside.watch(case)) is not None] or [first]
+        # Which scores a mask hides can be told once it is clear which axis counts the keys.
+        masked = masked if cases or patient.kind == "causal" else []
+        hidden = [] if more else look_masks.masks(masked)
+        mixes = any(x.code != "parameters-without-gradient" for x in complaints)
+        more += [*hidden, *(look_tokens.heads(back) if mixes else ())]
+    more += () if more else look_tokens.turned(inside.equal)
+    return [*names, *more]
+
+
+def returned(inside: Inside) -> Iterator[Finding]:
+    """Judge the weights that are returned besides."""
+    if inside.first is not None:
+        inside.patient.ask(inside.first.case.inputs)
+        yield from look_scores.returned(inside.patient, inside.first)
+
+
+def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
+    """Take back what is by design, where nothing wrong shows inside."""
+    first = inside.first
+    if first is None or all(x.severity != WRONG for x in complaints):
+        return [*complaints]
+    holds = _designs(inside, first)
+    holds["sliding-window"] = any(x.code == "sliding-window" for x in complaints)
+    holds["tokens-projected"] &= not holds["sliding-window"]
+    kept: list[Finding] = []
+    for finding in complaints:
+        for code, codes in _DESIGNS.items():
+            if holds[code] and finding.code in codes and finding.severity == WRONG:
+                finding = replace(finding, code=code, severity=CONVENTION, cause="", remedy="")
+        if finding.severity == WRONG or all(x.code != finding.code for x in kept):
+            kept.append(finding)
+    return kept
+
+
+def _designs(inside: Inside, first: Look) -> dict[str, bool]:
+    """Tell which designs hold, by what is seen."""
+    patient, looks = inside.patient, [x for x in (first, inside.short) if x is not None]
+    parts = [] if patient.module is None else [*patient.module.modules()]
+    windows = [x for part in parts for name, x in vars(part).items() if "window" in name]
+    keys = [{x.scores.size(x.axis) for x in one.found} for one in looks]
+    appended = [
+        {size - one.leaves.key.size(1) for size in sizes}
+        for one, sizes in zip(looks, keys, strict=True)
+    ]
+    joined = [{one.leaves.query.size(1) + one.leaves.key.size(1)} for one in looks]
+    return {
+        "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
+        "tokens-projected": len(keys) == 2 and keys[0] == keys[1] != {first.leaves.key.size(1)},
+        "queries-are-keys": patient.memory and keys == joined,
+        "heads-mixed": any("heads mixed" in x.steps for x in first.found),
+        "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),
+        "positions-added": look_tokens.placed_values(inside.equal) == "added",
+        "window-of-one": keys[0] == {1} and 1 in windows,
+        "tokens-convolved": any(
+            isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
+        ),
+    }
+
+
+def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
+    """Add the lines that findings are about, where they are known."""
+    return [_located(inside, finding) for finding in findings]
+
+
+def _located(inside: Inside, finding: Finding) -> Finding:
+    if finding.code == "dropout-in-evaluation" and inside.first is not None:
+        dropped = [x.steps["dropout"].name for x in inside.first.found if "dropout" in x.steps]
+        if dropped == [look_fused.NAME]:
+            remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
+            finding = replace(finding, remedy=remedy)
+    return finding if finding.where else replace(finding, where=_where(inside, finding))
+
+
+def _where(inside: Inside, finding: Finding) -> Where | None:
+    roles = next((x for x, codes in _ROLES.items() if finding.code.startswith(codes)), ())
+    if inside.first is None:
+        return None
+    looks = [*inside.all(masked="mask" in roles)]
+    if finding.code == "input-changed-in-place":
+        return next((x.written.where for x in looks if x.written is not None), None)
+    if finding.code.startswith(_TRIANGLES) and any(
+        "mask" in seen.steps for one in looks for seen in one.found
+    ):
+        drawn = next((x.triangle for x in looks if x.triangle), ())
+        if drawn:
+            return where(drawn[0])
+    places = (seen.where(role) for role in roles for one in looks for seen in one.found)
+    return next((place for place in places if place is not None), None)
+
+
+def summary(inside: Inside) -> str:
+    """Say in a sentence what was seen."""
+    if inside.first is None:
+        return ""
+    found = inside.first.found
+    seen = found[-1]
+    text = f"softmax over axis {seen.axis} of the scores{_line(seen.where('softmax'))}"
+    if seen.scale is not None:
+        usual = abs(seen.scale * seen.width**0.5 - 1) < 1e-3
+        factor = f"{seen.scale:.3g}{f' = 1/√{seen.width}' if usual else ''}"
+        text = f"scores times {factor}{_line(seen.where('scale', 'product'))}, {text}"
+    return f"{f'{len(found)} times ' if len(found) > 1 else ''}{text}"
+
+
+def _line(place: Where | None) -> str:
+    return "" if place is None else f" ({re.sub('.*/', '', place.shown)}:{place.line})"

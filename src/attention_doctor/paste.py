@@ -1,0 +1,99 @@
+"""Write an adapter for what cannot be called as it is: the user completes it."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from attention_doctor.load import dotted
+from attention_doctor.matching import TENSORS, matched
+from attention_doctor.roles import Sizes, named_parameters, required, size_of
+
+_OPEN = "..."
+_SHAPES = {
+    "query": "(b, n, e)", "key": "(b, m, e)", "value": "(b, m, e)", "x": "(b, n, e)",
+    "context": "(b, m, c)",
+}  # fmt: skip
+
+
+def adapter(
+    target: Any, file: Path, name: str, kind: str, sizes: Sizes, init: dict[str, Any]
+) -> str:
+    """Write a file that builds what is examined, and calls it with the arguments that it takes.
+
+    Args:
+        target: a class, a factory or a function of the file.
+        file: where it is defined.
+        name: its name there.
+        kind: as in ``examine``.
+        sizes: the sizes that are asked for.
+        init: what was said for the constructor.
+
+    Returns:
+        The text of a Python file; what nobody has said is ``...``.
+    """
+    folder, module = dotted(file.resolve())
+    built = inspect.isclass(target)
+    made = f"{name}({_arguments(target, kind, sizes, init)})" if built else name
+    call = getattr(target, "forward", None) or vars(target).get("__call__", target)
+    taken, masked = TENSORS[kind], kind != "causal"
+    passed, always = _passed(call, kind, skip_self=built)
+    shapes = [f"{x} {_SHAPES[x]}" for x in taken]
+    shapes += ["blocked (b, n, m), True = hidden" + ", or None" * (not always)] if masked else []
+    option = f" --context-dim {sizes.context_dim}" if kind == "memory" else ""
+    said = [", module=module"] if built else []
+    if masked and "blocked" not in " ".join(passed):
+        said += [', mask="none"']
+    elif always:
+        said += [', mask="bnm blocked always"']
+    command = f"examined.py:make_attention --kind {kind} --embed-dim {sizes.embed_dim}"
+    lines = [
+        f"# Save this as {folder / 'examined.py'}, complete what stands as ..., and run",
+        f"#     python -m attention_doctor {command} --num-heads {sizes.num_heads}{option}",
+        "from attention_doctor import adapt",
+        "",
+        f"from {module} import {name.split('.')[0]}",
+        "",
+        "",
+        "def make_attention():",
+        f"    module = {made}",
+        "",
+        f"    def attend({', '.join([*taken, *['blocked'] * masked])}):",
+        f"        # {'; '.join(shapes)}",
+        "        # returns (b, n, e), alone or first among others",
+        f"        return module({', '.join(passed)})",
+        "",
+        f"    return adapt(attend{''.join(said)})",
+    ]
+    return "\n".join(lines)
+
+
+def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, Any]) -> str:
+    """Write the arguments of a constructor: what was said, sizes by their names, and ...."""
+    parameters = named_parameters(target)
+    parts = [f"{name}={value!r}" for name, value in init.items()]
+    for name in required(parameters):
+        value = sizes.of(size_of(name), kind)
+        if name not in init:
+            parts.append(f"{name}={_OPEN if value is None else repr(value)}")
+    return ", ".join(parts)
+
+
+def _passed(call: Any, kind: str, skip_self: bool) -> tuple[list[str], bool]:
+    """Write the arguments of the call: tensors and a mask by their names, and ....
+
+    Returns:
+        The arguments, and whether a mask must be given.
+    """
+    parameters = named_parameters(call)
+    first = next(iter(parameters), "") if skip_self else ""
+    plan = matched(call, kind, "", {first: None} if first else {})
+    passed: dict[str, str] = {}
+    for name in [name for name in parameters if name != first]:
+        if name in plan.tokens:
+            passed[name] = plan.tokens[name]
+        elif name == plan.mask and kind != "causal":
+            passed[name] = "blocked"
+        elif name in required(parameters):
+            passed[name] = _OPEN
+    written = [f"{name}={value}" for name, value in passed.items()]
+    return written or [_OPEN], plan.needs_mask and kind != "causal"

@@ -1,0 +1,232 @@
+"""Designs that hide tokens, choose them or build themselves late are no mistakes; slips are."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attention_doctor import examine, examine_model
+from attention_doctor.adapters import adapt
+
+E, H = 24, 4
+
+
+class Attention(nn.Module):
+    """Self-attention in steps; a subclass does one of them in another way."""
+
+    causal = False
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.n_heads, self.qkv, self.out = H, nn.Linear(E, 3 * E), nn.Linear(E, E)
+
+    def forward(self, x):
+        return self.out(self.heads(x).transpose(1, 2).flatten(2))
+
+    def heads(self, x):
+        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        q, k, v = self.changed(q, k, v)
+        scores = self.scored(q, k)
+        n, m = scores.shape[-2:]
+        future = torch.ones(n, m, dtype=torch.bool).triu(1) & self.causal
+        scores = scores.masked_fill(future | self.hidden(n), -math.inf)
+        return self.selected(scores).softmax(-1) @ v
+
+    def changed(self, q, k, v):
+        return q, k, v
+
+    def scored(self, q, k):
+        return q @ k.mT / math.sqrt(q.size(-1))
+
+    def hidden(self, n):
+        return torch.zeros(n, n, dtype=torch.bool)
+
+    def selected(self, scores):
+        return scores
+
+
+def distance(n):
+    return torch.arange(n)[:, None] - torch.arange(n)
+
+
+class Blocks(Attention):
+    def hidden(self, n):
+        block = torch.arange(n) // 2
+        return block[:, None] != block
+
+
+class Shifted(Attention):
+    """Windows of two tokens, moved by one; a last one that is not full is filled with zeros."""
+
+    def forward(self, x):
+        n = x.size(1)
+        x = F.pad(x, (0, 0, 1, (n + 1) % 2))
+        y = super().forward(x.unflatten(1, (-1, 2)).flatten(0, 1))
+        return y.unflatten(0, (-1, x.size(1) // 2)).flatten(1, 2)[:, 1 : n + 1]
+
+
+class Sinks(Attention):
+    causal = True
+
+    def hidden(self, n):
+        return (distance(n) > 1) & (torch.arange(n) > 0)
+
+
+class Dilated(Attention):
+    def hidden(self, n):
+        return distance(n) % 2 != 0
+
+
+class TopK(Attention):
+    def selected(self, scores):
+        k = min(2, scores.size(-1))
+        return scores.masked_fill(scores < scores.topk(k, -1).values[..., -1:], -math.inf)
+
+
+class LowRank(Attention):
+    """Keys and values are projected along the tokens' axis, which has one length."""
+
+    def __init__(self):
+        super().__init__()
+        self.along = nn.Linear(16, 3, bias=False)
+
+    def changed(self, q, k, v):
+        weight = self.along.weight[:, : k.size(2)]
+        return q, weight @ k, weight @ v
+
+    def hidden(self, n):
+        return torch.zeros(n, 3, dtype=torch.bool)
+
+
+class Late(nn.Module):
+    """Builds its layers at the first call, when it knows the width."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = None
+
+    def forward(self, x):
+        if self.inner is None:
+            self.inner, self.again = Attention(), nn.Linear(x.size(-1), x.size(-1))
+            self.again.to(x)
+            self.inner.to(x)
+        return self.again(self.inner(x))
+
+
+# The class, the kind, and what is said of it.
+DESIGNS = [
+    (Attention, "self", ()),
+    (Blocks, "self", ("sliding-window", "order-matters")),
+    (Shifted, "self", ("sliding-window",)),
+    (Sinks, "causal", ("sliding-window",)),
+    (Dilated, "self", ("sliding-window", "order-matters")),
+    (TopK, "self", ("keys-selected",)),
+    (LowRank, "self", ("tokens-projected", "order-matters")),
+    (Late, "self", ()),
+]
+
+
+@pytest.mark.parametrize(("version", "kind", "codes"), DESIGNS)
+def test_a_design_is_no_mistake(version, kind, codes):
+    attend = version() if kind == "causal" else adapt(version(), mask="none")
+    found = examine(attend, embed_dim=E, num_heads=H, kind=kind)
+    assert found.ok, str(found)
+    assert {*found.codes} == {*codes}
+
+
+def test_sinks_with_a_window_in_a_model_are_no_mistake():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(50, E)
+            self.layers = nn.ModuleList(Sinks() for _ in range(2))
+
+        def forward(self, ids):
+            x = self.embedding(ids)
+            for layer in self.layers:
+                x = x + layer(x)
+            return x
+
+    found = examine_model(Model(), torch.randint(50, (2, 7)), attention="Sinks")
+    assert found.ok, str(found)
+
+
+class Padded(Attention):
+    """Hides the future by itself, and padding with a number that float16 does not hold."""
+
+    def forward(self, x, key_padding_mask=None):
+        self.padding = key_padding_mask
+        return super().forward(x)
+
+    causal = True
+
+    def selected(self, scores):
+        if self.padding is None:
+            return scores
+        return scores.masked_fill(self.padding[:, None, None], -1e9)
+
+
+def test_an_overflow_beside_the_future_is_found():
+    found = examine(adapt(Padded(), mask="bm blocked"), embed_dim=E, num_heads=H, kind="causal")
+    assert "finite-fill-in-half" in found.codes
+    assert found.version == "right"
+
+
+class TimesRoot(Attention):
+    def scored(self, q, k):
+        return q @ k.mT * math.sqrt(E)
+
+
+class Rectified(Attention):
+    def changed(self, q, k, v):
+        return q, k, v.relu()
+
+
+class QueriesNormed(Attention):
+    def changed(self, q, k, v):
+        return F.normalize(q, dim=-1), k, v
+
+
+class Exchanged(nn.Module):
+    """Rotates keys and queries; the layers of keys and values are exchanged."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(E, E) for _ in range(4))
+
+    def forward(self, x):
+        layers = self.q_proj, self.v_proj, self.k_proj
+        q, k, v = (f(x).unflatten(-1, (H, -1)).transpose(1, 2) for f in layers)
+        angle = torch.arange(x.size(1))[:, None] * torch.tensor([1.0, 0.3, 0.1]).to(x)
+        q, k = (self.turn(y, angle.cos(), angle.sin()) for y in (q, k))
+        heads = F.scaled_dot_product_attention(q, k, v)
+        return self.o_proj(heads.transpose(1, 2).flatten(2))
+
+    def turn(self, x, cos, sin):
+        left, right = x.chunk(2, -1)
+        return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+
+
+class OtherWeights(Attention):
+    """Returns weights that are not those that it used."""
+
+    def forward(self, x):
+        q, k, _ = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        return super().forward(x), (2 * q @ k.mT).softmax(-1)
+
+
+SLIPS = [
+    (TimesRoot, "scale-inverted"), (Rectified, "values-bent"),
+    (QueriesNormed, "one-side-normed"), (Exchanged, "keys-and-values-swapped"),
+    (OtherWeights, "other-weights-returned"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "code"), SLIPS)
+def test_a_slip_is_named(version, code):
+    found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
+    assert code in found.codes, str(found)
