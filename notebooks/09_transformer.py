@@ -363,6 +363,10 @@ print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 # the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
 
 # %% jupyter={"source_hidden": true}
+import itertools
+
+from matplotlib.colors import to_rgba
+
 PARTS = {
     "embed_src": "read, embedded", "encoder.layers.0": "read, after layer 1",
     "encoder": "memory", "embed_tgt": "written, embedded",
@@ -387,8 +391,6 @@ def note(*boxes: str):
 
 
 # %% jupyter={"source_hidden": true}
-import itertools
-
 parts = {name.removeprefix("transformer."): part for name, part in model.named_modules()}
 hooks = [parts[name].register_forward_hook(note(box)) for name, box in PARTS.items()]
 hooks.append(model.positions.register_forward_hook(note(*ADDED)))
@@ -478,8 +480,6 @@ for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
     print(f"{name} reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
 
 # %% jupyter={"source_hidden": true}
-from matplotlib.colors import to_rgba
-
 drawing, columns = display.panels(620, 250, columns=2)
 names = [WORDS[i] for i in answer[0]]
 titles = ("the model", "causal mask forgotten")

@@ -102,7 +102,8 @@ assert largest("PyTorch", find("final class", weights=False)) < 1
 # %% jupyter={"source_hidden": true}
 for row in find("fast path"):
     low, ratio, up = row["ratios"]["fast path off"]["fast path"]
-    print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long, quartiles {low:.2f}, {up:.2f}")
+    print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long", end=" ")
+    print(f"(quartiles {low:.2f} and {up:.2f})")
 
 # %% [markdown]
 # > **Pitfall.** The fast path is not always fast: it saves time at n = 128 and loses it at n =
