@@ -488,18 +488,21 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# Now the encoder layer of the pitfall: its fast route should give the same as its slow route.
+# Now the encoder layer of the pitfall: its fast route should give the same as its slow route, with
+# the penalty and with a mask of 0 and $-\infty$.
 
 # %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
 sentence = torch.randn(2, 8, 8, dtype=torch.float64)  # (2, 8, 8)
-slow = evaluated(sentence, src_mask=penalty)          # (2, 8, 8)
-with torch.no_grad():
-    fast = evaluated(sentence, src_mask=penalty)             # (2, 8, 8)
-    as_boolean = evaluated(sentence, src_mask=penalty != 0)  # (2, 8, 8)
-print(f"the fast route differs by up to {(fast - slow).abs().max():.2f}")
-assert fast.equal(as_boolean)
-assert not torch.allclose(fast, slow)
+hard = torch.zeros_like(penalty).masked_fill(future, -math.inf)  # (n, m)
+for name, given in (("penalty", penalty), ("0 and -inf", hard)):
+    slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
+    with torch.no_grad():
+        fast = evaluated(sentence, src_mask=given)             # (2, 8, 8)
+        as_boolean = evaluated(sentence, src_mask=given != 0)  # (2, 8, 8)
+    print(f"{name:>10}: the fast route differs by up to {(fast - slow).abs().max():.2f}")
+    assert fast.equal(as_boolean)
+    assert torch.allclose(fast, slow) == (given is hard)
 
 # %% [markdown]
 # `penalty` is 0 only on the diagonal. The fast route read all other numbers as True, which here
