@@ -493,7 +493,7 @@ print("equal, and so are the gradients")
 
 # %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
-sentence = torch.randn(2, 8, 8, dtype=torch.float64)  # (2, 8, 8)
+sentence = torch.randn(2, 8, 8, dtype=torch.float64)             # (2, 8, 8)
 hard = torch.zeros_like(penalty).masked_fill(future, -math.inf)  # (n, m)
 for name, given in (("penalty", penalty), ("0 and -inf", hard)):
     slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
