@@ -99,12 +99,14 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
 
 # %% [markdown]
-# In the left column, the words are all the same after a few modules. [Dong et
-# al.](../docs/references.md#dong-2021) showed that it happens this fast with any number of heads.
-# In the right column each word keeps what it was, and attention adds to it. The share that the
-# words have in common grows here, too, but slowly. Adding to x instead of replacing it is called
-# a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
-# computes what is added is called a **sublayer**.
+# In the left column, the words are all the same after a few modules. The scores of these untrained
+# modules are small, so the weights are nearly equal; and the outputs shrink, which makes the next
+# scores smaller still. Larger scores slow this down. [Dong et al.](../docs/references.md#dong-2021)
+# showed that with any number of heads the words come together faster with each module. In the right
+# column each word keeps what it was, and attention adds to it. The share that the words have in
+# common grows here, too, but slowly. Adding to x instead of replacing it is called a **residual
+# connection** [[He et al.](../docs/references.md#he-2016)], and the module that computes what is
+# added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. A page can
 # always take another line. The stream cannot: it has e numbers, and all that is ever added has to
@@ -266,13 +268,13 @@ class PreNormLayer(EncoderLayer):
 display.diff(EncoderLayer.forward, PreNormLayer.forward)
 
 # %% [markdown]
-# Nothing else changes, and both orders have the same parameters. That is a trap:
+# Nothing else changes, and both orders have the same parameters:
 
 # %%
 post_layer, pre_layer = EncoderLayer(24, 4, 96), PreNormLayer(24, 4, 96)
 print(pre_layer.load_state_dict(post_layer.state_dict()))
-difference = (pre_layer(sentence) - post_layer(sentence)).abs().max()
-print(f"the outputs differ by up to {difference:.2f}")
+post, pre = post_layer(sentence), pre_layer(sentence)  # (b, n, e)
+print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max():.2f}")
 
 # %% [markdown]
 # > **Pitfall.** The weights of a post-LN layer load into a pre-LN layer, and nothing complains. The
@@ -280,13 +282,13 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # ### What the norms do to sizes and gradients
 #
-# Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) show that in untrained
-# post-LN stacks the last layers' gradients are large, however deep the stack, and that with pre-LN
-# they shrink with its depth. You will often read more: that pre-LN evens the gradients out over the
-# layers. Do both hold? Take untrained stacks of 6, 12 and 24 layers, initialised as in
+# Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
+# that with post-LN the last layer's gradient is large, however deep the stack, and that with pre-LN
+# it shrinks with the depth. You will also read a claim about all layers: that pre-LN evens their
+# gradients out. Do both hold? Take untrained stacks of 6, 12 and 24 layers, initialised as in
 # `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
-# yours do ([a fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one more
-# norm, [the final norm](#the-final-norm).
+# yours do ([*The same as PyTorch's*](#going-deeper-the-same-as-pytorchs) checks it). A pre-LN stack
+# ends in one more norm, [the final norm](#the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -380,11 +382,11 @@ for name, by_depth in measured.items():
               f"      {ratio.min():.1f} to {ratio.max():.1f} {sizes[:, -1].mean():11.1f}")
 
 # %% [markdown]
-# What Xiong et al. show holds here: the last layer's gradient shrinks with depth with pre-LN, and not
-# with post-LN. But pre-LN does not even the layers out: in 24 layers, the first gradient is between
-# 2.0 and 5.6 times the last. With post-LN the two are of the same order, and the seed decides which
-# is larger. [Shleifer et
-# al.](../docs/references.md#shleifer-2021) report the mismatch of pre-LN from pretraining, too.
+# What Xiong et al. prove holds here: the last layer's gradient shrinks with depth with pre-LN, and
+# not with post-LN. But pre-LN does not even the layers out: in 24 layers, the first gradient is
+# between 2.0 and 5.6 times the last. With post-LN the two are of similar size, and which is larger
+# is chance. [Shleifer et al.](../docs/references.md#shleifer-2021) report the mismatch of pre-LN
+# from pretraining, too.
 #
 # ### What one step does to the output
 #
@@ -396,7 +398,7 @@ for name, by_depth in measured.items():
 
 
 # %%
-def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
+def first_step(norm_first: bool, depth: int, rate: float) -> Tensor:
     """Measure how far one step moves the output, and how it changes the error."""
     results = []
     for seed in range(5):
@@ -410,21 +412,23 @@ def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
         moved = (after - before).norm() / before.norm()
         change = (after - target).square().mean() / error - 1
         results.append(torch.stack([moved, change]).detach())
-    return torch.stack(results).mean(0).tolist()
+    return torch.stack(results)  # (5, 2)
 
 
 # %%
-print("layers   rate    order  moved   error")
+print("layers   rate    order  moved   error   of five seeds")
 for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
     steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
-    for name, (moved, error) in steps.items():
-        print(f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} {error:7.1%}")
+    for name, found in steps.items():
+        (moved, error), (_, low), (_, high) = found.mean(0), found.amin(0), found.amax(0)
+        print(f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} {error:7.1%}"
+              f"   {low:.1%} to {high:.1%}")
 
 # %% [markdown]
 # With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
-# the output of post-LN further. What does ten times the step bring with 24 layers? With post-LN the
-# error falls by 4.4% instead of 2.5%, with pre-LN by 10.8% instead of 1.9%. A large first
-# step does not help this deep post-LN stack much.
+# the output of post-LN further. What does ten times the step bring with 24 layers? On average,
+# post-LN gains less than twice as much: the error falls by 4.4% instead of 2.5%, and with one seed
+# by no more than 1.0%. Pre-LN gains more than five times as much, 10.8% instead of 1.9%.
 #
 # [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
 # stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
@@ -433,9 +437,9 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # ### Learning-rate warm-up in training runs
 #
-# This suggests starting with small steps. The paper raises its learning rate over the first 4000
-# steps [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is
-# called learning-rate **warm-up**. Does it matter in a real training run?
+# The paper begins with small steps: it raises its learning rate over the first 4000 steps [[Vaswani
+# et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called
+# learning-rate **warm-up**. Does it matter in a real training run?
 #
 # The models are whole Transformers, as the next chapter builds them, with four encoder layers that
 # read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
@@ -502,8 +506,8 @@ for name, norm_first in ORDERS.items():
 
 # %% [markdown]
 # The post-LN result hardly changes, since the norm divides what is already normalised. So for the
-# model of the paper, leave it out with `final_norm=False`, but decide this before training: by the
-# end, the norm has learned a scale and a shift.
+# model of the paper, leave it out (`Transformer` takes `final_norm=False`), but decide this before
+# training: by the end, the norm has learned a scale and a shift.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch's -->
@@ -628,7 +632,7 @@ print("weights", tuple(back.shape), "and", tuple(across.shape))
 # | mask | shape | argument | why |
 # |---|---|---|---|
 # | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough; PyTorch wants the mask as well | hides words that are not written yet |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention; needed only when it comes first, since the causal mask hides what comes after a word |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding on the left from the self-attention; padding on the right is already hidden by the causal mask |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
 # | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
 #

@@ -43,14 +43,12 @@ display.chapter_map(
 # </details>
 
 # %%
-import itertools
 import math
 
 import torch
-from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
-from annotated_attention import TransformerEncoderLayer, chapters
+from annotated_attention import TransformerEncoderLayer, chapters, display
 
 one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
@@ -285,8 +283,8 @@ for batch_first in (True, False):
 # and at the end, transposed, it turns the last vectors into a score for each word. A score is a sum
 # of e products, and the last vectors come from a norm, so the score is about $\sqrt e$ times as
 # large as the numbers of the table. For scores of size about 1, the table must have a standard
-# deviation of $1 / \sqrt e$. But at the start such a word would drown in the position that is added
-# to it, so it is first multiplied by $\sqrt e$.
+# deviation of $1 / \sqrt e$. At the start each word is multiplied by $\sqrt e$. The paper gives no
+# reason; one that fits is that so small a word would drown in the position that is added to it.
 
 # %% [markdown]
 # <!-- deeper: Both ends of the table, measured -->
@@ -365,6 +363,10 @@ print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 # the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
 
 # %% jupyter={"source_hidden": true}
+import itertools
+
+from matplotlib.colors import to_rgba
+
 PARTS = {
     "embed_src": "read, embedded", "encoder.layers.0": "read, after layer 1",
     "encoder": "memory", "embed_tgt": "written, embedded",
@@ -596,7 +598,7 @@ one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 #
 # *Medium, 6 minutes.* Above, least squares found the matrix that moves every position by k. Write
 # down the block of clock i without any search, in float64. A position is a row, so the product
-# `positions[p, 2 * i : 2 * i + 2] @ shift_block(k, i, e)` must be the same two numbers of
+# `positions[p, 2 * i : 2 * i + 2] @ shift_block(k, i, e)` must give columns 2i and 2i + 1 of
 # `positions[p + k]`, for every p, and for negative k, too.
 
 
@@ -636,9 +638,9 @@ exercises.transformer.check_shift_block(shift_block)
 # ## What you have now
 #
 # You have the Transformer of the paper (with `share_embeddings` and `final_norm` set as there),
-# from token ids to scores. You have checked that the model knows no order without positions, and
-# that with positions a shift is a rotation. You have also checked that no row of the decoder sees a
-# later word.
+# from token ids to scores. You have checked that an encoder layer knows no order without positions,
+# and that with positions a shift is a rotation. You have also checked that no row of the decoder
+# sees a later word.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:

@@ -7,10 +7,9 @@
 # you run anything.*
 #
 # How many parameters does a model have? How much arithmetic does a call take? How many numbers must
-# training keep for the backward pass? All three follow from the sizes alone, just as the price of
-# a carpet follows from its length and width. In this chapter you derive short formulas from a
-# single matrix product. You check each one against PyTorch's own count, and the two must agree to
-# the last digit.
+# training keep for the backward pass? All three follow from the sizes alone, just as the price of a
+# carpet follows from its length and width. In this chapter you derive short formulas from a single
+# matrix product. You check each one against PyTorch's own count, to the last digit.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -84,7 +83,7 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 
 
 # %%
-from annotated_attention import MultiheadAttention
+from annotated_attention import MultiheadAttention, display
 
 
 def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
@@ -185,8 +184,8 @@ for n in (64, e, 2 * e, 16384):
 # So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
 # with e much smaller than n, only the second term matters: $O(n^2e)$. [[Vaswani et al., table
 # 1](../docs/references.md#vaswani-2017)] gives this for self-attention and leaves out the
-# projections. Yet these are the larger part up to $n = 2e$: at n = 64, they make up 94% of the
-# FLOPs.
+# projections. Yet these are the larger part up to $n = 2e$: at e = 512 and n = 64, they make up 94%
+# of the FLOPs.
 #
 # ## Parameters and heads
 #
@@ -311,7 +310,7 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # With the weights, six tensors are kept: the input, keys, queries, the weights, values, and the
 # merged heads that go into $W_O$. The scores are not, because the softmax can be differentiated
 # from its result alone. Five of the six are as large as the input, which makes $5bne$ numbers
-# together. The weights add $bhn^2$.
+# together. The weights add $bhn^2$. (PyTorch's class keeps $bne$ more than that.)
 #
 # The fused kernel keeps no weights. It keeps the input and the merged heads as before, and
 # queries, keys and values in a single storage. It also keeps one number for each query and head:
@@ -421,9 +420,9 @@ print(f"step {n}: {counter.get_total_flops():,} FLOPs; same output, same gradien
 # | norm | $2e$ | 0 | $bn(e + 2)$ |
 # | output layer | $ev$ | $2bnev$ | $bne$ |
 #
-# The last three parts keep their input. The feed-forward network also keeps its hidden numbers
-# (once, after the ReLU; a GELU would keep its input as well). A norm also keeps the mean and the
-# inverse standard deviation of each token.
+# The FLOPs are those of matrix products alone. The last three parts keep their input. The
+# feed-forward network also keeps its hidden numbers (once, after the ReLU; a GELU would keep its
+# input as well). A norm also keeps the mean and the inverse standard deviation of each token.
 #
 # `counting.Model` adds up all parts of a model, and the calculator below shows the result.
 
@@ -622,8 +621,9 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # same counts.
 #
 # > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs
-# > forward and twice that backward. It keeps $5bne$ numbers for the backward pass, and $bhn^2$ more
-# > if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers for each attention module.
+# > forward and twice that backward. This book's class keeps $5bne$ numbers for the backward pass,
+# > and $bhn^2$ more if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers for
+# > each attention module.
 # >
 # > ```python
 # > with FlopCounterMode(display=False) as counter:

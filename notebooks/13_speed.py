@@ -30,18 +30,20 @@ display.chapter_map(
 # - Divide the times within each round, and report the median of these ratios: 0.90<!-- invented -->
 #   means a tenth less time.
 # - Report the **quartiles**, too: a quarter of the rounds lie below the lower quartile, and a
-#   quarter above the upper. Where the two lie on either side of one, call the ratio "even".
+#   quarter above the upper. If one quartile is below 1 and the other above, call it "even".
 # - Say what happens to freed memory: it is kept for the next call, or returned to the system, and
 #   new memory has to be prepared. [As you will see](#the-price-of-the-weights), this can nearly
 #   double the time, and by default most Linux systems return every large block.
 #
 # Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
 #
-# All measurements below were made on CPUs, none on a GPU. `make bench` repeats them, and the numbers
-# on your machine will differ. Three sizes recur: many short sequences, some of medium length, and a single long one.
+# All measurements below were made on CPUs. On a GPU, a fused kernel saves the memory of the
+# weights, too; the times do not carry over. `make bench` repeats them, and the numbers on your
+# machine will differ. Three sizes recur: many short sequences, some of medium length, and a single
+# long one.
 
 # %%
-from annotated_attention import measured
+from annotated_attention import display, measured
 from annotated_attention.measured import find  # gives you the cases of a section
 
 RESULTS = measured.load()
@@ -56,8 +58,8 @@ for b, n, e, h in SIZES:
 #
 # The final class races against PyTorch's class and against the **bare minimum**: matrix products
 # for the projections and PyTorch's fused kernel between them, without checks, options or weights.
-# The masks are causal, of padding, of floats and of booleans. Every case was measured twice, with
-# freed memory kept and with freed memory returned.
+# The masks are causal, of padding, of floats and of booleans. (A mask for every head raced apart.)
+# Every case was measured twice, with freed memory kept and with freed memory returned.
 #
 # For each size and mask, take the median ratio to PyTorch's class; the table shows the largest of
 # them. Below one, the final class is faster. "Both" means a forward and a backward pass, and
@@ -89,16 +91,19 @@ assert largest("PyTorch", find("final class", weights=False)) < 1
 
 # %% [markdown]
 # Without weights, the final class is never slower than PyTorch's class in this race. With weights
-# it takes at most 1.04 times as long in the "forward" and "both" columns. The exception is inference with weights and without a mask, 1.16.
-# There PyTorch's class calls a C++ routine of its own, its **fast path**.
+# it takes at most 1.04 times as long in the "forward" and "both" columns. The exception is
+# inference with weights and without a mask, 1.16. In inference, with or without weights, PyTorch's
+# class takes a C++ routine of its own, its **fast path**, unless the mask is of floats. Under a
+# boolean mask the softmax of that path is slow, so there the final class wins.
 #
 # The fast path computes all weights even when nobody asks for them. To see the cost, divide its
 # time by the time with the fast path switched off:
 
 # %% jupyter={"source_hidden": true}
 for row in find("fast path"):
-    ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
-    print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long")
+    low, ratio, up = row["ratios"]["fast path off"]["fast path"]
+    print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long", end=" ")
+    print(f"(quartiles {low:.2f} and {up:.2f})")
 
 # %% [markdown]
 # > **Pitfall.** The fast path is not always fast: it saves time at n = 128 and loses it at n =
@@ -289,7 +294,7 @@ for row in RESULTS["memory"]:
 #
 # How long does a call with a mask take at n = 512, as a multiple of the same call without one?
 # "Every head" is a boolean mask of shape (b · h, n, m), as large as the scores; all others are much
-# smaller. Each entry is the largest median of its kind:
+# smaller. Each entry is the slowest case of its kind (by its median):
 
 # %% jupyter={"source_hidden": true}
 print(f"{'':11}{'no weights':>13}{'weights':>10}")

@@ -35,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, masks, merge_heads, split_heads
+from annotated_attention import chapters, display, masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
 
 one = chapters.load("01_one_head")
@@ -102,7 +102,7 @@ def true_means(call) -> str:
 # %% [markdown]
 # Now find out what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
 # layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently.
-# The calls themselves stand in the hidden cell. Look for the one line that differs from the others.
+# The calls stand in the fold *Show the code*. Look for the one line that differs from the others.
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention import MultiheadAttention
@@ -459,9 +459,10 @@ torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
 print("the function and the class both add the fee")
 
 # %% [markdown]
-# > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation
-# > mode and without gradients it can take a faster route in C++, which in the version that runs here
-# > reads the float mask as a boolean one: every number but 0 blocks its key.
+# > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation mode
+# > and without gradients it can take a faster route in C++, which in the version that runs here
+# > reads the float mask as a boolean one: every number but 0 blocks its key. A mask of 0 and
+# > $-\infty$ comes through unharmed; a penalty does not.
 
 # %% [markdown]
 # <!-- deeper: Booleans and floats together -->
@@ -487,18 +488,21 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# Now the encoder layer of the pitfall: its fast route should give the same as its slow route.
+# Now the encoder layer of the pitfall: its fast route should give the same as its slow route, with
+# the penalty and with a mask of 0 and $-\infty$.
 
 # %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
-sentence = torch.randn(2, 8, 8, dtype=torch.float64)  # (2, 8, 8)
-slow = evaluated(sentence, src_mask=penalty)          # (2, 8, 8)
-with torch.no_grad():
-    fast = evaluated(sentence, src_mask=penalty)             # (2, 8, 8)
-    as_boolean = evaluated(sentence, src_mask=penalty != 0)  # (2, 8, 8)
-print(f"the fast route differs by up to {(fast - slow).abs().max():.2f}")
-assert fast.equal(as_boolean)
-assert not torch.allclose(fast, slow)
+sentence = torch.randn(2, 8, 8, dtype=torch.float64)             # (2, 8, 8)
+hard = torch.zeros_like(penalty).masked_fill(future, -math.inf)  # (n, m)
+for name, given in (("penalty", penalty), ("0 and -inf", hard)):
+    slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
+    with torch.no_grad():
+        fast = evaluated(sentence, src_mask=given)             # (2, 8, 8)
+        as_boolean = evaluated(sentence, src_mask=given != 0)  # (2, 8, 8)
+    print(f"{name:>10}: the fast route differs by up to {(fast - slow).abs().max():.2f}")
+    assert fast.equal(as_boolean)
+    assert torch.allclose(fast, slow) == (given is hard)
 
 # %% [markdown]
 # `penalty` is 0 only on the diagonal. The fast route read all other numbers as True, which here
@@ -512,9 +516,9 @@ assert not torch.allclose(fast, slow)
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
 # exponential is 0, too. A fully masked row does not become NaN either, because the softmax first
-# subtracts the largest score of a row: that score becomes 0, whose exponential is 1. But large
-# models compute in half precision, with 16 bits per number. **bfloat16** has the range of float32
-# but fewer digits. **float16** has more digits than bfloat16, but a much smaller range.
+# subtracts the largest score of a row. So the largest exponential is always 1, and the sum is never
+# 0. But large models compute in half precision, with 16 bits per number. **bfloat16** has the range
+# of float32 but fewer digits. **float16** has more digits than bfloat16, but a much smaller range.
 #
 # Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and
 # `masked_fill` replaces its score by the fill. In the other two tables all keys are blocked: in one
@@ -566,10 +570,10 @@ assert kept == [("all keys blocked, mask * fill is added", torch.float32)]
 # nothing: 0.88, 0.12 and 0.01 are the weights without any mask. Where else the sum is finite,
 # it has too few digits to tell the scores apart, and each key gets a third.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where it is added, the sum
-# may not: in float16, a score of -20 is enough. And some code adds two such masks, one for padded
-# keys and one for padded queries, and twice the lowest number is $-\infty$ in any dtype. Sample 0
-# here has one place of padding, and sample 1 is all padding:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where it is added, the
+# sum may not: in float16, a score of -16 is enough. And some code adds two such masks, one for
+# padded keys and one for padded queries, and twice the lowest number is $-\infty$ in any dtype.
+# Sample 0 here has one place of padding, and sample 1 is all padding:
 
 # %%
 low = torch.tensor([-30.0, -25.0, -20.0]).half() + torch.finfo(torch.half).min
@@ -600,7 +604,8 @@ assert added[1].softmax(-1).isnan().all()
 # 2. If you do not, the class calls PyTorch's *function*.
 # 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
 #    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
-#    heads and boolean masks.
+#    heads and boolean masks: with floats, the class goes back to 1 or 2. (Only the encoder layer
+#    takes floats along, as the pitfall above says.)
 #
 # In the cell, query 1 is fully masked. The first column says what becomes of its row. The second
 # says whether the gradient of output row 0 is finite, as it should be: row 0 is not masked. The fast
@@ -939,8 +944,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
 # | What do floats do? | they are added | they are added |
-# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros (on the CPU, here) |
-# | Which corner does `is_causal` take? | it follows your mask, except without weights and padding mask: then the top left | the top left |
+# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros (on the CPU, here) |
+# | Which corner does `is_causal` take? | it follows your mask, unless you ask for no weights and pass no padding mask: then the top left | the top left |
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.

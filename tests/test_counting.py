@@ -113,6 +113,16 @@ def test_kept_by_attention(fused: bool) -> None:
         assert kept(module, x, y, y, **options) == formula + y.numel()
 
 
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_pytorchs_class_keeps_one_more_with_weights(size: tuple[int, ...]) -> None:
+    b, n, _, h, d = size
+    module, x = nn.MultiheadAttention(h * d, h, batch_first=True), randn(b, n, h * d)
+    for fused in (False, True):
+        formula = counting.attention_kept(n, n, h * d, h, b=b, fused=fused)
+        more = 0 if fused else x.numel()
+        assert kept(module, x, x, x, need_weights=not fused) == formula + more
+
+
 def test_bytes_of_the_fused_kernel_in_half_precision() -> None:
     """The statistics stay in float32; everything else takes half."""
     module = MultiheadAttention(24, 4, batch_first=True, dtype=torch.bfloat16)
@@ -384,7 +394,7 @@ def test_what_the_table_says() -> None:
     assert "cache" not in " ".join(counting.notes(MODELS[-1], n))
     less = " ".join(counting.notes(model, n, b, 4, cache_width=1))
     assert f"holds {short(model.cache(n, b), 'B')}." in less
-    assert "overtake them at length 36." in " ".join(counting.notes(MODELS[3], n))
+    assert "pass them beyond length 36." in " ".join(counting.notes(MODELS[3], n))
 
 
 @pytest.mark.parametrize(

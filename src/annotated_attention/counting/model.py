@@ -209,7 +209,7 @@ class Model:
         return cache_numbers(length, self._shared, b=batch, layers=cached)
 
     def crossover(self) -> int:
-        """Return the length from which scores and mixing take more FLOPs than projections.
+        """Return the length beyond which scores and mixing take more FLOPs than projections.
 
         It is 2e, or e + g * d where groups of queries share g heads of keys.
 

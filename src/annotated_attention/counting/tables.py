@@ -87,7 +87,7 @@ def notes(
         f"averages {short(4 * total * width, 'B')}.",
         f"Forward and backward: {short(3 * forward, 'FLOP')}.",
         f"Scores and mix take {_share(scores, projections)} of the projections' FLOPs, and "
-        f"overtake them at length {formula}{crossover:,}.",
+        f"pass them beyond length {formula}{crossover:,}.",
     ]
     if model.output != "none":
         step, cache = sum(model.step_flops(length, batch).values()), model.cache(length, batch)
@@ -116,7 +116,7 @@ def table(
         <BLANKLINE>
         124,439,808 parameters take 498 MB; with gradients and Adam's two averages 1.99 GB.
         Forward and backward: 875 GFLOP.
-        Scores and mix take 67 % of the projections' FLOPs, and overtake them at length 2e = 1,536.
+        Scores and mix take 67 % of the projections' FLOPs, and pass them beyond length 2e = 1,536.
         One more token, with a cache: 285 MFLOP; the cache holds 75.5 MB.
     """
     cells = rows(model, length, batch, width)

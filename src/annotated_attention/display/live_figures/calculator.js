@@ -96,8 +96,8 @@ export function notes(model, length, batch, bytes) {
     `${thousands(total)} parameters take ${short(total * width, "B")}; with gradients and Adam's two ` +
       `averages ${short(4n * total * width, "B")}.`,
     `Forward and backward: ${short(3n * sum(flops), "FLOP")}.`,
-    `Scores and mix take ${share(flops[1], flops[0])} of the projections' FLOPs, and overtake ` +
-      `them at length 2e = ${thousands(2 * model.embed_dim)}.`,
+    `Scores and mix take ${share(flops[1], flops[0])} of the projections' FLOPs, and pass ` +
+      `them beyond length 2e = ${thousands(2 * model.embed_dim)}.`,
   ];
   if (model.output !== "none")
     found.push(
