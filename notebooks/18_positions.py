@@ -612,10 +612,10 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 #
 # <details><summary>What do you expect?</summary>
 #
-# ALiBi and the buckets lose least. They know what to do with a far key: ALiBi's steep heads give
-# it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
-# most here. At distances that never occurred in training, the score can be anything: training
-# never had a chance to correct it.
+# ALiBi and the buckets lose least. ALiBi's steep heads give a far key a large penalty, and with
+# buckets all far distances share one number, which favours none of them over another. Rotary
+# positions lose most here. At distances that never occurred in training, the score can be
+# anything: training never had a chance to correct it.
 #
 # </details>
 
@@ -660,25 +660,26 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # Before place 32, all models except the one without positions are nearly perfect. In the last
 # stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added clocks have
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
-# the trained length does not promise a good one in a longer text. (Why the added clocks lose so
-# little is not examined here.)
+# the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
+# rotary positions make a score independent of the place, and promise nothing for distances that were
+# never seen. (Why the added clocks lose so little is not examined here.)
 #
-# What goes wrong with rotary positions? The right key stands at a distance that was trained, but
-# hundreds of other keys stand at distances that were not. Take one of them, made by hand: a key
+# What goes wrong with rotary positions? A nearby right key always stands at a trained distance, but
+# hundreds of others, right and wrong, do not, and their scores can come out high. Take one of them, made by hand: a key
 # whose slow pair points away from the query's. The cell moves it away from the query, and
 # prints its score with rotary positions and with ALiBi's slope of 1/16.
 
 # %%
 asks, far = torch.tensor([0, 0, 2.0, 0]), torch.tensor([0, 0, -2.0, 0])
 print("distance   rotary   ALiBi")
-for distance in (1, 16, 31, 100, 314, 500):
+for distance in (1, 16, 30, 100, 314, 500):
     turned = TURNING(asks[None], torch.tensor([distance]))[0]  # (4,)
     by_rotary = turned @ far / math.sqrt(4)                    # ()
     by_alibi = asks @ far / math.sqrt(4) - distance / 16       # ()
     print(f"{distance:8} {by_rotary:8.2f} {by_alibi:7.2f}")
 
 # %% [markdown]
-# Within the trained distances, up to 31, the slow pair hardly turns, and the score stays near −2.
+# Within the trained distances, up to 30, the slow pair hardly turns, and the score stays near −2.
 # At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
 # be like it. ALiBi only ever lowers the score of a far key.
 #
@@ -717,8 +718,8 @@ one.show(("plain", *SLOWER), STRETCHES, table)
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
 # trained length. `dynamic`, which slows the middle pairs less, reaches 0.66, and `llama3` 0.80,
 # with some loss on short texts. `linear` fails even on short texts: it also slows the fast pairs,
-# which tell neighbours apart. This scaling was proposed together with further training, which these
-# models did not get.
+# which tell neighbours apart. Such scalings were proposed together with some further training, which
+# these models did not get.
 #
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
 # slowly. A long text still brings new angles, but fewer pairs turn far in it. Llama 3 has 500,000
