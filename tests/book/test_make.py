@@ -16,6 +16,8 @@ ONE = """\
 # %% [markdown]
 # # One
 #
+# *1 minutes. Afterwards you can.*
+#
 # ## First part
 #
 # A formula $x^2$ and a [link](02_two_heads.ipynb#second-part).
@@ -34,6 +36,8 @@ TWO = """\
 # %% [markdown]
 # # Two
 #
+# *1 minutes. Afterwards you can.*
+#
 # ## Second part
 
 # %%
@@ -45,9 +49,7 @@ print(one.double(one.LIMIT), formulas.__name__)
 print(open("../data.txt").read())
 """
 SCRIPTS = {"01_one_head": ONE, "02_two_heads": TWO}
-PARTS = "".join(
-    f"\n        - {{ file: {name}, prerequisites: [], after: You can. }}" for name in SCRIPTS
-)
+PARTS = "".join(f"\n        - {{ file: {name}, prerequisites: [] }}" for name in SCRIPTS)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +235,7 @@ def test_failing_cell_keeps_the_last_site(book):
     with changed(book / "notebooks" / "02_two_heads.py", ("(one.LIMIT)", "(two.LIMIT)")):
         run = make(book, "site")
     assert run.returncode != 0
-    assert "notebooks/02_two_heads.py:11: chapter 02_two_heads, code cell 1 of 1" in run.stdout
+    assert "notebooks/02_two_heads.py:13: chapter 02_two_heads, code cell 1 of 1" in run.stdout
     assert "print(one.double(two.LIMIT), " in run.stdout
     assert "NameError: name 'two' is not defined" in run.stdout
     assert "Traceback" not in run.stdout

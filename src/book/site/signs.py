@@ -40,7 +40,8 @@ CAUSES = re.compile(r"(?:^- \[[^\]]*\]\(\.\./notebooks/[^)]*\): .*\n)+", re.MULT
 
 def write(markdown: str, complain: Callable[[str], None]) -> str:
     """Write the lists of codes as tables: the likely cause, its code, its chapter."""
-    markdown = markdown.replace(PLACE, f"```python\n{probes()}```")
+    if PLACE in markdown:
+        markdown = markdown.replace(PLACE, f"```python\n{probes()}```")
     return CAUSES.sub(lambda found: "\n".join(_table(found[0], complain)) + "\n", markdown)
 
 
