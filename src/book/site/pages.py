@@ -150,7 +150,6 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
 <p class="aa-run">{chapter.minutes} · builds on {" and ".join(needs)} ·
 {offer}</p>
 <p class="aa-after"><b>Afterwards</b> {chapter.after[0].lower()}{chapter.after[1:]}</p>
-{SIDE_BY_SIDE}
 </div>"""
     for emphasis in soup.select("p > em:only-child"):
         if ABOUT.fullmatch(f"*{emphasis.text}*"):  # said for Jupyter
@@ -160,6 +159,7 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
         soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
     if chapter.number:
         soup.append(BeautifulSoup(FINISH, "html.parser"))
+    soup.append(BeautifulSoup(SIDE_BY_SIDE, "html.parser"))
 
 
 def pair_notes_with_code(content: Tag) -> None:
@@ -176,7 +176,7 @@ def pair_notes_with_code(content: Tag) -> None:
             pair_notes_with_code(part)
             row = None
             continue
-        apart = {"aa-intro", "aa-finish"}.intersection(classes) or part.name == "summary"
+        apart = {"aa-intro", "aa-finish", "aa-ways"}.intersection(classes) or part.name == "summary"
         if _level(part) or apart or part.select_one(".aa-map, .aa-annotated"):
             row = None
             continue
