@@ -92,8 +92,7 @@ def show(probe, *codes: str) -> None:
 # A blocked token must have no influence at all. The gradient shows whether its *content* has any,
 # because nothing flows through a weight of zero. (The next probe asks whether it matters that the
 # token is there at all.) The probe pads the first sentence and takes the **Jacobian**: the
-# derivative of every number of the output with respect to every number of the input. How strongly do
-# the words react to the padding?
+# derivative of every number of the output with respect to every number of the input.
 
 
 # %%
@@ -184,9 +183,9 @@ show(convexity, "softmax-over-heads")
 #
 # ### Competition: it must be attention
 #
-# Now test three modules that are not attention. One returns its input. One takes the mean of all
-# tokens that it may see, because its scores are all 0. One is a small network applied to each token
-# by itself. Which of the four probes does each of them fail?
+# Now test three modules that do not attend. One returns its input. One is an attention that has
+# stopped attending: all its scores are 0, so it takes the mean of all tokens that it may see. One is
+# a small network applied to each token by itself. Which of the four probes does each of them fail?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -220,7 +219,9 @@ for name, impostor in impostors.items():
 # rises, the other shares fall. So how much one token counts depends on the others.
 #
 # The next probe measures how the result of token 3 reacts to token 1. Then it changes all the other
-# tokens, measures again, and returns the difference. This time, zero is wrong.
+# tokens, measures again, and returns the difference. This time, zero is wrong. (Two right modules
+# show 0, too: one with a matrix that starts at zero, which you fill at random first, and one whose
+# window hides token 1 from token 3.)
 
 
 # %%
@@ -243,7 +244,7 @@ print("without competition:", ", ".join(without))
 assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
 
 # %% [markdown]
-# Tokens do not compete in any of the three modules, nor in two of the mistakes. In
+# Tokens do not compete in the three modules, nor in two of the mistakes. In
 # `heads-attended-over`, each token attends over its own heads and sees no other token. In
 # `softmax-over-heads`, the heads compete for a weight, but the tokens do not.
 #
@@ -253,8 +254,8 @@ assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
 # too: `heads-attended-over` compares heads with heads, so a padding mask does not fit its scores.
 # But an error can also mean that `attend` does not fit, so run the right class outside the `try`.
 #
-# > **Pitfall.** Asking whether a gap is *large*. NaN is neither larger nor smaller than any number,
-# > so a module that returns NaN would pass. Ask whether the gap is *small*.
+# > **Pitfall.** It is tempting to ask whether a gap is *large*. Don't: NaN is neither larger nor
+# > smaller than any number, so a module that returns NaN would pass. Ask whether the gap is *small*.
 
 
 # %%
@@ -415,14 +416,20 @@ for place, owner in (
 # ## The doctor
 #
 # A tool that is installed along with the package tests all this and more, the **doctor**. Its
-# function `examine` takes a module, the sizes, and the `kind`: *self*, *cross*, or *causal* for
-# self-attention that hides the future by itself. It calls the module with tensors `(b, n, e)`, and
-# with masks in which True means blocked; if yours is called in another way, put [an
-# adapter](../docs/package/doctor.md#adapters) around it. Besides calling the module, it does two
-# things that no probe does. It copies the module's parameters into the right class and into every
-# mistake on the list, trying each order of Q, K and V. If one of these computes the same, the report
-# names it. And it looks inside: while your code runs, it finds each softmax, the products before and
-# after it, and their lines in your file.
+# function `examine` takes a module, the sizes, and the `kind`, which says how the module is
+# called with tensors `(b, n, e)`:
+#
+# - *self*: `(x, blocked)`
+# - *causal*: `(x)`; the module hides the future by itself
+# - *cross*: `(query, key, value, blocked)`
+#
+# In `blocked`, None or `(b, n, m)`, True hides a key. The result may be the first of a tuple. If
+# yours is called in another way, put [an adapter](../docs/package/doctor.md#adapters) around it.
+# The doctor does two things that no probe does. It copies the module's parameters into the right
+# class and into every mistake on the list, trying each order of Q, K and V. If one of these
+# computes the same, the report names it. And it looks inside: while your code runs, it finds each
+# softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
+# lines in your file.
 #
 # Looking inside matters most for the scale. A scale that is wrong but constant breaks no property:
 # flatter weights are still valid weights.
@@ -471,8 +478,8 @@ assert report.codes == ("scale-by-model-width",)
 # of a head.  1/√e is a slip that many people make, so the doctor calls it wrong. A number that is no
 # known slip might be on purpose, so it only gets a remark.
 #
-# In a notebook of your own, leave `examine(…)` on the last line of a cell, and you see the whole
-# report, with a remedy and a list of what was not examined.
+# In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a
+# remedy and a list of what was not examined.
 #
 # ## What only a reference finds
 #
@@ -502,10 +509,12 @@ print(f"parity finds {len(found)} of the {len(unfound)}, and misses {len(missed)
 print(*missed, sep="\n")
 
 # %% [markdown]
-# `no-scale` is valid attention with sharper weights. In `keys-and-values-swapped`, two matrices have
-# traded names. Neither mistake breaks a property. Most of the 16 are like one of the two: a scale is
-# wrong but constant, or one matrix, head or sample stands in for another. To find most of the 8 that
-# parity misses, run the same comparison with a mask, then with dropout, then in float16.
+# `no-scale` is valid attention with sharper weights. In `keys-and-values-swapped`, two matrices
+# have traded names. Neither mistake breaks a property. Most of the 16 are like one of the two: a
+# scale is wrong but constant, or one matrix, head or sample stands in for another. To find most of
+# the 8 that parity misses, run the same comparison with masks (padding, causal, one per head; leave
+# out a fully masked row, where PyTorch's class gives NaN), then with dropout in training and in
+# evaluation, with the same seed before each call, then in float16 with a mask.
 #
 # Given a `reference=`, `examine` does the same: it copies the patient's parameters into the
 # reference by name. Let the reference be `Near` with the right scale, and the patient a version of
@@ -540,7 +549,7 @@ for name, reference in (("alone", None), ("with the reference", trusted)):
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
 # > to mix up. With 6 tokens and heads of width 6, `scale-by-length` divides by the right number.
 #
-# Try five choices of sizes. How many mistakes give the right output for each?
+# How many mistakes give the right output with each of five choices of sizes?
 
 # %%
 situations = {
@@ -558,9 +567,8 @@ for name, (b, h, n) in situations.items():
     print(f"{name:>14}: {hidden:2} of {len(LISTED)} mistakes give the right output")
 
 # %% [markdown]
-# 17 stay hidden even when all sizes differ. (That the four probes find 17, too, is a coincidence.)
-# Most of them need a mask, training mode or half precision to show, and these calls use none. So
-# make all sizes differ, and try each mask.
+# 17 stay hidden even when all sizes differ. Most of them need a mask, training mode or half
+# precision to show, and these calls use none. So make all sizes differ, and try each mask.
 #
 # ## In your own tests
 #
@@ -671,12 +679,11 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # %% [markdown]
 # ## What you have now
 #
-# You can test attention that you did not write, and keep the tests. You can also say what they
-# cannot see.
+# You can test attention that you did not write, and say what the tests cannot see.
 #
 # > **In short.** In every attention with a plain softmax over the keys, $\partial\,\text{output}_i / \partial x_j = 0$ for a
 # > blocked token $j$ and every other token $i$; without dropout, the weights of each query that sees
-# > anything sum to 1, $\sum_j A_{ij} = 1$; and tokens compete. Under a causal mask, the past does not change when the sentence grows.
+# > anything sum to 1, $\sum_j A_{ij} = 1$; and, unless a matrix is zero, tokens compete. Under a causal mask, the past does not change when the sentence grows.
 # > Without masks and positions, shuffled tokens give shuffled results.
 # >
 # > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ.
@@ -690,5 +697,5 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # > Probes find what breaks a rule. Looking inside finds a wrong scale, mask or axis, with its line.
 # > To find roles that have traded names, or a scale that may be intended, you need a reference.
 #
-# [The next chapter](16_published_code.ipynb) reads seven designs that people copy, with their source
-# in front of you.
+# [The next chapter](16_published_code.ipynb) reads seven designs that people copy, most of them
+# with the lines that matter in front of you.

@@ -10,10 +10,11 @@
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# Here you cook from seven of these cards. The lines that matter are shortened and renamed, and their
-# defects are left in. Three of the seven do not run today, and all have defects that raise no error;
-# a table [at the end](#what-they-teach) lists both kinds. One test then compares all repaired
-# designs with the final class of [Multi-head attention](07_multihead_attention.ipynb).
+# Here you cook from seven of these cards. Of most, you see the lines that matter, shortened and
+# renamed, with their defects left in. Three of the seven do not run today, and all have defects
+# that raise no error; a table [at the end](#what-they-teach) lists both kinds. One test then
+# compares all repaired designs with the final class of [Multi-head
+# attention](07_multihead_attention.ipynb).
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -83,11 +84,12 @@ def attempt(call) -> None:
 # which takes three axes, and the tensors now have four. And its `forward` uses `d_model`, a name
 # that only the constructor knows.
 #
-# Mend these, write the products as `@`, and the code runs. One defect is left, and no error will
-# tell you. The post still passes a mask of shape `(b, n, n)`, one matrix for each sample, to scores
-# of `(b, h, n, n)`. Broadcasting aligns axes from the right, so the samples of the mask meet the
-# *heads* of the scores. A single sample comes out right, and most other sizes crash. But try two
-# samples and two heads. Sample 0 should see four keys, and sample 1 two.
+# Mend these, write the products as `@`, and the code runs. Two defects are left, and no error will
+# tell you. A fully masked row is NaN, as before. And the post still passes a mask of shape
+# `(b, n, n)`, one matrix for each sample, to scores of `(b, h, n, n)`. Broadcasting aligns axes from the
+# right, so the samples of the mask meet the *heads* of the scores. A single sample comes out right,
+# and most other sizes crash. But try two samples and two heads. Sample 0 should see four keys, and
+# sample 1 two.
 
 # %%
 q = torch.randn(2, 2, 5, 6)    # (b, h, n, d)
@@ -183,8 +185,9 @@ attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
 # range. [Masks in the wild](14_masks_in_the_wild.ipynb#fills-in-half-precision) has more on fills.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
-# becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit and
-# turns the others, so that True means blocked, and `masked_softmax` gives zeros to fully masked rows.
+# becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit
+# and inverts the others where needed, so that True means blocked, and `masked_softmax` gives zeros
+# to fully masked rows.
 
 # %% tags=["hide-input"]
 display.excerpts(
@@ -229,9 +232,9 @@ class TokensFirst(nn.Module):
 # 0.5.3<!-- quoted --> of the tracker's package no longer has it, so every call fails.
 #
 # A valid mask can crash it, too. The check compares the size of the mask's first axis with the size
-# of its *second*, so a mask with a row for each query is refused whenever n ≠ m. The authors have
-# since repaired this check, and changed the fill. And the option `bias=False` does not do what it
-# says.
+# of its *second*, so a mask with a row for each query is refused whenever n ≠ m and n > 1. The
+# authors have since repaired this check, and changed the fill. And the option `bias=False` does not
+# do what it says.
 
 # %%
 annotated = TokensFirst(4, 24, bias=False)
@@ -292,7 +295,7 @@ def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
 # </details>
 #
 # With d = 1 and a query of 1, the scores equal the two keys. The values are the identity matrix, so
-# the output equals the weights. In the last line, a mask blocks both keys.
+# the output equals the weights.
 
 # %%
 query, values = torch.ones(1, 1, 1, 1), torch.eye(2)[None, None]
@@ -305,8 +308,7 @@ print("fully masked:", nothing.flatten().tolist())
 assert nothing.isnan().all()
 
 # %% [markdown]
-# A finite fill gave a fully masked row a plausible mean. With $-\infty$ and no second fill, the row
-# is NaN.
+# With $-\infty$ and no second fill, a fully masked row is NaN, and not a plausible mean.
 #
 # The start is a third defect. The entries of the matrices are drawn with a standard deviation of
 # 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through the
@@ -333,7 +335,7 @@ print(f"an even share: {1 / 49:.3f}")
 #
 # **The idea.** The same collection has a version with no projection at all: the embedding itself is
 # cut into heads, `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always
-# compares slice i of the features, and training cannot change that.
+# compares slice i of the features, and training this layer cannot change that.
 #
 # **What happens.** It, too, can multiply its scores by factors, and returns NaN for a fully masked
 # row. Only the output has a matrix here, so the small start shrinks the output and not the weights.
@@ -406,9 +408,10 @@ display.excerpts(
 # The last test is *parity*, as in [Testing
 # attention](15_testing_attention.ipynb#parity-the-same-parameters-the-same-result): the same
 # parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)`
-# makes a module of the design, and one of the final class with the same parameters.  `design.call`
-# takes batch-first tensors, and a mask in which True means blocked, and calls the module in the
-# design's own way.
+# makes a module of the design, and one of the final class with the same parameters: for *No
+# projection* with identity matrices, for *Shared projection* with the block-diagonal one.
+# `design.call` takes batch-first tensors, and a mask in which True means blocked, and calls the
+# module in the design's own way.
 
 
 # %%
@@ -435,17 +438,17 @@ for name, design in DESIGNS.items():
     print(f"{name:17}  {design.layout:9}  {design.mask:13}  True means {design.true_means}")
 
 # %% [markdown]
-# All seven agree, in spite of two layouts, four shapes of masks (in self-attention, m is n), and two
-# meanings of True.
+# All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four
+# shapes of masks (in self-attention, m is n), and two meanings of True.
 #
 # ## What they teach
 #
 # | design | stops | goes on, and is wrong |
 # |---|---|---|
 # | Module per head | `torch.ModuleList`, widths exchanged | NaN in a fully masked row |
-# | Wide projection | `Functional`, `bmm`, `d_model`, most masks | with b = h, masks of other samples |
+# | Wide projection | `Functional`, `bmm`, `d_model`, most masks | NaN in a fully masked row and, with b = h, masks of other samples |
 # | Shared projection | a mask in float16 | one small matrix for all heads, $\sqrt e$, a mean over hidden keys |
-# | Sequence first | the tracker, masks with n ≠ m or in float16 | biases in spite of `bias=False`, the same mean |
+# | Sequence first | the tracker, masks with n ≠ m and n > 1, or in float16 | biases in spite of `bias=False`, the same mean |
 # | Weighted scores | | a factor of 0 does not block, NaN in a fully masked row, a start that is far too small |
 # | No projection | | the same three |
 # | Packed projection | a mask left out, `bias=False`, float16 | folded weights, the same mean, parameters left uninitialised |
@@ -504,7 +507,7 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have run seven published designs, and the repaired ones agree with the final class.
+# You have run the lines that matter of most designs. Repaired, all seven agree with the final class.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
