@@ -184,7 +184,7 @@ exercises.one_head.check_scores(my_scores)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_scores = [
     2 * 3 + 0 * 0 + 0 * 0 + 2 * 0,  # "thirsty" with "cat"
     2 * 1 + 0 * 1 + 0 * 0 + 2 * 1,  # "thirsty" with "it"
@@ -682,7 +682,7 @@ exercises.one_head.check_weights(my_weights)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 total = 7.4 + 2.7 + 6 * 1
 my_weights = [1 / total] * 8
 my_weights[WORDS.index("drank")] = 7.4 / total
@@ -722,7 +722,7 @@ exercises.one_head.check_attend(my_attend)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Mix the rows of ``value``, for each query with its own weights.
 

@@ -500,7 +500,7 @@ exercises.two_heads.check_add_up(add_up)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
     """Add up what each head contributes to the output.
 

@@ -411,7 +411,7 @@ exercises.split_and_stack.check_columns(my_columns)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_columns = (2 * 6, 3 * 6)
 
 exercises.split_and_stack.check_columns(my_columns)
@@ -456,7 +456,7 @@ exercises.split_and_stack.check_silence(silence)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
     """Take one head out of the output.
 

@@ -465,7 +465,7 @@ exercises.reshape_trick.check_place(my_place)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_place = (0, 2, 1)
 
 exercises.reshape_trick.check_place(my_place)
@@ -509,7 +509,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def repaired(x: Tensor, num_heads: int) -> Tensor:
     """Split the features into heads.
 

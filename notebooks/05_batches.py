@@ -324,7 +324,7 @@ exercises.batches.check_index(my_index)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_index = (2, 1, 4, 5)
 
 exercises.batches.check_index(my_index)
@@ -375,7 +375,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
     """Attend with several heads, without projections.
 

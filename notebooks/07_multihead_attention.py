@@ -590,7 +590,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_shapes = {
     "the queries of the heads": (2, 3, 7, 4),
     "the mask, merged": (2, 1, 1, 9),
@@ -641,7 +641,7 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 class AlibiAttention(MultiheadAttention):
     """Attends less to what is further away, each head by a slope of its own."""
 
@@ -698,7 +698,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
     """Make our module from PyTorch's."""
     weight = theirs.out_proj.weight

@@ -211,7 +211,7 @@ exercises.transformer_layers.check_norm(my_norm)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 mean, deviation = 2, 2  # the squares are 4, 4, 4, 4; their mean is 4, and its root 2
 my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
 
@@ -729,7 +729,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
     """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
     y = layer.norm1(tgt)

@@ -143,7 +143,7 @@ exercises.transformer.check_angles(my_angles)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_angles = [20 / 10**i for i in range(4)]
 
 exercises.transformer.check_angles(my_angles)
@@ -624,7 +624,7 @@ exercises.transformer.check_shift_block(shift_block)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def shift_block(k: int, i: int, e: int) -> Tensor:
     """Return the rotation that moves the hand of clock i by k positions."""
     a = k / 10000 ** (2 * i / e)

@@ -1085,7 +1085,7 @@ exercises.training.check_shares(my_shares)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_shares = [0.95**10, 0.95**20]
 
 exercises.training.check_shares(my_shares)
@@ -1132,7 +1132,7 @@ exercises.training.check_look_back(my_look_back)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def my_look_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Mix the values of the tokens that each token may see, and merge the heads.
 

@@ -895,7 +895,7 @@ exercises.trained_weights.check_parts(my_parts)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_parts = [
     0.80 * 0.25,  # [CLS]
     0.15 * 4,  # cat
@@ -943,7 +943,7 @@ exercises.trained_weights.check_my_head(my_head)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def my_head(weights: Tensor, distance: int) -> tuple[int, int]:
     """Find the layer and head that look back the most.
 

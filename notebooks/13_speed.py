@@ -433,7 +433,7 @@ exercises.speed.check_quartiles(my_quartiles)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 rounds = zip((9, 21, 24, 8, 33), (10, 20, 20, 10, 30))
 my_quartiles = sorted(ours / theirs for ours, theirs in rounds)[1:4]
 

@@ -865,7 +865,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 turned = {
     "nn.MultiheadAttention, key_padding_mask": "~mask",
     "F.scaled_dot_product_attention, attn_mask": "mask",
@@ -917,7 +917,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def make_ready(attention_mask: Tensor, n: int) -> Tensor:
     """Make the mask for the newest ``n`` words.
 

@@ -621,7 +621,7 @@ exercises.testing_attention.check_scaled(Scaled)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 class Scaled(Near):
     """A causal self-attention that prefers near tokens, with the usual scale."""
 
@@ -666,7 +666,7 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def samples_touch(call) -> bool:
     """Say whether a sample's result depends on what else is in its batch."""
     x = torch.randn(3, 5, 24)

@@ -294,7 +294,7 @@ exercises.from_memory.check_order(order)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
 exercises.from_memory.check_order(order)
@@ -371,7 +371,7 @@ exercises.from_memory.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 # the class at the top of this page
 MyAttention = chapters.load("short_path").PlainAttention
 
@@ -424,7 +424,7 @@ exercises.from_memory.check_mended(Mended)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 class Mended(nn.Module):
     """Multi-head attention, batch-first."""
 

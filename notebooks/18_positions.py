@@ -145,7 +145,7 @@ exercises.positions.check_turned(my_turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 
 exercises.positions.check_turned(my_turned)
@@ -840,7 +840,7 @@ exercises.positions.check_permutation(to_half)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def to_half(weight: Tensor, num_heads: int) -> Tensor:
     """Reorder the rows, from pairs side by side to pairs half a head apart."""
     pairs = weight.unflatten(0, (num_heads, -1, 2))

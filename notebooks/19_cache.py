@@ -771,7 +771,7 @@ exercises.cache.check_chunk(chunk_by_hand)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 chunk_by_hand = {
     "milk": "....xxx",
     "because": ".....xx",
@@ -817,7 +817,7 @@ exercises.cache.check_step(step)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention

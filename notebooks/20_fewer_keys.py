@@ -684,7 +684,7 @@ exercises.fewer_keys.check_groups(reads_wrong)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 trained, loaded = [0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2]
 reads_wrong = [int(i != j) for i, j in zip(trained, loaded)]
 
@@ -727,7 +727,7 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 def token_bytes(config: dict[str, int]) -> int:
     """Count the bytes that a cache keeps of one token, in half precision."""
     heads = config["num_attention_heads"]

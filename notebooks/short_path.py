@@ -98,7 +98,7 @@ exercises.short_path.check_sweet(my_numbers)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_numbers = [4, 0.30, 0.72, 1.32]
 
 exercises.short_path.check_sweet(my_numbers)
@@ -395,7 +395,7 @@ exercises.short_path.check_mask(my_mask)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 my_mask = [
     [1, 1, 1],
     [1, 0, 1],
@@ -481,7 +481,7 @@ exercises.short_path.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% tags=["solution"] jupyter={"source_hidden": true}
 MyAttention = PlainAttention
 
 exercises.short_path.check_attention(MyAttention)
