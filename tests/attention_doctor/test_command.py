@@ -143,6 +143,17 @@ CALLS = {
         MINE.replace("scores, v = self.scores(x)", HIDES).replace(
             "mask[:, None], -math.inf", "mask[:, None, None], -1e9"),
         "--kind causal --mask blocked", 0, "convention: finite-fill-in-half"),
+    "padding is ignored under the future": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
+        "--kind causal --mask 'bm blocked'", 1, "wrong: mask-ignored"),
+    "a mask that nobody names is ignored under the future": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
+        "--kind causal", 0, "`mask` is left out: it has no effect"),
+    "padding lets the future in": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace(
+            ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
+                                                                  "mask[:, None, None]"),
+        "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
     "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
