@@ -248,6 +248,30 @@ def test_the_adapter_to_paste_is_complete_but_for_what_nobody_knows(tmp_path, ca
     assert "version of" not in capsys.readouterr().out
 
 
+PRINTED = {
+    "the future": ("theirs.py", CAUSAL, "--kind causal"),
+    "no mask": ("theirs.py", MINE.replace("x, mask=None", "x, *, mask=False").replace(
+        "mask is not None", "False"), "--kind self"),
+    "a name that is no identifier": ("5-1.theirs.py", MINE, "--kind self"),
+    "sizes with a default": ("theirs.py", MINE.replace("dim, heads", "dim=8, heads=2", 1),
+                             "--kind self --init dim=h*d"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_adapter_with_nothing_open_runs_as_it_is_printed(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    file, text, options = PRINTED[name]
+    (tmp_path / file).write_text(HEAD + text)
+    words = [*options.split(), "--embed-dim", "12", "--num-heads", "3"]
+    assert main([f"{tmp_path / file}:Attention", *words, "--call", "no_such=1"]) == 2
+    _, mark, adapter = capsys.readouterr().out.partition("# Save")
+    (tmp_path / "examined.py").write_text(mark + adapter)
+    words = [word for word in words if word not in ("--init", "dim=h*d")]
+    code = main([f"{tmp_path / 'examined.py'}:make_attention", *words])
+    assert code == 0, adapter + capsys.readouterr().out
+
+
 def test_a_function_and_a_factory(run):
     sizes = "--embed-dim 12 --num-heads 1 --kind self"
     code, output = run(FUNCTION, target="attend", sizes=sizes)
