@@ -140,12 +140,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 def examined(options: argparse.Namespace) -> "Report | ModelReport":
     """Load, build, call and examine; what fails on the way is a finding."""
+    import torch
+
     from attention_doctor.load import contained, load
 
     path, _, name = (options.model or options.target).rpartition(":")
     target: Any = None
     try:
-        with contained(options.timeout):
+        # Weights are the same each time, and so is the verdict.
+        with contained(options.timeout), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
             target, names = load(path, name)
             if options.model:
                 return _model(target(), name, options.attention)

@@ -154,6 +154,9 @@ CALLS = {
             ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
                                                                   "mask[:, None, None]"),
         "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
+    "narrower inside": (
+        MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
+        "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
     "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
@@ -270,6 +273,15 @@ def test_an_adapter_with_nothing_open_runs_as_it_is_printed(tmp_path, capsys, mo
     words = [word for word in words if word not in ("--init", "dim=h*d")]
     code = main([f"{tmp_path / 'examined.py'}:make_attention", *words])
     assert code == 0, adapter + capsys.readouterr().out
+
+
+def test_the_same_command_draws_the_same_numbers(run):
+    text = f"{CLASS}    def __init__(self): raise ValueError(torch.rand(5))"
+    torch.manual_seed(1)
+    first, following = run(text), torch.rand(1)
+    assert first == run(text)
+    torch.manual_seed(1)
+    assert following == torch.rand(1)
 
 
 def test_a_function_and_a_factory(run):
