@@ -168,7 +168,7 @@ def visible(patient: Patient) -> Iterator[Finding]:
 
 
 def future(patient: Patient) -> Iterator[Finding]:
-    """Under a causal mask, a token sees itself and what came before, with padding as well."""
+    """Under a causal mask, a token sees itself and what came before."""
     situations.only_for(patient, "causal")
     seen, deaf = influence(patient, patient.draw(1))
     n = patient.n
