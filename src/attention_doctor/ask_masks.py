@@ -173,6 +173,14 @@ def future(patient: Patient) -> Iterator[Finding]:
     seen, deaf = influence(patient, patient.draw(1))
     n = patient.n
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
+    for case in situations.masked(patient) if patient.masks == "padding" else ():
+        with_padding = influence(patient, case.inputs, case.blocked)[0] & ~seen
+        if (with_padding & ahead).any():
+            evidence = f"{int((with_padding & ahead).any(0).sum())} of {int(ahead.sum())} pairs"
+            symptom = "with a mask that blocks padding, tokens see some of their future"
+            remedy = "Join the two masks: neither stands in for the other."
+            yield wrong("future-leaks", symptom, f"{evidence} with a later token", remedy)
+            return
     leaks, behind = (seen & ahead).any(0), (deaf & ~ahead).any(0)
     if behind.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike

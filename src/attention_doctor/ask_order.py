@@ -3,7 +3,9 @@
 A straight reshape in place of a transpose shows here.
 """
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -176,9 +178,11 @@ def prefix(patient: Patient) -> Iterator[Finding]:
     if case is None:
         raise NotAsked("it takes no mask that blocks the future")
     refuse_positions(patient)
-    x, n = case.inputs, case.inputs.query.size(1)
-    whole = patient.answer(x, case.blocked)
-    for k in range(1, n):
+    x, n, cases = case.inputs, case.inputs.query.size(1), [case]
+    if patient.own_future and patient.masks == "padding":
+        cases += [replace(case, blocked=(torch.arange(n) == 1).expand(patient.b, n, n))]
+    for case, k in itertools.product(cases, range(1, n)):
+        whole = patient.answer(x, case.blocked)
         blocked = None if case.blocked is None else case.blocked[:, :k, :k]
         gap = patient.gap(whole[:, :k], patient.ask(x.cut(0, k), blocked))
         if gap > patient.tolerance:

@@ -143,6 +143,9 @@ def groups(patient: Patient) -> Iterator[Finding]:
     """Heads that share a key and a value are neighbours."""
     module = patient.needed_module()
     h, d = patient.num_heads, patient.embed_dim // patient.num_heads
+    last = output_projection(module, patient.embed_dim)
+    if last is not None and last[0].size(last[1]) != h * d:
+        raise NotAsked("its heads together are of another width than the model")
     shared = {name: _groups(blocks, h) for name, blocks in _moved(patient, module, d).items()}
     orders = {name: {_order(heads, h) for heads in sets} for name, sets in shared.items()}
     every = set().union(*orders.values())

@@ -224,14 +224,14 @@ class _Search:
                 turned = not spoken and reacts == _TURNED
                 taken, acts = form._replace(meaning="allowed") if turned else form, True
                 break
-        return self._understood(taken, acts, spoken, shapes)
+        return self._understood(taken, acts or bool(words), spoken, shapes)
 
     def _understood(
         self, form: MaskForm | None, acts: bool, spoken: str, shapes: list[str]
     ) -> Called:
         """Say how the mask is taken, or why it is left out."""
         name, how = self.plan.mask, str(self.plan)
-        if form is None and (self.plan.needs_mask or is_usual(name)):
+        if form is None and (acts or self.plan.needs_mask or is_usual(name)):
             text = f"no mask of {', '.join(shapes)} fits its {name}"
             remedy = "Say its axes, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
             raise Unasked("call", text, remedy)

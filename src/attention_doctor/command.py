@@ -140,12 +140,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 def examined(options: argparse.Namespace) -> "Report | ModelReport":
     """Load, build, call and examine; what fails on the way is a finding."""
+    import torch
+
     from attention_doctor.load import contained, load
 
     path, _, name = (options.model or options.target).rpartition(":")
     target: Any = None
     try:
-        with contained(options.timeout):
+        # Weights are the same each time, and so is the verdict.
+        with contained(options.timeout), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
             target, names = load(path, name)
             if options.model:
                 return _model(target(), name, options.attention)
@@ -158,7 +162,7 @@ def examined(options: argparse.Namespace) -> "Report | ModelReport":
         return report
     from attention_doctor.paste import adapter
 
-    init = {key: Verbatim(value) for key, value in options.init}
+    init = {key: _written(key, value, names | _letters(options)) for key, value in options.init}
     text = adapter(target, Path(path), name, options.kind, _sizes(options), init)
     return replace(report, adapter=text)
 
@@ -167,6 +171,23 @@ class Verbatim(str):
     """Code, which is shown as it is."""
 
     __repr__ = str.__str__
+
+
+def _written(name: str, text: str, names: dict[str, Any]) -> Any:
+    """Give what an argument of `--init` comes to, if it can be written down; else its text."""
+    from attention_doctor.build import value_of
+
+    with contextlib.suppress(Unasked):
+        value = value_of("--init", name, text, names)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+    return Verbatim(text)
+
+
+def _letters(options: argparse.Namespace) -> dict[str, int]:
+    """Give what `--init` and `--call` may name besides what is in the file."""
+    e, h = options.embed_dim, options.num_heads
+    return {"e": e, "h": h, "d": e // h, "n": options.max_length}
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:
@@ -203,12 +224,11 @@ def _called(
     from attention_doctor.roles import named_parameters
 
     sizes = _sizes(options)
-    e, h = sizes.embed_dim, sizes.num_heads
-    letters = {"e": e, "h": h, "d": e // h, "n": sizes.max_length}
+    names = names | _letters(options)
 
     def values(option: str, pairs: list[tuple[str, str]], taker: Any) -> dict[str, Any]:
         known = named_parameters(taker) if as_it_takes else dict(pairs)
-        return {name: value_of(option, name, text, names | letters)
+        return {name: value_of(option, name, text, names)
                 for name, text in pairs if name in known}  # fmt: skip
 
     made, built = build(target, values("--init", options.init, target), sizes, options.kind)

@@ -112,7 +112,7 @@ def dotted(file: Path) -> tuple[Path, str]:
 def _imported(file: Path) -> ModuleType:
     root, name = dotted(file)
     sys.path.insert(0, str(root))
-    return importlib.import_module(name) if "." in name else _run(file)
+    return _run(file) if root == file.parent else importlib.import_module(name)
 
 
 def _run(file: Path) -> ModuleType:

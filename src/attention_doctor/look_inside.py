@@ -176,7 +176,9 @@ def _designs(inside: Inside, first: Look) -> dict[str, bool]:
     joined = [{one.leaves.query.size(1) + one.leaves.key.size(1)} for one in looks]
     return {
         "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
-        "tokens-projected": len(keys) == 2 and keys[0] == keys[1] != {first.leaves.key.size(1)},
+        "tokens-projected": len(keys) == 2
+        and keys[0] == keys[1] != {first.leaves.key.size(1)}
+        and look_tokens.projected(patient, first),
         "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),

@@ -1,6 +1,8 @@
 """Follow tokens into the heads and out of them: by gradients, and by what equal tokens become."""
 
+import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from attention_doctor.compare_parameters import role_of
 from attention_doctor.influence import each
-from attention_doctor.look_paths import before, is_projection
+from attention_doctor.look_paths import back, before, is_projection
 from attention_doctor.look_scores import seen_inside
 from attention_doctor.look_seen import Seen
 from attention_doctor.look_sight import Look
@@ -38,13 +40,37 @@ def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
     named = () if patient.module is None else patient.module.named_parameters()
     roles = {x.data_ptr(): role_of(name) for name, x in named}
     for seen in found:
-        first = seen.steps["product"]
-        operands = (seen.products[0].left, seen.products[0].right) if seen.products else first.given
-        key = next((x for x in operands if x is not None and x.value is seen.key), first)
-        if {roles.get(x) for x in _weights(key)} == {"v"}:
+        if {roles.get(x) for x in _weights(_operand(seen, seen.key))} == {"v"}:
             symptom = "the keys are made by the projection that is named after values"
             yield seen_inside("keys-and-values-swapped", symptom, "", seen.where("product"))
             return
+
+
+def _operand(seen: Seen, value: Tensor) -> Step:
+    """Give the step whose result entered a product; the product itself if it is not known."""
+    first, mix = seen.steps["product"], seen.steps["mix"]
+    operands = [y for x in seen.products for y in (x.left, x.right)] or [*first.parents]
+    return next((x for x in operands if x.value is value), first if value is seen.key else mix)
+
+
+def projected(patient: Patient, look: Look) -> bool:
+    """Tell whether keys and values are products of their tokens' axis with a parameter."""
+    parts = () if patient.module is None else patient.module.parameters()
+    memory = {x.untyped_storage().data_ptr() for x in parts}
+    widths = {patient.embed_dim, patient.context_dim}
+
+    def along(count: int, step: Step) -> bool:
+        taken = tensors([step.arguments, step.options]) if is_projection(step) else ()
+        if not any(x.untyped_storage().data_ptr() in memory for x in taken):
+            return False
+        old = Counter(next(x for x in step.parents if x.from_tokens).value.shape)
+        new = Counter(step.value.shape)
+        return count in new - old and bool(old - new) and widths.isdisjoint(old - new)
+
+    return all(
+        back(_operand(seen, x), functools.partial(along, seen.scores.size(seen.axis)))
+        for seen in look.found for x in (seen.key, seen.value)
+    )  # fmt: skip
 
 
 def _weights(operand: Step) -> set[int]:

@@ -4,6 +4,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from attention_doctor.build import known
 from attention_doctor.load import dotted
 from attention_doctor.matching import TENSORS, matched
 from attention_doctor.roles import Sizes, named_parameters, required, size_of
@@ -35,29 +36,37 @@ def adapter(
     built = inspect.isclass(target)
     made = f"{name}({_arguments(target, kind, sizes, init)})" if built else name
     call = getattr(target, "forward", None) or vars(target).get("__call__", target)
-    taken, masked = TENSORS[kind], kind != "causal"
+    taken = TENSORS[kind]
     passed, always = _passed(call, kind, skip_self=built)
+    hides = "blocked" in " ".join(passed)
+    masked = hides or (kind != "causal" and _OPEN in " ".join(passed))
+    mask = ["blocked" if hides else "blocked=None"] * masked
     shapes = [f"{x} {_SHAPES[x]}" for x in taken]
     shapes += ["blocked (b, n, m), True = hidden" + ", or None" * (not always)] if masked else []
     option = f" --context-dim {sizes.context_dim}" if kind == "memory" else ""
     said = [", module=module"] if built else []
-    if masked and "blocked" not in " ".join(passed):
+    if not hides:
         said += [', mask="none"']
     elif always:
         said += [', mask="bnm blocked always"']
+    first = name.split(".")[0]
+    imported = [f"from {module} import {first}"]
+    if not all(map(str.isidentifier, module.split("."))):
+        loaded = f"{first}, _ = load({str(file.resolve())!r}, {first!r})"
+        imported = ["from attention_doctor.load import load", "", loaded]
     command = f"examined.py:make_attention --kind {kind} --embed-dim {sizes.embed_dim}"
     lines = [
         f"# Save this as {folder / 'examined.py'}, complete what stands as ..., and run",
         f"#     python -m attention_doctor {command} --num-heads {sizes.num_heads}{option}",
         "from attention_doctor import adapt",
-        "",
-        f"from {module} import {name.split('.')[0]}",
+        *[""] * (len(imported) == 1),
+        *imported,
         "",
         "",
         "def make_attention():",
         f"    module = {made}",
         "",
-        f"    def attend({', '.join([*taken, *['blocked'] * masked])}):",
+        f"    def attend({', '.join([*taken, *mask])}):",
         f"        # {'; '.join(shapes)}",
         "        # returns (b, n, e), alone or first among others",
         f"        return module({', '.join(passed)})",
@@ -69,13 +78,14 @@ def adapter(
 
 def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, Any]) -> str:
     """Write the arguments of a constructor: what was said, sizes by their names, and ...."""
-    parameters = named_parameters(target)
-    parts = [f"{name}={value!r}" for name, value in init.items()]
-    for name in required(parameters):
-        value = sizes.of(size_of(name), kind)
-        if name not in init:
-            parts.append(f"{name}={_OPEN if value is None else repr(value)}")
-    return ", ".join(parts)
+    needed = required(named_parameters(target))
+    left = {name: None for name in needed if size_of(name) == "config"}
+    values = {**known(target, left | init, sizes, kind), **init}
+    names = dict.fromkeys([*init, *needed, *values])
+    return ", ".join(
+        f"{x}={_OPEN if values.get(x) is None and x not in init else repr(values[x])}"
+        for x in names
+    )
 
 
 def _passed(call: Any, kind: str, skip_self: bool) -> tuple[list[str], bool]:

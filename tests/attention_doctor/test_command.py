@@ -143,6 +143,20 @@ CALLS = {
         MINE.replace("scores, v = self.scores(x)", HIDES).replace(
             "mask[:, None], -math.inf", "mask[:, None, None], -1e9"),
         "--kind causal --mask blocked", 0, "convention: finite-fill-in-half"),
+    "padding is ignored under the future": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
+        "--kind causal --mask 'bm blocked'", 1, "wrong: mask-ignored"),
+    "a mask that nobody names is ignored under the future": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
+        "--kind causal", 0, "`mask` is left out: it has no effect"),
+    "padding lets the future in": (
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace(
+            ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
+                                                                  "mask[:, None, None]"),
+        "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
+    "narrower inside": (
+        MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
+        "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
     "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
@@ -235,6 +249,39 @@ def test_the_adapter_to_paste_is_complete_but_for_what_nobody_knows(tmp_path, ca
     (tmp_path / "examined.py").write_text(f"# Save{text}")
     assert main([f"{tmp_path / 'examined.py'}:make_attention", *sizes]) == 0
     assert "version of" not in capsys.readouterr().out
+
+
+PRINTED = {
+    "the future": ("theirs.py", CAUSAL, "--kind causal"),
+    "no mask": ("theirs.py", MINE.replace("x, mask=None", "x, *, mask=False").replace(
+        "mask is not None", "False"), "--kind self"),
+    "a name that is no identifier": ("5-1.theirs.py", MINE, "--kind self"),
+    "sizes with a default": ("theirs.py", MINE.replace("dim, heads", "dim=8, heads=2", 1),
+                             "--kind self --init dim=h*d"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_adapter_with_nothing_open_runs_as_it_is_printed(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    file, text, options = PRINTED[name]
+    (tmp_path / file).write_text(HEAD + text)
+    words = [*options.split(), "--embed-dim", "12", "--num-heads", "3"]
+    assert main([f"{tmp_path / file}:Attention", *words, "--call", "no_such=1"]) == 2
+    _, mark, adapter = capsys.readouterr().out.partition("# Save")
+    (tmp_path / "examined.py").write_text(mark + adapter)
+    words = [word for word in words if word not in ("--init", "dim=h*d")]
+    code = main([f"{tmp_path / 'examined.py'}:make_attention", *words])
+    assert code == 0, adapter + capsys.readouterr().out
+
+
+def test_the_same_command_draws_the_same_numbers(run):
+    text = f"{CLASS}    def __init__(self): raise ValueError(torch.rand(5))"
+    torch.manual_seed(1)
+    first, following = run(text), torch.rand(1)
+    assert first == run(text)
+    torch.manual_seed(1)
+    assert following == torch.rand(1)
 
 
 def test_a_function_and_a_factory(run):

@@ -219,10 +219,25 @@ class OtherWeights(Attention):
         return super().forward(x), (2 * q @ k.mT).softmax(-1)
 
 
+class Filled(Attention):
+    """Fills up to a length with zeros, which it hides; adds a bias after the softmax."""
+
+    def forward(self, x):
+        self.n = x.size(1)
+        return super().forward(torch.cat([x, x.new_zeros(len(x), 9 - self.n, E)], 1))[:, : self.n]
+
+    def hidden(self, n):
+        return (torch.arange(n) >= self.n).expand(n, n)
+
+    def heads(self, x):
+        v = self.qkv(x).chunk(3, -1)[2].unflatten(-1, (H, -1)).transpose(1, 2)
+        return super().heads(x) + torch.linspace(-1, 1, 81).view(9, 9).to(v) @ v
+
+
 SLIPS = [
     (TimesRoot, "scale-inverted"), (Rectified, "values-bent"),
     (QueriesNormed, "one-side-normed"), (Exchanged, "keys-and-values-swapped"),
-    (OtherWeights, "other-weights-returned"),
+    (OtherWeights, "other-weights-returned"), (Filled, "query-order-matters"),
 ]  # fmt: skip
 
 
