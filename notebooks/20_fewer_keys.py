@@ -121,7 +121,7 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 #
 # ## Groups
 #
-# There is a middle way. In **grouped-query attention**, g KV heads serve h query heads, and each
+# There is a middle way. In **grouped-query attention** (GQA), g KV heads serve h query heads, and each
 # serves a **group** of h / g neighbours [[Ainslie et
 # al.](../docs/references.md#ainslie-2023)]. With g = h, every group is a single head, and this is
 # multi-head attention as before. With g = 1, it is multi-query attention.
