@@ -86,13 +86,13 @@ class MaskForm(NamedTuple):
         """Make the mask from ``blocked``, (b, n, m), True = hidden."""
         if "h" in self.shape and heads is None:
             raise ValueError(f"num_heads must be given for a mask of {self.shape}")
-        mask = blocked[:, None].expand(-1, (heads or 1) if "h" in self.shape else 1, -1, -1)
-        mask = arranged(mask, "bhnm", self.shape.strip("(").replace(")", ""))
-        mask = mask.flatten(0, 1) if self.shape.startswith("(bh)") else mask
+        hidden = blocked[:, None].expand(-1, (heads or 1) if "h" in self.shape else 1, -1, -1)
+        hidden = arranged(hidden, "bhnm", self.shape.strip("(").replace(")", ""))
+        hidden = hidden.flatten(0, 1) if self.shape.startswith("(bh)") else hidden
         if self.meaning == "additive":
-            return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask, float("-inf"))
-        mask = ~mask if self.meaning == "allowed" else mask
-        return mask.to({"bool": torch.bool, "int": torch.long, "float": dtype}[self.dtype])
+            return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, float("-inf"))
+        given = ~hidden if self.meaning == "allowed" else hidden
+        return given.to({"bool": torch.bool, "int": torch.long, "float": dtype}[self.dtype])
 
     def masks(self, by_sample: bool) -> str:
         """Say which masks can be given so, as ``Adapted`` has it."""

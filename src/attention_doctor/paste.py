@@ -40,7 +40,7 @@ def adapter(
     passed, always = _passed(call, kind, skip_self=built)
     hides = "blocked" in " ".join(passed)
     masked = hides or (kind != "causal" and _OPEN in " ".join(passed))
-    mask = ["blocked" if hides else "blocked=None"] * masked
+    mask_argument = ["blocked" if hides else "blocked=None"] * masked
     shapes = [f"{x} {_SHAPES[x]}" for x in taken]
     shapes += ["blocked (b, n, m), True = hidden" + ", or None" * (not always)] if masked else []
     option = f" --context-dim {sizes.context_dim}" if kind == "memory" else ""
@@ -66,7 +66,7 @@ def adapter(
         "def make_attention():",
         f"    module = {made}",
         "",
-        f"    def attend({', '.join([*taken, *mask])}):",
+        f"    def attend({', '.join([*taken, *mask_argument])}):",
         f"        # {'; '.join(shapes)}",
         "        # returns (b, n, e), alone or first among others",
         f"        return module({', '.join(passed)})",
