@@ -22,7 +22,7 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
         site: the site's own, or empty.
     """
     pieces = {
-        "cat": lambda: sentence().html,
+        "cat": lambda: display.first_look(name="cat").html,
         "map": lambda: display.whole_map().html,
         "chapters": lambda: contents.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),
@@ -33,7 +33,7 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
 
 
 def sentence() -> Output:
-    """Draw the sentence of the first chapter as it looks at itself; the README shows it, too."""
+    """Draw the sentence as the first page does, for a page where nothing moves: the README."""
     caption = (
         "<i>It</i> asks every word of its sentence. A line is a share of its attention: the "
         "largest goes to <i>thirsty</i>, so <i>it</i> learns that it is about an animal."
