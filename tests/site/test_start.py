@@ -48,7 +48,7 @@ def test_what_to_do_first_is_in_sight(visit, size):
         box = link.bounding_box()
         assert 48 <= box["y"] < box["y"] + box["height"] <= size[1], name
         assert 0 <= box["x"] < box["x"] + box["width"] <= size[0], name
-    figure = page.locator("#fig-cat svg").bounding_box()
+    figure = page.locator("#fig-cat .aa-stage").bounding_box()
     if size == SIZES["desktop"]:
         assert figure["y"] + figure["height"] <= size[1], "beside the promise"
     else:
