@@ -19,7 +19,7 @@ FIELD = re.compile(r"\bNone\b")
 
 
 def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
-    """Put fields below each check of a chapter that asks for numbers.
+    """Put fields above each stub of a chapter that asks for numbers.
 
     Args:
         soup: the content of the chapter's page.
@@ -34,7 +34,7 @@ def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
         table = export(getattr(getattr(exercises, call["chapter"]), call["name"]))
         rows = fields(source[str(stub["data-cell"])])
         if table is not None and sum(map(len, rows)) == len(table["right"]):
-            check.append(_form(rows, table))
+            stub.insert_before(_form(rows, table))
 
 
 def export(exercise: Exercise) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ def fields(stub: str) -> list[list[str]]:
 
 
 def _form(rows: list[list[str]], table: dict[str, Any]) -> Tag:
-    said = ""
+    said = "<p>Answer here, or in the notebook’s cells below.</p>"
     for names in rows:
         inputs = "".join(
             f"<label><span>{escape(name)}</span>"
