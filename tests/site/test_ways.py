@@ -298,7 +298,9 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     way = page.locator(".aa-chapters")
     expect(way.get_by_role("link", name="finished")).to_have_count(2)
     expect(way.get_by_role("link", name="Speed finished")).to_be_visible()
-    expect(page.locator(".aa-so-far").get_by_role("status")).to_have_text(f"You have finished 2 of {len(NUMBERED)}.")
+    expect(page.locator(".aa-so-far").get_by_role("status")).to_have_text(
+        f"You have finished 2 of {len(NUMBERED)}."
+    )
 
     other = context.new_page()  # another tab sees at once what this one forgets
     other.goto(f"{address}/chapters/batches/")
