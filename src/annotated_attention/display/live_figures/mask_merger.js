@@ -142,7 +142,8 @@ function legend() {
   const mark = (letter, ...meaning) => element("span", {}, element("b", {}, letter), ...meaning);
   const name = element("code", {}, "attn_mask");
   const number = element("span", {}, "a number is a weight");
-  return element("p", { class: "aa-legend" }, mark("p", " blocked as padding"), mark("a", " blocked by ", name), number);
+  const hint = element("span", {}, "press a word or a cell of the mask to change it");
+  return element("p", { class: "aa-legend" }, mark("p", " blocked as padding"), mark("a", " blocked by ", name), number, hint);
 }
 
 // A row of shapes, in letters and in numbers.
