@@ -190,7 +190,7 @@ my_scores = [
     2 * 1 + 0 * 1 + 0 * 0 + 2 * 1,  # "thirsty" with "it"
 ]
 
-exercises.one_head.check_scores(my_scores)
+exercises.one_head.check_scores.folded(my_scores)
 
 # %% [markdown]
 # ## Weights: shares of one whole
@@ -688,7 +688,7 @@ my_weights = [1 / total] * 8
 my_weights[WORDS.index("drank")] = 7.4 / total
 my_weights[WORDS.index("was")] = 2.7 / total
 
-exercises.one_head.check_weights(my_weights)
+exercises.one_head.check_weights.folded(my_weights)
 
 # %% [markdown]
 # ### Attention from memory
@@ -735,7 +735,7 @@ def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scores.softmax(-1) @ value                    # (n, m) x (m, d_v) -> (n, d_v)
 
 
-exercises.one_head.check_attend(my_attend)
+exercises.one_head.check_attend.folded(my_attend)
 
 # %% [markdown]
 # ## What you have now

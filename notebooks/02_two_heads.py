@@ -512,7 +512,7 @@ def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
     return sum(own @ block for own, block in zip(mixed, blocks))  # (n, e)
 
 
-exercises.two_heads.check_add_up(add_up)
+exercises.two_heads.check_add_up.folded(add_up)
 
 # %% [markdown]
 # ## What you have now

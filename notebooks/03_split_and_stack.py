@@ -414,7 +414,7 @@ exercises.split_and_stack.check_columns(my_columns)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_columns = (2 * 6, 3 * 6)
 
-exercises.split_and_stack.check_columns(my_columns)
+exercises.split_and_stack.check_columns.folded(my_columns)
 
 # %% [markdown]
 # ### Silence a head
@@ -471,7 +471,7 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
     return silent
 
 
-exercises.split_and_stack.check_silence(silence)
+exercises.split_and_stack.check_silence.folded(silence)
 
 # %% [markdown]
 # ## What you have now

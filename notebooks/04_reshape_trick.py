@@ -468,7 +468,7 @@ exercises.reshape_trick.check_place(my_place)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_place = (0, 2, 1)
 
-exercises.reshape_trick.check_place(my_place)
+exercises.reshape_trick.check_place.folded(my_place)
 
 # %% [markdown]
 # ### Repair a split
@@ -521,7 +521,7 @@ def repaired(x: Tensor, num_heads: int) -> Tensor:
     return cut.transpose(0, 1)              # (h, n, d)
 
 
-exercises.reshape_trick.check_repaired(repaired)
+exercises.reshape_trick.check_repaired.folded(repaired)
 
 # %% [markdown]
 # ## What you have now

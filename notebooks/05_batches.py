@@ -327,7 +327,7 @@ exercises.batches.check_index(my_index)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_index = (2, 1, 4, 5)
 
-exercises.batches.check_index(my_index)
+exercises.batches.check_index.folded(my_index)
 
 # %% [markdown]
 # ## More exercises
@@ -394,7 +394,7 @@ def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> T
     return mixed.transpose(1, 2).reshape(b, n, e)           # (b, n, e)
 
 
-exercises.batches.check_attend_heads(attend_heads)
+exercises.batches.check_attend_heads.folded(attend_heads)
 
 # %% [markdown]
 # ## What you have now

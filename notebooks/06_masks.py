@@ -471,7 +471,7 @@ merged_by_hand = {
     "it was _ _": [".xxx", "..xx", "x.xx", "xxxx"],
 }
 
-exercises.masks.check_merged(merged_by_hand)
+exercises.masks.check_merged.folded(merged_by_hand)
 
 # %% [markdown]
 # ## What you have now

@@ -598,7 +598,7 @@ my_shapes = {
     "the weights": (2, 7, 9),
 }
 
-exercises.multihead_attention.check_shapes(my_shapes)
+exercises.multihead_attention.check_shapes.folded(my_shapes)
 
 # %% [markdown]
 # ## More exercises
@@ -654,7 +654,7 @@ class AlibiAttention(MultiheadAttention):
         return super().score(q, k) - slopes[:, None, None] * (i - j).abs()  # (b, h, n, m)
 
 
-exercises.multihead_attention.check_alibi(AlibiAttention)
+exercises.multihead_attention.check_alibi.folded(AlibiAttention)
 
 # %% [markdown]
 # ### What a state_dict does not know
@@ -719,7 +719,7 @@ def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
     return ours.train(theirs.training)
 
 
-exercises.multihead_attention.check_take_over(take_over)
+exercises.multihead_attention.check_take_over.folded(take_over)
 
 # %% [markdown]
 # ## What you have now

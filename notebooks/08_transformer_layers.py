@@ -215,7 +215,7 @@ exercises.transformer_layers.check_norm(my_norm)
 mean, deviation = 2, 2  # the squares are 4, 4, 4, 4; their mean is 4, and its root 2
 my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
 
-exercises.transformer_layers.check_norm(my_norm)
+exercises.transformer_layers.check_norm.folded(my_norm)
 
 # %% [markdown]
 # ## The layer of the paper
@@ -738,7 +738,7 @@ def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
     return x + layer.linear2(layer.linear1(layer.norm3(x)).relu())
 
 
-exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
+exercises.transformer_layers.check_pre_norm_decoder.folded(pre_norm_decoder)
 
 # %% [markdown]
 # ## What you have now

@@ -146,7 +146,7 @@ exercises.transformer.check_angles(my_angles)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_angles = [20 / 10**i for i in range(4)]
 
-exercises.transformer.check_angles(my_angles)
+exercises.transformer.check_angles.folded(my_angles)
 
 # %% [markdown]
 # ## Near and far
@@ -632,7 +632,7 @@ def shift_block(k: int, i: int, e: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-exercises.transformer.check_shift_block(shift_block)
+exercises.transformer.check_shift_block.folded(shift_block)
 
 # %% [markdown]
 # ## What you have now

@@ -1088,7 +1088,7 @@ exercises.training.check_shares(my_shares)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_shares = [0.95**10, 0.95**20]
 
-exercises.training.check_shares(my_shares)
+exercises.training.check_shares.folded(my_shares)
 
 # %% [markdown]
 # ### Trains perfectly, decodes garbage
@@ -1148,7 +1148,7 @@ def my_look_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights @ v).transpose(1, 2).flatten(2)                  # (b, n, h * d)
 
 
-exercises.training.check_look_back(my_look_back)
+exercises.training.check_look_back.folded(my_look_back)
 
 # %% [markdown]
 # ## What you have now

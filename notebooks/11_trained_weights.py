@@ -902,7 +902,7 @@ my_parts = [
     0.05 * 4,  # milk
 ]
 
-exercises.trained_weights.check_parts(my_parts)
+exercises.trained_weights.check_parts.folded(my_parts)
 
 # %% [markdown]
 # ### Find the head that looks back
@@ -955,7 +955,7 @@ def my_head(weights: Tensor, distance: int) -> tuple[int, int]:
     return divmod(int(habit.argmax()), weights.size(1))
 
 
-exercises.trained_weights.check_my_head(my_head)
+exercises.trained_weights.check_my_head.folded(my_head)
 
 # %% [markdown]
 # ## What you have now

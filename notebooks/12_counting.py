@@ -561,7 +561,7 @@ def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
     return left // (2 * b * e * layers * bytes_each)
 
 
-exercises.counting.check_longest(longest)
+exercises.counting.check_longest.folded(longest)
 
 # %% [markdown]
 # ### One decoder layer
@@ -612,7 +612,7 @@ def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
     return looks_back + looks_across + network
 
 
-exercises.counting.check_decoder_layer(decoder_layer)
+exercises.counting.check_decoder_layer.folded(decoder_layer)
 
 # %% [markdown]
 # ## What you have now

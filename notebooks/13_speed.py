@@ -437,7 +437,7 @@ exercises.speed.check_quartiles(my_quartiles)
 rounds = zip((9, 21, 24, 8, 33), (10, 20, 20, 10, 30))
 my_quartiles = sorted(ours / theirs for ours, theirs in rounds)[1:4]
 
-exercises.speed.check_quartiles(my_quartiles)
+exercises.speed.check_quartiles.folded(my_quartiles)
 
 # %% [markdown]
 # ## What you have now

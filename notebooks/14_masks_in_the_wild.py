@@ -873,7 +873,7 @@ turned = {
     "this package's function, blocked": "~mask",
 }
 
-exercises.masks_in_the_wild.check_turned(turned)
+exercises.masks_in_the_wild.check_turned.folded(turned)
 
 # %% [markdown]
 # ### Ready for the function
@@ -930,7 +930,7 @@ def make_ready(attention_mask: Tensor, n: int) -> Tensor:
     return attention_mask.bool()[:, None, None, :] & past                 # (b, 1, n, m)
 
 
-exercises.masks_in_the_wild.check_make_ready(make_ready)
+exercises.masks_in_the_wild.check_make_ready.folded(make_ready)
 
 # %% [markdown]
 # ## What you have now

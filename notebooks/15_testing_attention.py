@@ -630,7 +630,7 @@ class Scaled(Near):
         self.scale = (embed_dim // num_heads) ** -0.5
 
 
-exercises.testing_attention.check_scaled(Scaled)
+exercises.testing_attention.check_scaled.folded(Scaled)
 
 # %% [markdown]
 # ### Write a probe
@@ -674,7 +674,7 @@ def samples_touch(call) -> bool:
     return not torch.allclose(call(x), alone, atol=1e-4)
 
 
-exercises.testing_attention.check_samples_touch(samples_touch)
+exercises.testing_attention.check_samples_touch.folded(samples_touch)
 
 # %% [markdown]
 # ## What you have now

@@ -297,7 +297,7 @@ exercises.from_memory.check_order(order)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
-exercises.from_memory.check_order(order)
+exercises.from_memory.check_order.folded(order)
 
 # %% [markdown]
 # ### Against the clock
@@ -375,7 +375,7 @@ exercises.from_memory.check_attention(MyAttention)
 # the class at the top of this page
 MyAttention = chapters.load("short_path").PlainAttention
 
-exercises.from_memory.check_attention(MyAttention)
+exercises.from_memory.check_attention.folded(MyAttention)
 
 # %% [markdown]
 # ### Somebody else's answer
@@ -445,7 +445,7 @@ class Mended(nn.Module):
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
-exercises.from_memory.check_mended(Mended)
+exercises.from_memory.check_mended.folded(Mended)
 
 # %% [markdown]
 # ## What you have now

@@ -148,7 +148,7 @@ exercises.positions.check_turned(my_turned)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 
-exercises.positions.check_turned(my_turned)
+exercises.positions.check_turned.folded(my_turned)
 
 # %% [markdown]
 # ## All pairs
@@ -847,7 +847,7 @@ def to_half(weight: Tensor, num_heads: int) -> Tensor:
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-exercises.positions.check_permutation(to_half)
+exercises.positions.check_permutation.folded(to_half)
 
 # %% [markdown]
 # ## What you have now

@@ -777,7 +777,7 @@ chunk_by_hand = {
     "because": ".....xx",
 }
 
-exercises.cache.check_chunk(chunk_by_hand)
+exercises.cache.check_chunk.folded(chunk_by_hand)
 
 # %% [markdown]
 # ### One step
@@ -829,7 +829,7 @@ def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     return scaled_dot_product_attention(q, k, v, blocked=blocked)[0]
 
 
-exercises.cache.check_step(step)
+exercises.cache.check_step.folded(step)
 
 # %% [markdown]
 # ## What you have now

@@ -688,7 +688,7 @@ exercises.fewer_keys.check_groups(reads_wrong)
 trained, loaded = [0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2]
 reads_wrong = [int(i != j) for i, j in zip(trained, loaded)]
 
-exercises.fewer_keys.check_groups(reads_wrong)
+exercises.fewer_keys.check_groups.folded(reads_wrong)
 
 # %% [markdown]
 # ### The bytes of a token
@@ -736,7 +736,7 @@ def token_bytes(config: dict[str, int]) -> int:
     return 2 * 2 * config["num_hidden_layers"] * shared * width
 
 
-exercises.fewer_keys.check_token_bytes(token_bytes)
+exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 
 # %% [markdown]
 # ## What you have now

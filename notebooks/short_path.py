@@ -101,7 +101,7 @@ exercises.short_path.check_sweet(my_numbers)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 my_numbers = [4, 0.30, 0.72, 1.32]
 
-exercises.short_path.check_sweet(my_numbers)
+exercises.short_path.check_sweet.folded(my_numbers)
 
 # %% [markdown]
 # ## Three lines of PyTorch
@@ -402,7 +402,7 @@ my_mask = [
     [1, 0, 0],
 ]
 
-exercises.short_path.check_mask(my_mask)
+exercises.short_path.check_mask.folded(my_mask)
 
 # %% [markdown]
 # ## The class
@@ -484,7 +484,7 @@ exercises.short_path.check_attention(MyAttention)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 MyAttention = PlainAttention
 
-exercises.short_path.check_attention(MyAttention)
+exercises.short_path.check_attention.folded(MyAttention)
 display.source(PlainAttention)
 
 # %% [markdown]

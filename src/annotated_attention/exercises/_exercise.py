@@ -23,6 +23,8 @@ is written once, the way a reader would write it. A chapter's table reads like t
 
 import contextlib
 import copy
+import html
+import io
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +61,20 @@ class Raised(Refused):
         shown = f"\nIt was given {', '.join(map(_shown, given))}." if given else ""
         super().__init__(f"your code raises {describe(error)}{shown}")
         self.error = error
+
+
+@dataclass(frozen=True, repr=False)
+class _Folded:
+    """A text that a notebook shows behind a click."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        summary = "<summary>The solution's verdict</summary>"
+        return f'<details class="aa-said">{summary}<pre>{html.escape(self.text)}</pre></details>'
 
 
 class Either(list[Any]):
@@ -121,6 +137,14 @@ class Exercise:
         except Exception as error:
             text = f"✗ {self.name}: this check cannot judge it. It stopped with {describe(error)}"
         print("\n".join(map(_wrapped, text.split("\n"))))
+
+    def folded(self, answer: object) -> None:
+        """Show the verdict on a chapter's own solution: a notebook folds it, like the solution."""
+        from IPython.display import display  # chapters have it, the package alone does not
+
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self(answer)
+        display(_Folded(printed.getvalue().rstrip()))
 
     def _judge(self, answer: object) -> str:
         """Give what is right about an answer, or raise ``Refused``."""
