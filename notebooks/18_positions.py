@@ -154,9 +154,9 @@ exercises.positions.check_turned.folded(my_turned)
 # ## All pairs
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it can
-# hardly tell a key one word back from a key seven words back. The remedy is the same as for the
-# clocks: a head of width d has d / 2 pairs of features, and each pair turns more slowly than the
-# one before.
+# hardly tell a key one word back from a key seven words back. But a head of width d has d / 2 pairs
+# of features, and each pair turns more slowly than the one before. The score of the head is the sum
+# of its pairs' scores, and in that sum the slow pairs tell the two keys apart.
 #
 # Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. In the paper, the
 # **base** is 10000. Pair 0 then turns by 1 radian, and the last pair hardly at all: by
@@ -662,12 +662,13 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
 # the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
 # rotary positions make a score independent of the place, and promise nothing for distances that were
-# never seen. (Why the added clocks lose so little is not examined here.)
+# never seen. So this small task shows no advantage of rotary positions over added clocks. Su et al.
+# measured a small one in translation [[section 4.1](../docs/references.md#su-2021)].
 #
 # What goes wrong with rotary positions? A nearby right key always stands at a trained distance, but
-# hundreds of others, right and wrong, do not, and their scores can come out high. Take one of them, made by hand: a key
-# whose slow pair points away from the query's. The cell moves it away from the query, and
-# prints its score with rotary positions and with ALiBi's slope of 1/16.
+# hundreds of others, right and wrong, do not, and their scores can come out high. Take one of them,
+# made by hand: a key whose slow pair points away from the query's. The cell moves it away from the
+# query, and prints its score with rotary positions and with ALiBi's slope of 1/16.
 
 # %%
 asks, far = torch.tensor([0, 0, 2.0, 0]), torch.tensor([0, 0, -2.0, 0])
@@ -702,9 +703,10 @@ for distance in (1, 16, 30, 100, 314, 500):
 #   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
 #   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
-#   slow pairs to the fast ones [[Peng et al., section 3.4](../docs/references.md#peng-2023)].
-# - `llama3` divides the speed of the same slow pairs, with a ramp of a different shape ([Llama
-#   3.1](../docs/references.md#llama-3-1)).
+#   slow pairs to the fast ones. All scores become larger, too [[Peng et al., section
+#   3.4](../docs/references.md#peng-2023)].
+# - `llama3` divides the speed of the same slow pairs. Its ramp slows the pairs between more than
+#   YaRN's does ([Llama 3.1](../docs/references.md#llama-3-1)).
 #
 # What does scaling do to the trained rotary models, without a single further step of training? Here
 # they are tested again, with rotations for texts 16 times as long.
@@ -716,10 +718,10 @@ one.show(("plain", *SLOWER), STRETCHES, table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic`, which slows the middle pairs less, reaches 0.66, and `llama3` 0.80,
-# with some loss on short texts. `linear` fails even on short texts: it also slows the fast pairs,
-# which tell neighbours apart. Such scalings were proposed together with some further training, which
-# these models did not get.
+# trained length. `dynamic`, which slows the middle pairs less, reaches 0.66, and `llama3`, which
+# slows them more, 0.80 with some loss on short texts. `linear` fails even on short texts: it also
+# slows the fast pairs, which tell neighbours apart. `dynamic` is meant for models without further
+# training. The other three were proposed together with some, which these models did not get.
 #
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
 # slowly. A long text still brings new angles, but fewer pairs turn far in it. Llama 3 has 500,000
