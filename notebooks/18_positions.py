@@ -662,8 +662,9 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
 # the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
 # rotary positions make a score independent of the place, and promise nothing for distances that were
-# never seen. So this small task shows no advantage of rotary positions over added clocks. Su et al.
-# measured a small one in translation [[section 4.1](../docs/references.md#su-2021)].
+# never seen. So this small task shows no advantage of rotary positions over added clocks. Their
+# paper measured one in translation, a small one [[Su et al., section
+# 4.1](../docs/references.md#su-2021)].
 #
 # What goes wrong with rotary positions? A nearby right key always stands at a trained distance, but
 # hundreds of others, right and wrong, do not, and their scores can come out high. Take one of them,

@@ -30,4 +30,4 @@ def test_stubs_fail_and_solutions_pass(script):
         if "exercise" in tags:
             assert cells[i + 1].outputs[0].text.startswith("✗ "), cells[i + 1].source
         if "solution" in tags:
-            assert cell.outputs[0].text.startswith("✓ "), cell.source
+            assert cell.outputs[0].data["text/plain"].startswith("✓ "), cell.source
