@@ -56,8 +56,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
 # The package's two functions count axes from the end, so that further axes may stand in front
-# (three dots in comments: `(..., h, n, d)`). They cut with `unflatten`, which never copies either, and
-# join with `flatten(-2)`, which like `reshape` copies only where memory has another order.
+# (three dots in comments: `(..., h, n, d)`). They cut with `unflatten`, which never copies either,
+# and join with `flatten(-2)`, which like `reshape` copies only where memory has another order.
 #
 # ## A tensor is a row of numbers and a rule for stepping through it
 #
