@@ -78,10 +78,10 @@ torch.testing.assert_close(fast[0, it, [0, 1]], fast[1, it, [1, 0]])  # animal a
 #
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
-# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by side,
-# so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence 0, head 1;
-# and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what the
-# fold does to a mask.
+# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by
+# side, so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence
+# 0, head 1; and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch)
+# shows what the fold does to a mask.
 #
 # ## One sentence after the other
 #
@@ -117,8 +117,8 @@ print("four axes: the same as one sentence after the other")
 #
 # The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
 # hide in it. Repeat the check with sizes that all differ: 2 samples, 3 queries, 5 keys, 4 heads of
-# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random factor,
-# and returns the gradient of each input.
+# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random
+# factor, and returns the gradient of each input.
 
 # %%
 torch.manual_seed(5)
@@ -135,10 +135,10 @@ print("four axes: equal to the loop, and so are the gradients")
 # %% [markdown]
 # ## Batch first or second
 #
-# So far x was **batch-first**, `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is
-# `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so on.
-# `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One `transpose(0, 1)`
-# leads from either layout to the other.
+# So far x was **batch-first**, `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first**
+# is `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so
+# on. `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One
+# `transpose(0, 1)` leads from either layout to the other.
 #
 # `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
 #
@@ -217,9 +217,9 @@ for place, sentence in gradient.any(-1).nonzero().tolist():
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
-# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*. Neither a
-# > shape nor an error reveals the mistake. The second test of the last chapter does: change one word,
-# > and see whether *it* reacts.
+# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*.
+# > Neither a shape nor an error reveals the mistake. The second test of the last chapter does:
+# > change one word, and see whether *it* reacts.
 #
 # Now make the same mistake in cross-attention, with the 3 queries and 5 keys, and then with a single
 # query.
@@ -413,10 +413,10 @@ exercises.batches.check_attend_heads(attend_heads)
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
-# > To attention, samples and heads are alike: each is a problem of its own. Take batch-first outside
-# > and four axes inside; a sequence-first tensor is transposed once, where it comes in. Given data in
-# > the wrong layout, self-attention keeps the shape and mixes sentences. So test cross-attention, with
-# > sizes that all differ and are not 1.
+# > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
+# > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.
+# > Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So test
+# > cross-attention, with sizes that all differ and are not 1.
 #
 # A word should not look at padding, or at words that come after it. [Masks](06_masks.ipynb) hide
 # both.
