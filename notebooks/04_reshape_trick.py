@@ -24,27 +24,53 @@ from annotated_attention import display
 display.chapter_map("split", "merge")
 
 # %% [markdown]
-# ## A tensor is a row of numbers and a rule for stepping through it
+# ## The trick
 #
-# Think of a long shelf with one number per place. However many axes a tensor has, its numbers stand
-# on one such shelf, in one row. The **strides** are the rule for stepping along the shelf: for each
-# axis, how many places one step along that axis moves.
-#
-# Take the eight words of the sentence, each with four features, and follow one number through four
-# layouts: the *animal* feature of *cat*, a 3. The cell prints the index at which you find the number
-# in each layout, and its place on the shelf: the sum of each index times its stride.
+# Splitting takes two steps. First `view`, a reshape that never copies, cuts the features:
+# `(n, h * d)` → `(n, h, d)`. Then `transpose` moves the heads in front: `(n, h, d)` → `(h, n, d)`.
+# Merging takes the same steps backwards. The package has both operations, as `split_heads` and
+# `merge_heads`. Try them on the words of the sentence, and compare with the last chapter.
 
 # %%
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import chapters, display
+from annotated_attention import chapters, display, merge_heads, split_heads
 
 one = chapters.load("01_one_head")
 three = chapters.load("03_split_and_stack")
 n, h, d = 8, 2, 2
 
+# %%
+x = one.EMBEDDINGS           # (n, h * d)
+cut = x.view(n, h, d)        # (n, h, d)
+heads = cut.transpose(0, 1)  # (h, n, d)
+assert torch.equal(heads, split_heads(x, h))
+assert torch.equal(heads, three.split_and_stack(x, h))
 
+merged = heads.transpose(0, 1).reshape(n, h * d)  # (h, n, d) -> (n, h * d)
+assert torch.equal(merged, merge_heads(heads))
+assert torch.equal(merged, three.unstack_and_concatenate(heads))
+print("split and merged: the same numbers as splitting and stacking")
+print("same memory:", x.data_ptr() == heads.data_ptr())
+
+# %% [markdown]
+# The package's two functions count axes from the end, so that further axes may stand in front
+# (three dots in comments: `(..., h, n, d)`). They cut with `unflatten`, which never copies either,
+# and join with `flatten(-2)`, which like `reshape` copies only where memory has another order.
+#
+# ## A tensor is a row of numbers and a rule for stepping through it
+#
+# Why did no number move? Think of a long shelf with one number per place. However many axes a tensor
+# has, its numbers stand on one such shelf. The **strides** are the rule for stepping along the
+# shelf: for each axis, how many places one step along that axis moves.
+#
+# Follow one number through four layouts: the *animal* feature of *cat*, a 3. The cell prints the
+# index at which you find the number in each layout, and its place on the shelf: the sum of each
+# index times its stride.
+
+
+# %%
 def describe(name: str, x: Tensor, index: tuple[int, ...]) -> None:
     """Print how ``x`` lies in memory, and where the number at ``index`` stands."""
     place = sum(i * stride for i, stride in zip(index, x.stride()))
@@ -53,47 +79,18 @@ def describe(name: str, x: Tensor, index: tuple[int, ...]) -> None:
     print(f"index {index!s:9} place {place}, number {x[index]:.0f}, {order}")
 
 
-# %%
-x = one.EMBEDDINGS           # (n, h * d)
-shelf = x.view(-1)           # (32,)
-cut = x.view(n, h, d)        # (n, h, d)
-heads = cut.transpose(0, 1)  # (h, n, d)
-describe("the shelf", shelf, (4,))
+describe("the shelf", x.view(-1), (4,))
 describe("(n, h·d)", x, (1, 0))
 describe("(n, h, d)", cut, (1, 0, 0))
 describe("(h, n, d)", heads, (0, 1, 0))
-print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# The number stays in place 4, and all the other numbers stay where they are, too: the four tensors
-# share one memory. `view` cuts the four features into two heads of two. After this cut, a step to
-# the next token is four places and a step to the next head is two. `transpose` exchanges these two
-# strides, so that heads come first. If you read the last layout axis by axis, you jump back and forth
-# along the shelf. Such a tensor is called *not contiguous*.
+# The number stays in place 4, and all others stay in theirs: the four tensors share one memory.
+# `view` cuts the four features into two heads of two. After this cut, a step to the next token is
+# four places and a step to the next head is two. `transpose` exchanges these two strides, so that
+# heads come first. If you read the last layout axis by axis, you jump back and forth along the
+# shelf. Such a tensor is called *not contiguous*.
 #
-# ## The trick
-#
-# Splitting therefore takes two steps. First cut the features, `(n, h * d)` → `(n, h, d)`, then move
-# the heads in front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package
-# has both operations, as `split_heads` and `merge_heads`. They count axes from the end, so that
-# further axes may stand in front. Comments write such axes as three dots: `(..., h, n, d)`.
-#
-# `unflatten` cuts an axis in two, and like `view` it never copies. `flatten(-2)` joins the last two
-# axes, and like `reshape` it copies only where memory has another order.
-
-# %%
-from annotated_attention import merge_heads, split_heads
-
-heads = x.unflatten(-1, (h, d)).transpose(-3, -2)  # (n, h * d) -> (h, n, d)
-assert torch.equal(heads, split_heads(x, h))
-assert torch.equal(heads, three.split_and_stack(x, h))
-
-merged = heads.transpose(-3, -2).flatten(-2)  # (h, n, d) -> (n, h * d)
-assert torch.equal(merged, merge_heads(heads))
-assert torch.equal(merged, three.unstack_and_concatenate(heads))
-print("split and merged: the same numbers as splitting and stacking")
-
-# %% [markdown]
 # So the answer is yes, for one sentence: the split copies nothing. The merge after `attend` copies
 # every number once, because `attend` has written the heads one after the other. With several
 # sentences at once, the matrix product makes a copy, too; [Batches](05_batches.ipynb#four-axes) tells

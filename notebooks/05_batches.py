@@ -3,17 +3,18 @@
 #
 # *Where does the batch go?*
 #
-# *10 minutes and 2 of exercises. Afterwards you can recognise either axis order and turn it into
-# yours.*
+# *10 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
 # >
 # > the cat drank milk because **it** was sweet
 #
 # In practice a model processes many sentences together, because hardware is fastest on many numbers
-# at once. A tensor then needs one more axis, the batch, which the strip below leaves out. Some
-# libraries put this axis first, others second. In this chapter you bring both **layouts** to one
-# form, attend to all sentences at once, and see a mistake that self-attention never reports.
+# at once. A tensor then needs one more axis, the batch, which the strip below leaves out. In this
+# chapter you treat sentences as you treated heads, all at once. Some libraries put the batch first,
+# others second: you bring both **layouts** to one form, and see a mistake that self-attention never
+# reports.
 #
 # Think of a batch as a house with one sentence in each room. Words talk to the other words in their
 # room, never through a wall.
@@ -24,10 +25,10 @@ from annotated_attention import display
 display.chapter_map("split", "score", "softmax", "mix", "merge")
 
 # %% [markdown]
-# ## Batch first or second
+# ## Four axes
 #
-# Put the two sentences into one tensor. They differ only in their last word. An item of a batch is
-# called a **sample**; here a sample is a sentence.
+# Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is
+# a sentence.
 
 # %%
 import torch
@@ -39,46 +40,52 @@ one = chapters.load("01_one_head")
 
 b, n, h, d = 2, 8, 2, 2
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
-sequence_first = x.transpose(0, 1)                       # (n, b, h * d), made from x here
-print("batch-first", tuple(x.shape))
-print("sequence-first", tuple(sequence_first.shape))
+print(tuple(x.shape))
 
 # %% [markdown]
-# **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is
-# `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so on.
-# `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One `transpose(0, 1)`
-# leads from either layout to the other.
-#
-# `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after
-# the other. So each pair holds two neighbours from *one* sentence instead of one word from *each*
-# sentence.
-#
-# </details>
-#
-# Number the 16 words of the batch, arrange the numbers in both ways, and see which words they stand
-# for.
+# A loop could attend to one sentence after the other. But for attention, batch and heads are the
+# same kind of axis: each sentence and each head is a problem of its own, computed without the others.
+# So give samples and heads an axis each, `(b, h, n, d)`. The package's `split_heads` counts its axes
+# from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand in front. (The
+# `transpose(0, 1)` of the last chapter would now swap the wrong axes.) `attend` runs over all axes in
+# front, too, so no loop is needed.
+
 
 # %%
-sentences = (one.WORDS, one.SWEET)
-number = torch.arange(16).view(2, 8)  # (2, 8)
-for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2))):
-    pairs = [[sentences[i // 8][i % 8] for i in row] for row in arranged.tolist()]
-    print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
+def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
+    """Attend with batch and heads on axes of their own; batch-first."""
+    q, k = split_heads(q, h), split_heads(k, h)     # (b, h, n, d), (b, h, m, d)
+    heads, _ = one.attend(q, k, split_heads(v, h))  # (b, h, n, d), (b, h, n, m)
+    return merge_heads(heads)                       # (b, n, h * d)
+
+
+fast = four_axes(x, x, x, h)  # (b, n, h * d)
+it = one.WORDS.index("it")
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, fast[:, it])
+torch.testing.assert_close(fast[0, it, [0, 1]], fast[1, it, [1, 0]])  # animal and food swap
 
 # %% [markdown]
-# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts
-# *thirsty* beside *was*.
+# To keep the numbers readable, there are no projections, so these are not the heads of *Two heads*:
+# the first has *animal* and *food*, the second *action* and *quality*. (Projections work on the last
+# axis alone, so a batch changes nothing for them.) In the first sentence *it* collects more *animal*
+# than *food* (1.29 against 1.01). In the second the two numbers trade places, because *thirsty* fits
+# the animal and *sweet* fits the food.
+#
+# Here the matrix product makes a copy: `@` folds samples and heads into one axis, and in memory the
+# words lie between them, so with two samples it first copies all of q, k and v. PyTorch's **fused
+# kernel**, one routine from queries, keys and values to the output that never stores the weights,
+# copies nothing ([Going deeper](#going-deeper-what-is-copied) counts).
+#
+# Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
+# `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
+# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by
+# side, so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence
+# 0, head 1; and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch)
+# shows what the fold does to a mask.
 #
 # ## One sentence after the other
 #
-# Start with the plain, slow way: a loop over the sentences. To keep the numbers readable, the heads
-# work on the features as they are, without projections, so these are not the heads of *Two heads*.
-# The first has *animal* and *food*, and the second has *action* and *quality*. Projections work on the last axis alone, so a batch changes
-# nothing for them.
+# Does each sentence get what it would get alone? Compare with the plain, slow way, a loop.
 
 
 # %%
@@ -100,55 +107,18 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 slow = one_by_one(x, x, x, h)  # (b, n, h * d)
-it = one.WORDS.index("it")
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
-torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])  # animal and food swap
-
-# %% [markdown]
-# In the first sentence *it* collects more *animal* than *food* (1.29 against 1.01). In the second
-# sentence the two numbers trade places, because *thirsty* fits the animal and *sweet* fits the
-# food. The rooms are separate: each sentence gets the output that it would get alone.
-#
-# ## Four axes
-#
-# For attention, a sentence and a head are alike: each is a problem of its own, computed without the
-# others. So give sentences and heads an axis each, `(b, h, n, d)`. The package's `split_heads`
-# counts its axes from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand
-# in front. (The `transpose(0, 1)` of the last chapter would now swap the wrong axes.) `attend` runs
-# over all axes in front, too, so the loop disappears.
-
-
-# %%
-def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend with batch and heads on axes of their own; batch-first."""
-    q, k = split_heads(q, h), split_heads(k, h)     # (b, h, n, d), (b, h, m, d)
-    heads, _ = one.attend(q, k, split_heads(v, h))  # (b, h, n, d), (b, h, n, m)
-    return merge_heads(heads)                       # (b, n, h * d)
-
-
-fast = four_axes(x, x, x, h)  # (b, n, h * d)
 torch.testing.assert_close(fast, slow)
 print("four axes: the same as one sentence after the other")
 
 # %% [markdown]
-# Here the matrix product makes a copy: `@` folds samples and heads into one axis, and in memory the
-# words lie between them, so with two samples it first copies all of q, k and v. PyTorch's **fused
-# kernel**, one routine from queries, keys and values to the output that never stores the weights,
-# copies nothing ([Going deeper](#going-deeper-what-is-copied) counts).
-#
-# Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
-# `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
-# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by side,
-# so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence 0, head 1;
-# and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) shows what the
-# fold does to a mask.
+# Yes: the rooms are separate.
 #
 # ## Equal to the loop, gradients too
 #
 # The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
 # hide in it. Repeat the check with sizes that all differ: 2 samples, 3 queries, 5 keys, 4 heads of
-# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random factor,
-# and returns the gradient of each input.
+# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random
+# factor, and returns the gradient of each input.
 
 # %%
 torch.manual_seed(5)
@@ -161,6 +131,40 @@ expected = one.gradients(loop, [q, k, v])
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
 print("four axes: equal to the loop, and so are the gradients")
+
+# %% [markdown]
+# ## Batch first or second
+#
+# So far x was **batch-first**, `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first**
+# is `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so
+# on. `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One
+# `transpose(0, 1)` leads from either layout to the other.
+#
+# `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after
+# the other. So each pair holds two neighbours from *one* sentence instead of one word from *each*
+# sentence.
+#
+# </details>
+#
+# Number the 16 words of the batch, and arrange the numbers in both ways.
+
+# %%
+sequence_first = x.transpose(0, 1)  # (n, b, h * d), made from x here
+print("batch-first", tuple(x.shape), "-> sequence-first", tuple(sequence_first.shape))
+
+sentences = (one.WORDS, one.SWEET)
+number = torch.arange(16).view(2, 8)  # (2, 8)
+for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2))):
+    pairs = [[sentences[i // 8][i % 8] for i in row] for row in arranged.tolist()]
+    print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
+
+# %% [markdown]
+# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts
+# *thirsty* beside *was*.
 
 # %% [markdown]
 # <!-- deeper: the same as PyTorch, in both layouts -->
@@ -213,12 +217,12 @@ for place, sentence in gradient.any(-1).nonzero().tolist():
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
-# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*. Neither a
-# > shape nor an error reveals the mistake. The second test of the last chapter does: change one word,
-# > and see whether *it* reacts.
+# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*.
+# > Neither a shape nor an error reveals the mistake. The second test of the last chapter does:
+# > change one word, and see whether *it* reacts.
 #
-# Now make the same mistake in cross-attention, with the 3 queries and 5 keys from above, and then
-# with a single query.
+# Now make the same mistake in cross-attention, with the 3 queries and 5 keys, and then with a single
+# query.
 
 # %%
 swapped = [split_heads(each.transpose(0, 1), 4) for each in (q, k, v)]
@@ -235,7 +239,8 @@ assert merged.shape == (5, 2, 24)
 # %% [markdown]
 # The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no
 # error, because an axis of size 1 is stretched to any other: five rows come back for one query, and
-# only this shape shows the mistake. So test with cross-attention, and with sizes that all differ and are not 1.
+# only this shape shows the mistake. So test with cross-attention, and with sizes that all differ and
+# are not 1.
 
 # %% [markdown]
 # <!-- deeper: what is copied -->
@@ -408,9 +413,10 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
-# > To attention, samples and heads are alike: each is a problem of its own. Take batch-first outside
-# > and four axes inside; a sequence-first tensor is transposed once, where it comes in. Given data in the wrong layout, self-attention keeps the shape and mixes
-# > sentences. So test cross-attention, with sizes that all differ and are not 1.
+# > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
+# > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.
+# > Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So test
+# > cross-attention, with sizes that all differ and are not 1.
 #
 # A word should not look at padding, or at words that come after it. [Masks](06_masks.ipynb) hide
 # both.
