@@ -479,10 +479,10 @@ exercises.speed.check_quartiles(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all $b
-# > \cdot h \cdot n \cdot m$ are written, mostly into new pages, and that is what makes a call slow.
-# > Without them, memory grows no faster than $n$, and the final class is never slower than
-# > PyTorch's in this race, and close to the bare minimum. With them it takes at most a few percent
+# > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all
+# > $b \cdot h \cdot n \cdot m$ are written, into new pages where freed memory is returned to the
+# > system, and that is what makes a call slow. Without them, memory grows no faster than $n$, and
+# > the final class is never slower than PyTorch's in this race, and close to the bare minimum. With them it takes at most a few percent
 # > longer than PyTorch's, except in evaluation without a mask.
 # >
 # > ```python
