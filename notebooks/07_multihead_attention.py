@@ -6,11 +6,14 @@
 # *19 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
 # place, and change how this one scores or attends.*
 #
-# The first six chapters built the parts. Put together they make a class of 18 lines, `PlainAttention`.
-# (It is also the class of the [short path](short_path.ipynb) through the book.) You put this class
-# into a model that somebody else has written, and it fails, because the model expects other names.
-# So you read the book's final class, which takes the same steps and fits. Then you see what its
-# weights cost, and give it a score of your own.
+# The first six chapters built the parts. Put together they make a class of 18 lines,
+# `PlainAttention`, which is also the class of the [short path](short_path.ipynb). These lines are
+# the whole computation. What a class needs besides, to take PyTorch's place, is an interface,
+# options and edge cases, not another computation.
+#
+# You check that first. Then you put both classes into a model that somebody else has written, where
+# the small one fails and the final one fits. At the end you see what its weights cost, and give it a
+# score of your own.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -22,10 +25,10 @@ display.chapter_map(
 # %% [markdown]
 # ## All of it in 18 lines
 #
-# Begin with the constructor. It makes the four matrices, each as an `nn.Linear`, which multiplies by
-# a learned matrix and adds a learned bias. `split` and `merge` are the two moves from [The reshape
-# trick](04_reshape_trick.ipynb). `forward` goes through the steps of the map above, and it uses the
-# mask twice, as in [Masks](06_masks.ipynb#fully-masked-rows): before the softmax and after it.
+# Begin with the constructor, which makes the four matrices, each as an `nn.Linear` with a bias.
+# `split` and `merge` are the two moves from [The reshape trick](04_reshape_trick.ipynb). `forward`
+# goes through the steps of the map above, and it uses the mask twice, as in
+# [Masks](06_masks.ipynb#fully-masked-rows): before the softmax and after it.
 
 # %%
 import torch
@@ -37,12 +40,11 @@ PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
 
 # %% [markdown]
-# The book's final class, `MultiheadAttention`, must compute the same. It stores its parameters as
+# Now give the same weights to the book's final class, `MultiheadAttention`. It stores them as
 # PyTorch's class does: $W_Q$, $W_K$ and $W_V$ lie one below the other in one matrix,
-# `in_proj_weight`. An `nn.Linear` keeps its $W$ transposed, so that $xW$ is `x @ weight.mT`, and
-# `in_proj_weight` keeps all three that way. So the weights can be stacked as they are.
-# `functional_call` then lends them to the final class for one call, so gradients flow back to the
-# small class.
+# `in_proj_weight`. Both classes keep each $W$ transposed, so that $xW$ is `x @ weight.mT`, and the
+# three can be stacked as they are. `functional_call` lends them to the final class for one call, so
+# gradients flow back to the small class.
 #
 # Three queries look at five keys, in two samples, with four heads of width 6. In the second sample
 # two keys are padding. Outputs, weights and all gradients must agree.
@@ -63,22 +65,25 @@ packed |= {f"out_proj.{name}": x for name, x in small.w_o.named_parameters()}
 # %%
 query = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
 key = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)    # (b, m, e)
+value = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
 padding = masks.block_padding(torch.tensor([5, 3]), m)                 # (b, m)
 
 final = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
 by_head = {"average_attn_weights": False}  # the weights of each head, not their mean
-of_final = functional_call(final, packed, (query, key, key, padding), by_head)
-of_small = small(query, key, key, padding[:, None])  # (b, n, e), (b, h, n, m)
+of_final = functional_call(final, packed, (query, key, value, padding), by_head)
+of_small = small(query, key, value, padding[:, None])  # (b, n, e), (b, h, n, m)
 torch.testing.assert_close(of_final, of_small)
 
 one = chapters.load("01_one_head")
-inputs = [query, key, *small.parameters()]
+inputs = [query, key, value, *small.parameters()]
 gradients = one.gradients(of_final[0], inputs)
 torch.testing.assert_close(gradients, one.gradients(of_small[0], inputs))
 print(f"output, weights and {len(gradients)} gradients are equal")
 
 # %% [markdown]
-# The ten are the gradients of the query, the key, four weights and four biases.
+# The gradients are those of query, key, value, four weights and four biases. So the 18 lines are the
+# whole computation. The final class adds an interface, options such as dropout, and edge cases, but
+# no other computation.
 #
 # > **Pitfall.** The small class adds the axis for the heads itself, so `blocked` must be `(b, n, m)`,
 # > or `(b, 1, m)` for padding. A bare causal mask, `(n, m)`, runs without an error when there are as
@@ -96,11 +101,11 @@ for mask in (future[None], future):
 # %% [markdown]
 # ## What PyTorch's layer asks for
 #
-# With the right mask, the 18 lines are right. Now use them in a model that somebody else has written.
-# Take PyTorch's encoder layer: attention, followed by some steps that the [next
-# chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, which holds the parameters by
-# name, serves as the checkpoint. Put the small class in the place of the layer's attention, load the
-# checkpoint, and call the layer, in training and in evaluation.
+# Now use the 18 lines in a model that somebody else has written: PyTorch's encoder layer, which is
+# attention, followed by some steps that the [next chapter](08_transformer_layers.ipynb) explains.
+# Its `state_dict`, which holds the parameters by name, serves as the checkpoint. Put the small
+# class in the place of the layer's attention, load the checkpoint, and call the layer, in training
+# and in evaluation.
 
 # %%
 torch.manual_seed(4)
@@ -129,8 +134,8 @@ for attempt in (
 # %% [markdown]
 # All three fail. The checkpoint holds packed matrices under PyTorch's names. In training the layer
 # calls its attention with PyTorch's arguments, such as `attn_mask`, and in evaluation it first reads
-# attributes. A class that is to take PyTorch's place needs the same mathematics, and five things
-# around it:
+# attributes. None of this is about the mathematics. A class that is to take PyTorch's place needs
+# five things around it:
 #
 # - **parameters** with PyTorch's names and shapes;
 # - **masks** for padding, `(b, m)`, and for pairs: `(n, m)`, or `(b * h, n, m)` with one for each head
@@ -159,13 +164,14 @@ display.excerpts(
 
 # %% [markdown]
 # `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
-# `_as_given` turns the output back. Read `...` as h; only [Fewer keys](20_fewer_keys.ipynb) changes
-# that.
+# `_as_given` brings the merged heads back to the layout of the query. Read `...` as h; only [Fewer
+# keys](20_fewer_keys.ipynb) changes that.
 #
 # `_merge_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
-# boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need not
-# make the [causal mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants this mask as
-# `attn_mask`, beside the flag. `attend` does what stands between split and merge: score, mask, softmax and mix.
+# boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need
+# not make the [causal mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants this
+# mask as `attn_mask`, beside the flag. `attend` does what stands between split and merge: score,
+# mask, softmax and mix.
 
 # %% [markdown]
 # <!-- deeper: The whole of forward -->
@@ -184,8 +190,8 @@ display.source(MultiheadAttention.forward, docstrings=False)
 # <!-- /deeper -->
 
 # %% [markdown]
-# Do not take the shapes on trust. The figure shows what was recorded while the class ran on the three
-# queries and five keys. The five sizes all differ, so each recorded number stands for one letter.
+# The figure shows the shapes that were recorded while the class ran on the three queries and five
+# keys. The five sizes all differ, so each number stands for one letter.
 
 # %% jupyter={"source_hidden": true}
 SEEN: dict[str, tuple[int, ...]] = {}
@@ -213,9 +219,9 @@ class Noting(MultiheadAttention):
 # %% jupyter={"source_hidden": true}
 noting = Noting(e, h, dtype=torch.float64)
 noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
-asking, asked = query.transpose(0, 1), key.transpose(0, 1)  # (n, b, e), (m, b, e)
-_, returned = noting(asking, asked, asked, padding)
-note(query=asking, key=asked, value=asked, returned=returned)
+given = [x.transpose(0, 1) for x in (query, key, value)]
+_, returned = noting(*given, padding)
+note(**dict(zip(("query", "key", "value"), given)), returned=returned)
 
 # %% jupyter={"source_hidden": true}
 PLACES = {
@@ -256,9 +262,9 @@ with torch.no_grad():
 print("evaluation: output is equal")
 
 # %% [markdown]
-# The checkpoint fits, and neither the output nor a gradient has changed. In some rare cases the two
-# classes do differ, and a [table](../docs/package/line-by-line.md#where-it-differs-from-pytorchs)
-# lists these.
+# The checkpoint fits, and neither the output nor a gradient has changed. A
+# [table](../docs/package/line-by-line.md#where-it-differs-from-pytorchs) lists the corner cases in
+# which the two classes differ.
 #
 # Now suppose you forget `batch_first=True` in the line that replaces the module. When do you find
 # out: when the checkpoint is loaded, when the layer is called, or not at all?
@@ -287,10 +293,9 @@ assert not wrong.allclose(before)
 #
 # ## The three lines, and a quicker path
 #
-# The class is in its place, and the rest of the chapter is about its weights: how they are made, what
-# they cost, what dropout does to them, and how to change them. Three functions of the package define
-# what `attend` must compute, one for each step of $\mathrm{softmax}(q k^\top / \sqrt d)\, v$ with
-# masks; `scale` is $1 / \sqrt d$. In most calls a faster routine gives the same result.
+# The rest of the chapter is about the weights, and first about how they are made. Three functions
+# of the package define what `attend` must compute, one for each step of $\mathrm{softmax}(q k^\top
+# / \sqrt d)\, v$ with masks; `scale` is $1 / \sqrt d$.
 
 # %% tags=["hide-input"]
 from annotated_attention.attention import masked_softmax, mix, scaled_scores
@@ -302,21 +307,23 @@ display.excerpts(
 )
 
 # %% [markdown]
-# One thing differs from the small class. Here a mask may hold numbers, so blocked keys are turned
-# into $-\infty$, and one addition serves both kinds. An added mask needs another cure for fully
-# masked rows: the package leaves them unmasked in the softmax, so that no NaN arises, and sets their
-# weights to 0 afterwards. A [fold in
+# Two things differ from the small class. The scale goes to the queries, before the product. And a
+# mask may hold numbers, so blocked keys are turned into $-\infty$, and one addition serves both
+# kinds. An added mask needs another cure for fully masked rows: the package leaves them unmasked in
+# the softmax, so that no NaN arises, and sets their weights to 0 afterwards. A [fold in
 # *Masks*](06_masks.ipynb#going-deeper-which-other-cures-fail-and-why-the-package-lifts) shows why.
 #
-# The faster routine, without weights, is PyTorch's **fused kernel**, which does not store the `(n, m)`
-# weights as long as dropout is off. With weights, a softmax of the package writes its result over
-# the scores. The package's tests check that outputs and gradients stay the same.
+# Most calls take a quicker path to the same result. Without weights it is PyTorch's **fused kernel**,
+# which does not store the `(n, m)` weights as long as dropout is off. With weights, a softmax of the
+# package writes its result over the scores. You have checked both: the first comparison asked for
+# weights, and PyTorch's layer does not. The package's tests compare them with the three lines,
+# gradients included.
 #
 # ## The weights, and what they cost
 #
 # Load the animal head and the food head of [Two heads](02_two_heads.ipynb#two-questions-at-once) into
-# the class. PyTorch wants the matrices of both heads side by side, first $W_Q$, then $W_K$, then
-# $W_V$, and all of it transposed, which is what `load_pair` does.
+# the class. As in PyTorch's class, the matrices of both heads lie side by side, first $W_Q$, then
+# $W_K$, then $W_V$, and all of it transposed, which is what `load_pair` does.
 
 # %%
 two = chapters.load("02_two_heads")
@@ -339,8 +346,8 @@ one.show(one.WORDS, ["animal head", "food head", "mean"], rows.mT)
 
 # %% [markdown]
 # The animal head gives 0.46 each to *cat* and *thirsty*, as it did there, and the food head gives
-# *milk* 0.80. By default you get the mean over the heads. From the mean alone you cannot tell which
-# head looked where, so ask for `average_attn_weights=False`.
+# *milk* 0.80. By default you get the mean over the heads, which does not tell which head looked
+# where, so ask for `average_attn_weights=False`.
 #
 # Returning the weights is also the default, and it has a price: the `(n, m)` matrices of all heads
 # are kept until the gradient has been computed. Suppose you double the number of tokens. By what
@@ -424,10 +431,9 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 # | `score(q, k)` | queries `(b, h, n, d)` and keys `(b, h, m, d)` | scores `(b, h, n, m)`, before masks and softmax |
 # | `attend(q, k, v, **options)` | also the values `v`; in the options: `blocked`, `bias`, `is_causal`, `need_weights` | what the heads collect, `(b, h, n, d)`, and the weights or None |
 #
-# To change how keys are compared with queries, override `score`. This class scores by distance: the
-# closer a key is to the query, the higher its score, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
-# Multiplied out, this is $q \cdot k / \sqrt d$, the usual score, minus $\lVert k \rVert^2 / (2 \sqrt
-# d)$, minus a term of the query alone, which the softmax ignores.
+# This class overrides `score`. The closer a key is to the query, the higher its score, $-\lVert q -
+# k \rVert^2 / (2 \sqrt d)$. Multiplied out, this is $q \cdot k / \sqrt d$, the usual score, minus
+# $\lVert k \rVert^2 / (2 \sqrt d)$, minus a term of the query alone, which the softmax ignores.
 
 
 # %%
@@ -457,7 +463,8 @@ print("in PyTorch's layer: the same score in training and in evaluation")
 # (3, 0), is at 2. So *cat* no longer ties with *thirsty*: a key's own length now counts against it.
 #
 # A class that overrides `score` never uses the quicker paths, which would ignore the new score, not
-# even in PyTorch's layer in evaluation, as the last lines check. The price is that `need_weights=False` saves such a class no memory.
+# even in PyTorch's layer in evaluation, as the last lines check. The price is that
+# `need_weights=False` saves such a class hardly any memory.
 #
 # To change more than the score, override `attend`. This class silences one head, which is how you
 # find out what that head is good for.
@@ -724,9 +731,6 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# You have put the class in place of PyTorch's, and you can change its score or the whole attention
-# step.
-#
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
@@ -739,9 +743,9 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > A `state_dict` holds parameters but no settings. So after every swap, compare the outputs for a batch of several sequences in
-# > evaluation, and check by hand that `dropout` is the same. Weights cost memory and time, so ask for
-# > them only when you want to look at them. In training you get them after dropout.
+# > A `state_dict` holds parameters but no settings. So after every swap, compare the outputs for a
+# > batch of several sequences in evaluation, and check by hand that `dropout` is the same. Weights
+# > cost memory and time, so ask for them only when you want to look at them.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
 # layers, with norms, residual connections, and a small network for each token.

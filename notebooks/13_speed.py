@@ -6,10 +6,17 @@
 # *8 minutes and 2 of exercises. Afterwards you can say how fast the final class is, what slows a
 # call down, and how to measure that.*
 #
-# The final class of this book should be hardly slower than PyTorch's own class. The short answer:
-# as long as nobody asks for the attention weights, it is not slower in any case of the race below.
-# What makes a call slow is above all the memory that the weights take. In this chapter you see how
-# to measure such a thing, where the class meets its goal, and what weights and masks cost.
+# Ask a cashier what you have to pay, and you get one number. Ask for a receipt as well, and the sum
+# stays the same, but every line has to be printed, and new paper fetched.
+#
+# So it is with attention weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
+# time, keeps a running sum, and never writes the `(n, m)` weights to memory [[Dao et
+# al.](../docs/references.md#dao-2022)]. If you ask for the weights, that kernel cannot be used: all
+# of them have to be written, into memory that the system often has to hand out first. This decides
+# the speed more than anything else in this chapter.
+#
+# So ask for weights only when you want to look at them. Without them, the final class is not slower
+# than PyTorch's own class in any case of the race below.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -19,10 +26,190 @@ display.chapter_map(
 )
 
 # %% [markdown]
+# ## The price of the weights
+#
+# All times come from one machine with two threads on a CPU. Yours will differ, and `make bench`
+# measures them there. On a GPU, a fused kernel saves the memory of the weights, too, but these times
+# do not carry over. Three sizes recur: many short sequences, some of medium length, and a single
+# long one.
+
+# %% jupyter={"source_hidden": true}
+from annotated_attention import display, measured
+from annotated_attention.measured import find  # gives you the cases of a section
+
+RESULTS = measured.load()
+RUN = RESULTS["provenance"]
+SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
+MIDDLE = 1  # of the lower quartile, the median and the upper quartile
+print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
+for b, n, e, h in SIZES:
+    print(f"b = {b}, n = {n:4}, e = {e}, h = {h}")
+
+# %% [markdown]
+# Here is one call of the final class in evaluation, without weights and with them. Look at the last
+# column. The first says how much memory the weights fill.
+
+# %% jupyter={"source_hidden": true}
+print(f"{'weights':>16}{'without':>10}{'with':>9}")
+for size in SIZES:
+    b, n, _, h = size
+    same = {"size": list(size), "mask": "none", "mode": "inference", "memory": "returned"}
+    rows = [find("final class", weights=weights, **same)[0] for weights in (False, True)]
+    without, given = (row["milliseconds"]["final class"][MIDDLE] for row in rows)
+    fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
+    print(f"n = {n:4}{fill:>8}{without:7.1f} ms{given:6.1f} ms  ×{given / without:.1f}")
+
+# %% [markdown]
+# The matrix products are the same in both columns, yet with weights the call takes 1.6 to 2.1 times
+# as long. For your own code this means: write `need_weights=False`, since this class and PyTorch's
+# both return the weights by default.
+#
+# What takes so long? New memory has its price: the system hands it out in **pages** of 4 KiB (the
+# paper for the receipt) and first fills each page with zeros. In the table, freed memory goes back to
+# the system, so every call needs new pages. The same calls were measured again with freed memory kept
+# for the next call, which then needs none. The difference is the price of new pages.
+#
+# The figure shows both at n = 2048: blue is the time with memory kept, and orange comes on top when
+# it is returned. Compare the lowest bar, the only one with weights, with the top one. Do new pages
+# make up more or less than half of the difference?
+#
+# <details><summary>What do you expect?</summary>
+#
+# More. The weights fill more memory than all other tensors together. The products of the heads are
+# computed either way, inside the kernel or outside it.
+#
+# </details>
+
+# %% jupyter={"source_hidden": true}
+found = {"mode": "inference", "size": list(SIZES[2])}
+cases = [("weights", "none"), ("is_causal", "causal"), ("no weights", "none")]
+times, spread = {}, 0.0
+for name, mask in cases:
+    rows = find("final class", mask=mask, weights=name == "weights", **found)
+    quartiles = [row["milliseconds"]["final class"] for row in rows]
+    times[name] = [each[MIDDLE] for each in quartiles]  # with memory kept, and returned
+    spread = max(spread, *(up - low for low, _, up in quartiles))
+more = [a - b for a, b in zip(times["weights"], times["no weights"])]
+caption = (
+    f"The weights take {more[0]:.1f} ms more with memory kept, {more[1]:.1f} ms with "
+    f"memory returned; {more[1] - more[0]:.1f} ms of these are new pages. "
+    f"Half of the rounds of each bar lie within {spread:.1f} ms.")
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(300, 210)
+alt = "Milliseconds of a call in evaluation at n = 2048, with memory kept and returned."
+for y, (name, (kept, returned)) in enumerate(times.items()):
+    ax.barh(y, kept, 0.6, color=display.COLOURS["n"], label="kept")
+    ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
+    ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
+    alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
+ax.set(xlabel="milliseconds at n = 2048", xlim=(0, 215), yticks=range(3), yticklabels=times)
+ax.tick_params(labelsize=12)
+handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
+ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory", frameon=False)
+display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
+
+# %% [markdown]
+# More: of the 64 ms that the weights take, 36 are for new pages. The rest is for writing the weights
+# and reading them again, in several steps instead of one kernel.
+#
+# Is memory kept or returned on your machine? By default, glibc, the C library of most Linux
+# systems, returns every block of 32 MiB or more and may keep smaller ones
+# [[mallopt](../docs/references.md#mallopt)]. So in the last two rows of the table, the weights cost
+# you new pages in every call. To keep freed memory, set two variables before Python starts; the
+# second must be larger than your peak memory:
+#
+# ```bash
+# MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
+# ```
+#
+# How much memory is it, all in all? The table shows the peak of a forward and a backward pass for b =
+# 1, e = 512 and h = 8, measured once in a new process.
+
+# %%
+print("MiB at n =             2048    4096")
+for row in RESULTS["memory"]:
+    name, peaks = row["name"], dict(zip(row["lengths"], row["bytes"]))
+    print(f"{name:20}{peaks[2048] / 2**20:7.0f} {peaks[4096] / 2**20:7.0f}")
+    growth = peaks[4096] / peaks[2048]
+    assert growth > 3.7 if "weights" in name else growth < 2.1
+full = [3 * 4 * SIZES[2][3] * n**2 / 2**20 for n in (2048, 4096)]
+print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
+
+# %% [markdown]
+# Without weights, twice the length takes at most about twice the memory, even under a causal or a
+# padding mask. With weights it takes nearly four times the memory, and nearly all of it is the last
+# line of the table: the weights, their gradients and the gradients of the scores. Here the comparison
+# with a receipt ends: twice the tokens make four times the lines.
+#
+# ## The price of a mask
+#
+# How long does a call with a mask take, as a multiple of the same call without one? Here are the
+# slowest cases at n = 512, without weights. "Every head" is a boolean mask of shape (b · h, n, m),
+# as large as the scores; all others are much smaller.
+
+# %% jupyter={"source_hidden": true}
+for kind, every in (("every head", True), ("all other masks", False)):
+    most = max(ratio[MIDDLE] for row in find("masks", weights=False)
+               for name, ratio in row["ratios"]["no mask"].items()
+               if name.endswith("every head") == every)
+    print(f"{kind:16} at most {most:.2f} times as long")
+
+# %% [markdown]
+# The reason is mostly memory again. The class writes a boolean mask for every head out as floats, as
+# many as there are scores, and the kernel reads all of them. The other masks cost little.
+#
+# One mask can even save time: with `is_causal`, the kernel skips blocks of keys that lie in the
+# future, as the figure above shows at n = 2048.
+
+# %% [markdown]
+# <!-- deeper: All masks -->
+# ### Going deeper: All masks
+#
+# The same ratios mask by mask, at the middle size. Where a ratio cannot be told apart from one, the
+# table says "even".
+
+
+# %%
+def shown(ratio: list[float]) -> str:
+    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
+    low, middle, up = ratio
+    return "even" if low <= 1 <= up else f"{middle:.2f}"
+
+
+def spent(row: dict, name: str, title: str = "") -> None:
+    """Print what a contender spent its time on."""
+    kernel = "_scaled_dot_product_flash_attention_for_cpu"
+    parts = [
+        f"{operation.replace(kernel, 'fused kernel')} {share:.0%}"
+        for operation, share in row["profile"][name][:4] if share > 0.005
+    ]
+    print(f"{title or name:26}", ", ".join(parts))
+
+
+# %%
+rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
+print(f"{'':24}{'without weights':>20}{'with weights':>20}")
+print(f"{'':24}" + f"{'forward':>12}{'both':>8}" * 2)
+for name in rows[0]["ratios"]["no mask"]:
+    columns = [shown(row["ratios"]["no mask"][name]) for row in rows]
+    print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
+for name in ("no mask", "attn_mask, every head"):
+    spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
+
+# %% jupyter={"source_hidden": true}
+alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
+before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
+assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## How to measure
 #
-# A measured time says as much about the machine as about the code. So hold a race of many laps,
-# with all runners on the same track:
+# A measured time says as much about the machine as about the code. So hold a race of many laps, with
+# all runners on the same track:
 #
 # - Give all contenders the same input and the same parameters. Before the clock starts, assert that
 #   their outputs and gradients are equal.
@@ -31,73 +218,51 @@ display.chapter_map(
 #   means a tenth less time.
 # - Report the **quartiles**, too: a quarter of the rounds lie below the lower quartile, and a
 #   quarter above the upper. If one quartile is below 1 and the other above, call it "even".
-# - Say what happens to freed memory: it is kept for the next call, or returned to the system, and
-#   new memory has to be prepared. [As you will see](#the-price-of-the-weights), this can nearly
-#   double the time, and by default most Linux systems return every large block.
+# - Say what happens to freed memory, or measure both ways, as above.
 #
 # Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
-#
-# All measurements below were made on CPUs. On a GPU, a fused kernel saves the memory of the
-# weights, too; the times do not carry over. `make bench` repeats them, and the numbers on your
-# machine will differ. Three sizes recur: many short sequences, some of medium length, and a single
-# long one.
-
-# %%
-from annotated_attention import display, measured
-from annotated_attention.measured import find  # gives you the cases of a section
-
-RESULTS = measured.load()
-RUN = RESULTS["provenance"]
-SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
-print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
-for b, n, e, h in SIZES:
-    print(f"b = {b}, n = {n:4}, e = {e}, h = {h}")
 
 # %% [markdown]
 # ## How fast the final class is
 #
-# The final class races against PyTorch's class and against the **bare minimum**: matrix products
-# for the projections and PyTorch's fused kernel between them, without checks, options or weights.
-# The masks are causal, of padding, of floats and of booleans. (A mask for every head raced apart.)
-# Every case was measured twice, with freed memory kept and with freed memory returned.
-#
-# For each size and mask, take the median ratio to PyTorch's class; the table shows the largest of
-# them. Below one, the final class is faster. "Both" means a forward and a backward pass, and
-# "infer." means evaluation without gradients.
+# The final class races against PyTorch's: at three sizes, under four kinds of mask and none, with
+# weights and without, with memory kept and returned. (A mask for every head raced apart.) Each line
+# gives the *worst* median of its cases: below 1, the final class is faster in all of them. The last
+# line compares it with the **bare minimum**: matrix products for the projections and the fused
+# kernel between them, without checks or options.
 
 # %% jupyter={"source_hidden": true}
-import itertools
-
 MODES = ("forward", "forward + backward", "inference")
 MASKS = ("none", "causal", "padding", "floats", "boolean")
-MIDDLE = 1  # of the lower quartile, the median and the upper quartile
 
 
-def largest(base: str, rows: list[dict]) -> float:
+def worst(base: str, weights: bool, modes=MODES, masks=MASKS) -> float:
     """Give the largest median of the final class's time, as a multiple of another's."""
+    rows = [row for row in find("final class", weights=weights)
+            if row["mode"] in modes and row["mask"] in masks]
     return max(row["ratios"][base]["final class"][MIDDLE] for row in rows)
 
 
-print(f"{'':20}{'forward':>8}{'both':>7}{'infer.':>8}")
-for weights, masks in itertools.product((False, True), (MASKS[:1], MASKS[1:])):
-    name = f"{'weights' if weights else 'no weights'}, {'mask' if masks[1:] else 'no mask'}"
-    cells = [[row for row in find("final class", weights=weights, mode=mode)
-              if row["mask"] in masks] for mode in MODES]
-    print(f"{name:20}{{:8.2f}}{{:7.2f}}{{:8.2f}}".format(
-        *(largest("PyTorch", rows) for rows in cells)))
-least = largest("bare minimum", find("final class", weights=False))
-print(f"no weights: at most {least:.2f} × the minimum")
-assert largest("PyTorch", find("final class", weights=False)) < 1
+CASES = {
+    "PyTorch's time: without weights": worst("PyTorch", False),
+    "PyTorch's time: with weights, in training": worst("PyTorch", True, MODES[:2]),
+    "PyTorch's time: …, evaluation, masked": worst("PyTorch", True, MODES[2:], MASKS[1:]),
+    "PyTorch's time: …, evaluation, no mask": worst("PyTorch", True, MODES[2:], MASKS[:1]),
+    "the minimum:    without weights": worst("bare minimum", False),
+}
+print("the final class takes at most")
+for case, ratio in CASES.items():
+    print(f"  {ratio:.2f} × {case}")
+assert worst("PyTorch", False) < 1
 
 # %% [markdown]
-# Without weights, the final class is never slower than PyTorch's class in this race. With weights
-# it takes at most 1.04 times as long in the "forward" and "both" columns. The exception is
-# inference with weights and without a mask, 1.16. In inference, with or without weights, PyTorch's
-# class takes a C++ routine of its own, its **fast path**, unless the mask is of floats. Under a
-# boolean mask the softmax of that path is slow, so there the final class wins.
+# Look at the first line: without weights, the final class is never slower in this race, so putting
+# it in PyTorch's place costs you no time. With weights it takes at most a few percent longer, except
+# in evaluation without a mask.
 #
-# The fast path computes all weights even when nobody asks for them. To see the cost, divide its
-# time by the time with the fast path switched off:
+# In evaluation, PyTorch's class takes a C++ routine of its own, its **fast path**, unless the mask is
+# of floats. This routine writes all weights even when nobody asks for them. You can guess what that
+# does to a long sequence. Here is its time, compared with the time when it is switched off:
 
 # %% jupyter={"source_hidden": true}
 for row in find("fast path"):
@@ -121,6 +286,9 @@ for row in find("fast path"):
 
 
 # %% jupyter={"source_hidden": true}
+import itertools
+
+
 def worse(rows: list[dict], base: str) -> str:
     """Write the larger ratio of the rows; mark it if it is slower than PyTorch's class."""
     row = max(rows, key=lambda row: row["ratios"][base]["final class"][1])
@@ -182,16 +350,6 @@ for name in ("final class", "boolean, every head"):
 
 
 # %%
-def spent(row: dict, name: str, title: str = "") -> None:
-    """Print what a contender spent its time on."""
-    kernel = "_scaled_dot_product_flash_attention_for_cpu"
-    parts = [
-        f"{operation.replace(kernel, 'fused kernel')} {share:.0%}"
-        for operation, share in row["profile"][name][:4] if share > 0.005
-    ]
-    print(f"{title or name:26}", ", ".join(parts))
-
-
 (middle,) = find("versions", mode="forward", size=list(SIZES[1]))
 (inference,) = find("fast path", size=list(SIZES[1]))
 for name in ("bare minimum", "07 final class", "PyTorch", "07 final class, weights"):
@@ -211,133 +369,6 @@ assert "_softmax" in dict(inference["profile"]["fast path"])
 # copies queries, keys and values. With weights, the products of the heads and the softmax take the
 # place of the fused kernel. The last line has `bmm` and `_softmax`, too: the fast path computes the
 # weights.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ## The price of the weights
-#
-# The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running
-# sum [[Dao et al.](../docs/references.md#dao-2022)]. With `need_weights=True`, the default here as
-# in PyTorch, the kernel cannot be used, and h · n² weights are stored for each sequence.
-#
-# New memory costs time: the system hands it out in **pages** of 4 KiB and first fills each page
-# with zeros. The price of new pages is the time with memory returned, minus the time with memory
-# kept.
-#
-# Each bar below is a forward pass of the final class at n = 2048; only the lowest asks for weights.
-# The blue part is the time with memory kept, and the orange part the extra time with memory
-# returned. With memory returned, the weights make the call take far longer: compare the lowest bar
-# with the top one. Do new pages make up more or less than half of the difference?
-#
-# <details><summary>What do you expect?</summary>
-#
-# More. Scores and weights take 128 MiB each, far more than all other tensors. The products of the
-# heads are computed either way, inside the kernel or outside it.
-#
-# </details>
-
-# %% jupyter={"source_hidden": true}
-names = ("weights", "is_causal", "no weights")
-drawing, (ax,) = display.panels(340, 210)
-alt = "Milliseconds of a forward pass at n = 2048, with memory kept and returned."
-found, widths = {"mode": "forward", "size": list(SIZES[2])}, []
-for y, (name, mask) in enumerate(zip(names, ("none", "causal", "none"))):
-    rows = find("final class", mask=mask, weights=name == "weights", **found)
-    kept, returned = (row["milliseconds"]["final class"][1] for row in rows)
-    widths += [up - low for low, _, up in (r["milliseconds"]["final class"] for r in rows)]
-    ax.barh(y, kept, 0.6, color=display.COLOURS["n"], label="kept")
-    ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
-    ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
-    alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
-ax.set(xlabel="milliseconds at n = 2048", xlim=(0, 260), yticks=range(3), yticklabels=names)
-ax.tick_params(labelsize=12)
-handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
-ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory", frameon=False)
-caption = f"Half of the rounds of each bar lie within {max(widths):.1f} ms."
-display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
-
-# %% [markdown]
-# More: with memory kept, the weights raise the time by 35 ms, from 53.3 to 88.0 ms. With memory
-# returned, they raise it by 96 ms, from 64.6 to 161.0 ms. So 62 of the 96 ms are the price of new
-# pages. Both increases are far larger than the spread between the rounds, 2.3 ms.
-#
-# Which of the two do you get? By default, glibc, the C library of most Linux systems, returns every
-# block of 32 MiB or more and may keep smaller ones [[mallopt](../docs/references.md#mallopt)]. (The
-# fast path, the profiles and the masks were measured with this default.) So large weights cost you
-# new pages in every call. To keep freed memory, set two variables before Python starts; the second
-# must be larger than your peak memory:
-#
-# ```bash
-# MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
-# ```
-#
-# Now for the memory itself. The table shows the peak of a forward and a backward pass for b = 1,
-# e = 512 and h = 8, measured once in a new process.
-
-# %%
-print("MiB at n =             2048    4096")
-for row in RESULTS["memory"]:
-    name, peaks = row["name"], dict(zip(row["lengths"], row["bytes"]))
-    if name.startswith("final class") and "dropout" not in name:
-        print(f"{name:20}{peaks[2048] / 2**20:7.0f} {peaks[4096] / 2**20:7.0f}")
-        growth = peaks[4096] / peaks[2048]
-        assert growth > 3.7 if "weights" in name else growth < 2.1
-
-# %% [markdown]
-# Without weights, twice the length takes at most about twice the memory, even under a causal or a
-# padding mask. With weights it takes nearly four times the memory. At n = 4096 the weights, their
-# gradients and the gradients of the scores take 512 MiB each, together 1,536 of the 1,591 MiB.
-#
-# ## The price of a mask
-#
-# How long does a call with a mask take at n = 512, as a multiple of the same call without one?
-# "Every head" is a boolean mask of shape (b · h, n, m), as large as the scores; all others are much
-# smaller. Each entry is the slowest case of its kind (by its median):
-
-# %% jupyter={"source_hidden": true}
-print(f"{'':11}{'no weights':>13}{'weights':>10}")
-for kind, every in (("every head", True), ("other masks", False)):
-    most = [max(ratio[MIDDLE] for row in find("masks", weights=weights)
-                for name, ratio in row["ratios"]["no mask"].items()
-                if name.endswith("every head") == every) for weights in (False, True)]
-    print(f"{kind:11}{most[0]:13.2f}{most[1]:10.2f}")
-
-# %% [markdown]
-# A mask for every head is costly. Without weights, part of the reason is that the class writes its
-# booleans out as floats for the fused kernel, and that the kernel has to read as many floats as
-# there are scores (the fold has the profiles). Only `is_causal` can save time: with it, the kernel skips blocks of keys that
-# lie in the future, as the figure above shows at n = 2048.
-
-# %% [markdown]
-# <!-- deeper: All masks -->
-# ### Going deeper: All masks
-#
-# The same ratios mask by mask, at the middle size. Where a ratio cannot be told apart from one, the
-# table says "even".
-
-
-# %%
-def shown(ratio: list[float]) -> str:
-    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
-    low, middle, up = ratio
-    return "even" if low <= 1 <= up else f"{middle:.2f}"
-
-
-rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
-print(f"{'':24}{'without weights':>20}{'with weights':>20}")
-print(f"{'':24}" + f"{'forward':>12}{'both':>8}" * 2)
-for name in rows[0]["ratios"]["no mask"]:
-    columns = [shown(row["ratios"]["no mask"][name]) for row in rows]
-    print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
-for name in ("no mask", "attn_mask, every head"):
-    spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
-
-# %% jupyter={"source_hidden": true}
-alike = {"mode": "forward", "weights": False, "memory": "kept", "size": list(SIZES[2])}
-before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
-assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -374,7 +405,13 @@ for row in find("one by one"):
 # Each line gives the date, the commit, the load and the number of rounds of a run. A plus after the
 # commit means that files had changed since. The load says how busy the machine was just before the
 # run. Nine cases of the first race, at n = 128 and without weights, had been disturbed by another
-# process and were measured again.
+# process and were measured again. The fast path, the profiles and the masks were measured with
+# glibc's default.
+#
+# With weights, the class has become leaner since. In training it now makes one matrix of weights,
+# where it made two, and it no longer copies a boolean mask for every head. So its times with weights,
+# in training and under such a mask, are probably lower today. The table and the figure of the price
+# of the weights are not affected.
 
 
 # %%
@@ -442,11 +479,11 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** In this race, the final class without weights is never slower than PyTorch's
-# > class, and it is close to the bare minimum. With weights it takes at most a few percent longer
-# > than PyTorch's class, except in inference without a mask. The memory for the weights grows with
-# > $b \cdot h \cdot n \cdot m$; without them, memory grows no faster than $n$. Where freed memory
-# > is returned to the system, new pages account for most of what the weights cost.
+# > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all
+# > $b \cdot h \cdot n \cdot m$ are written, into new pages where freed memory is returned to the
+# > system, and that is what makes a call slow. Without them, memory grows no faster than $n$, and
+# > the final class is never slower than PyTorch's in this race, and close to the bare minimum. With them it takes at most a few percent
+# > longer than PyTorch's, except in evaluation without a mask.
 # >
 # > ```python
 # > output, _ = attention(x, x, x, need_weights=False)  # through the fused kernel
