@@ -40,8 +40,8 @@ display.chapter_map(
 # are known only from copies without an address, which is how such code travels. Some defects have
 # been reported or repaired since.
 #
-# The repaired versions in `annotated_attention.published` keep the layout, the order of arguments
-# and the mask of their sources.
+# `annotated_attention.published` holds the repaired versions. They keep the layout, the order of
+# arguments and the mask of the published classes.
 
 # %%
 import math
@@ -72,8 +72,8 @@ def attempt(call) -> None:
 # 2017](../docs/references.md#vaswani-2017), section 3.2.2]. A head is a module with three small
 # projections, the heads are a list, and one more projection follows. As printed, the constructor
 # stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
-# two widths in the wrong order. With both mended, only a fully masked row goes wrong: its output is
-# NaN. The design is the easiest of all to read.
+# two widths, e and d, in the wrong order. With both mended, only a fully masked row goes wrong: its
+# output is NaN.
 #
 # ## Wide projection
 #
@@ -85,11 +85,11 @@ def attempt(call) -> None:
 # that only the constructor knows.
 #
 # Mend these, write the products as `@`, and the code runs. Two defects are left, and no error will
-# tell you. A fully masked row is NaN, as before. And the post still passes a mask of shape
-# `(b, n, n)`, one matrix for each sample, to scores of `(b, h, n, n)`. Broadcasting aligns axes from the
-# right, so the samples of the mask meet the *heads* of the scores. A single sample comes out right,
-# and most other sizes crash. But try two samples and two heads. Sample 0 should see four keys, and
-# sample 1 two.
+# tell you. A fully masked row is NaN, as before. And the post still passes masks of shape
+# `(b, n, n)`, one matrix for each sample, to a class whose scores are `(b, h, n, n)` now.
+# Broadcasting aligns axes from the right, so the samples of the mask meet the *heads* of the scores.
+# A single sample comes out right, and most other sizes crash. But try two samples and two heads.
+# Sample 0 should see four keys, and sample 1 two.
 
 # %%
 q = torch.randn(2, 2, 5, 6)    # (b, h, n, d)
@@ -105,6 +105,9 @@ for sample in range(2):
 # %% [markdown]
 # Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
 # the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass).
+#
+# **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
+# of `(b, n, n)`: their caller writes `mask[:, None]`.
 #
 # ## Shared projection
 #
@@ -198,10 +201,10 @@ display.excerpts(
 # %% [markdown]
 # ## Sequence first
 #
-# **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. The
-# scores have a method of their own, which a subclass may override, as relative attention does
-# [[labml](../docs/references.md#annotated-page)]. The page puts notes beside code, like *The
-# Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
+# **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. A
+# method of its own computes the scores, `get_scores`, which a subclass may override, as relative
+# attention does [[labml](../docs/references.md#annotated-page)]. The page puts notes beside code,
+# like *The Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
 # 2022](../docs/references.md#huang-2022)].
 #
 # The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
@@ -216,10 +219,13 @@ class TokensFirst(nn.Module):
         self.query, self.key = (nn.Linear(d_model, d_model, bias) for _ in range(2))
         self.value, self.output = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
 
+    def get_scores(self, q, k):
+        return torch.einsum("nbhd,mbhd->nmbh", q, k)
+
     def forward(self, *, query, key, value, mask=None):
         pairs = ((self.query, query), (self.key, key), (self.value, value))
         q, k, v = (to(x).unflatten(-1, self.cut) for to, x in pairs)
-        scores = torch.einsum("nbhd,mbhd->nmbh", q, k) / math.sqrt(self.cut[1])
+        scores = self.get_scores(q, k) / math.sqrt(self.cut[1])
         if mask is not None:
             assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
             scores = scores.masked_fill(mask[..., None] == 0, -1e9)
@@ -248,8 +254,8 @@ print("with bias=False:", ", ".join(names))
 assert names == ["value.bias", "output.bias"]
 
 # %% [markdown]
-# **The repair.** The mask's sizes are compared with the numbers of queries and keys, and a fully
-# masked row gets zeros.
+# **The repair.** The mask's sizes are compared with the numbers of queries and keys, a fully masked
+# row gets zeros, and the option `bias` is gone.
 #
 # ## Weighted scores
 #
@@ -421,14 +427,16 @@ def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
     module, reference = (x.double() for x in design.pair(h * d, h))
     double = {"dtype": torch.float64, "requires_grad": True}
     query = torch.randn(b, n, h * d, **double)
-    key = query if design.kind == "self" else torch.randn(b, m, h * d, **double)
-    blocked = torch.rand(b, n, key.size(1)) < 0.4
+    inputs = [query] * 3
+    if design.kind == "cross":
+        inputs[1:] = (torch.randn(b, m, h * d, **double) for _ in range(2))
+    blocked = torch.rand(b, n, inputs[1].size(1)) < 0.4
     blocked[..., 0], blocked[1, 2] = False, True
-    output = design.call(module, query, key, key, blocked)  # (b, n, h * d)
-    expected, _ = reference(query, key, key, attn_mask=blocked.repeat_interleave(h, 0))
+    output = design.call(module, *inputs, blocked)  # (b, n, h * d)
+    expected, _ = reference(*inputs, attn_mask=blocked.repeat_interleave(h, 0))
     torch.testing.assert_close(output, expected)
     sums = (x.square().sum() for x in (output, expected))
-    mine, theirs = (torch.autograd.grad(x, (query, key)) for x in sums)
+    mine, theirs = (torch.autograd.grad(x, inputs) for x in sums)
     torch.testing.assert_close(mine, theirs)
 
 
@@ -447,7 +455,7 @@ for name, design in DESIGNS.items():
 # |---|---|---|
 # | Module per head | `torch.ModuleList`, widths exchanged | NaN in a fully masked row |
 # | Wide projection | `Functional`, `bmm`, `d_model`, most masks | NaN in a fully masked row and, with b = h, masks of other samples |
-# | Shared projection | a mask in float16 | one small matrix for all heads, $\sqrt e$, a mean over hidden keys |
+# | Shared projection | a mask in float16 | another function than its formula (kept), $\sqrt e$, a mean over hidden keys |
 # | Sequence first | the tracker, masks with n ≠ m and n > 1, or in float16 | biases in spite of `bias=False`, the same mean |
 # | Weighted scores | | a factor of 0 does not block, NaN in a fully masked row, a start that is far too small |
 # | No projection | | the same three |
