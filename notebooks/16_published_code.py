@@ -208,7 +208,8 @@ display.excerpts(
 # 2022](../docs/references.md#huang-2022)].
 #
 # The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
-# `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again.
+# `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again. The listing is
+# shortened: it computes the scores in `forward`.
 
 
 # %%
@@ -219,13 +220,10 @@ class TokensFirst(nn.Module):
         self.query, self.key = (nn.Linear(d_model, d_model, bias) for _ in range(2))
         self.value, self.output = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
 
-    def get_scores(self, q, k):
-        return torch.einsum("nbhd,mbhd->nmbh", q, k)
-
     def forward(self, *, query, key, value, mask=None):
         pairs = ((self.query, query), (self.key, key), (self.value, value))
         q, k, v = (to(x).unflatten(-1, self.cut) for to, x in pairs)
-        scores = self.get_scores(q, k) / math.sqrt(self.cut[1])
+        scores = torch.einsum("nbhd,mbhd->nmbh", q, k) / math.sqrt(self.cut[1])
         if mask is not None:
             assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
             scores = scores.masked_fill(mask[..., None] == 0, -1e9)
@@ -234,8 +232,8 @@ class TokensFirst(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** As published, `forward` also hands the weights to `tracker.debug`. Version
-# 0.5.3<!-- quoted --> of the tracker's package no longer has it, so every call fails.
+# **What happens.** As published, `forward` also hands the weights to a tracker, whose package no
+# longer has the function, so every call fails.
 #
 # A valid mask can crash it, too. The check compares the size of the mask's first axis with the size
 # of its *second*, so a mask with a row for each query is refused whenever n ≠ m and n > 1. The
@@ -351,9 +349,9 @@ print(f"an even share: {1 / 49:.3f}")
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
-# [[article](../docs/references.md#article-through-the-source)]. One packed matrix holds the
-# projections of queries, keys and values. Samples and heads are folded into one axis of length b ·
-# h, as in [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
+# [[article](../docs/references.md#article-through-the-source)]. Samples and heads are folded into one
+# axis of length b · h, as in [Masks in the
+# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
 # again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
