@@ -424,10 +424,8 @@ def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
     design = DESIGNS[name]
     module, reference = (x.double() for x in design.pair(h * d, h))
     double = {"dtype": torch.float64, "requires_grad": True}
-    query = torch.randn(b, n, h * d, **double)
-    inputs = [query] * 3
-    if design.kind == "cross":
-        inputs[1:] = (torch.randn(b, m, h * d, **double) for _ in range(2))
+    query, key, value = (torch.randn(b, k, h * d, **double) for k in (n, m, m))
+    inputs = [query] * 3 if design.kind == "self" else [query, key, value]
     blocked = torch.rand(b, n, inputs[1].size(1)) < 0.4
     blocked[..., 0], blocked[1, 2] = False, True
     output = design.call(module, *inputs, blocked)  # (b, n, h * d)
