@@ -1,7 +1,7 @@
 """What all designs have in common: how they are described, called, checked and compared."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,10 @@ class Design(nn.Module):
     true_means: ClassVar[str]
     kind: ClassVar[str] = "cross"
     num_heads: int
+    to_query: Any  # modules; not all designs have them
+    to_key: Any
+    to_value: Any
+    output: nn.Linear
 
     @classmethod
     def build(cls, embed_dim: int, num_heads: int) -> Self:
@@ -68,7 +72,9 @@ class Design(nn.Module):
 
     def as_multihead(self) -> MultiheadAttention:
         """Build the batch-first multi-head attention that this module equals."""
-        raise NotImplementedError
+        parts = (self.to_query, self.to_key, self.to_value)
+        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
+        return multihead(self.num_heads, weights, biases, self.output)
 
 
 def check_heads(embed_dim: int, num_heads: int) -> None:

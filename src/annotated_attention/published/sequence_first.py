@@ -7,14 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published.design import (
-    Design,
-    check_batches,
-    check_heads,
-    multihead,
-    read_mask,
-)
+from annotated_attention.published.design import Design, check_batches, check_heads, read_mask
 
 
 class SequenceFirst(Design):
@@ -42,9 +35,9 @@ class SequenceFirst(Design):
         super().__init__()
         check_heads(embed_dim, num_heads)
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
-        self.query = nn.Linear(embed_dim, embed_dim)
-        self.key = nn.Linear(embed_dim, embed_dim)
-        self.value = nn.Linear(embed_dim, embed_dim)
+        self.to_query = nn.Linear(embed_dim, embed_dim)
+        self.to_key = nn.Linear(embed_dim, embed_dim)
+        self.to_value = nn.Linear(embed_dim, embed_dim)
         self.output = nn.Linear(embed_dim, embed_dim)
 
     @classmethod
@@ -79,7 +72,7 @@ class SequenceFirst(Design):
             (n, b, e).
         """
         check_batches(query, key, value, self.output, batch_first=False)
-        projected = self.query(query), self.key(key), self.value(value)
+        projected = self.to_query(query), self.to_key(key), self.to_value(value)
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
         n, m, b, _ = scores.shape
@@ -90,12 +83,6 @@ class SequenceFirst(Design):
         weights = weights.transpose(1, -1)                          # (n, m, b, h)
         mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)         # (n, b, h, d)
         return self.output(mixed.flatten(2))                        # (n, b, e)
-
-    def as_multihead(self) -> MultiheadAttention:
-        """Build the batch-first multi-head attention that this module equals."""
-        parts = (self.query, self.key, self.value)
-        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
-        return multihead(self.num_heads, weights, biases, self.output)
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

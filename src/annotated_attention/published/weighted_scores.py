@@ -1,19 +1,17 @@
 """Attention with separate widths for keys and values, and factors on the scores."""
 
 import math
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_sizes, check_tensors
-from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published.design import (
     Design,
     check_batches,
     check_heads,
     check_shape,
-    multihead,
     read_mask,
 )
 
@@ -51,9 +49,9 @@ class WeightedScores(Design):
         sizes = {"embed_dim": embed_dim, "key_dim": key_dim, "value_dim": value_dim}
         check_sizes({**sizes, "num_heads": num_heads})  # any number of heads fits any width
         self.num_heads = num_heads
-        self.to_query: Any = nn.Linear(embed_dim, num_heads * key_dim)
-        self.to_key: Any = nn.Linear(embed_dim, num_heads * key_dim)
-        self.to_value: Any = nn.Linear(embed_dim, num_heads * value_dim)
+        self.to_query = nn.Linear(embed_dim, num_heads * key_dim)
+        self.to_key = nn.Linear(embed_dim, num_heads * key_dim)
+        self.to_value = nn.Linear(embed_dim, num_heads * value_dim)
         self.output = nn.Linear(num_heads * value_dim, embed_dim)
         for linear in (self.to_query, self.to_key, self.to_value, self.output):
             nn.init.xavier_uniform_(linear.weight)
@@ -105,12 +103,6 @@ class WeightedScores(Design):
         weights = masked_softmax(scores, blocked)  # (b, h, n, m)
         mixed = (weights @ v).permute(0, 2, 1, 3)  # (b, n, h, d_v)
         return self.output(mixed.flatten(2))       # (b, n, e)
-
-    def as_multihead(self) -> MultiheadAttention:
-        """Build the multi-head attention that this module equals if h * d_k = h * d_v = e."""
-        parts = (self.to_query, self.to_key, self.to_value)
-        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
-        return multihead(self.num_heads, weights, biases, self.output)
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

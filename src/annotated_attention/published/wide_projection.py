@@ -5,12 +5,10 @@ import math
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published.design import (
     Design,
     check_batches,
     check_heads,
-    multihead,
     read_mask,
 )
 
@@ -66,12 +64,6 @@ class WideProjection(Design):
         weights = masked_softmax(scores, blocked)              # (b, h, n, n)
         mixed = (weights @ v).transpose(1, 2)                  # (b, n, h, d)
         return self.output(mixed.contiguous().view(b, n, e))   # (b, n, e)
-
-    def as_multihead(self) -> MultiheadAttention:
-        """Build the multi-head attention that this module equals."""
-        parts = (self.to_query, self.to_key, self.to_value)
-        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
-        return multihead(self.num_heads, weights, biases, self.output)
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""
