@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from annotated_attention.display._live import live
     from annotated_attention.display.annotation import annotated
     from annotated_attention.display.code import diff, excerpts, source
-    from annotated_attention.display.colours import colour_shapes
     from annotated_attention.display.data_flow import flow
     from annotated_attention.display.live_figures.cache_filling import cache_filling
     from annotated_attention.display.live_figures.calculator import calculator
@@ -39,7 +38,6 @@ __all__ = [
     "calculator",
     "chapter_map",
     "clocks",
-    "colour_shapes",
     "diff",
     "excerpts",
     "finish",

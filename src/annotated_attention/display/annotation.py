@@ -47,11 +47,7 @@ def annotated(*functions: Callable[..., Any], sections: bool = True) -> Output:
         (1, True)
     """
     shown = [_shown(function, sections) for function in functions]
-    return _Annotated("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
-
-
-class _Annotated(Output):
-    stylesheets = ("display.css", "annotated.css")
+    return Output("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
 
 
 def _shown(function: Callable[..., Any], sections: bool) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from annotated_attention.display._html import Output, code_block, highlight_lines
+from annotated_attention.display._html import Output, code_block, highlight_lines, highlighted
 
 _ELEMENT = {" ": "span", "-": 'del class="aa-del"', "+": 'ins class="aa-add"'}
 
@@ -34,7 +34,7 @@ def source(obj: object, *, docstrings: bool = True) -> Output:
     """
     text, _ = located_source(obj)
     text = text if docstrings else _without_docstrings(text)
-    return Output(text, code_block("\n".join(highlight_lines(text))))
+    return Output(text, highlighted(text))
 
 
 def excerpts(**parts: tuple[object, ...]) -> Output:
@@ -73,7 +73,7 @@ def excerpts(**parts: tuple[object, ...]) -> Output:
         rows += [""] * bool(rows) + [f"# {name}"]
         rows += ["  ".join([code.ljust(column), *more]).rstrip() for code, *more in shown]
     text = "\n".join(rows)
-    return Output(text, code_block("\n".join(highlight_lines(text)), "no-copy"))
+    return Output(text, highlighted(text, "no-copy"))
 
 
 def diff(old: object, new: object) -> Output:
