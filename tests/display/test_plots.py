@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 import torch
+from bs4 import BeautifulSoup
 
 from annotated_attention import display
 
@@ -54,7 +55,7 @@ def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
-@pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, one_query, what_flows])
+@pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, what_flows])
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     assert html == draw().html
@@ -89,10 +90,17 @@ def test_other_figures_write_their_numbers():
     keys = torch.tensor([[0.0, 1], [2, 0], [2, 4]])
     powers = (keys[:, 0] / 2**0.5).exp()
     shares = powers / powers.sum()
-    numbers = [*powers, powers.sum(), *shares, *(shares @ keys)]
-    assert {f"{number:.2f}" for number in numbers} <= set(texts(one_query()))
+    table = BeautifulSoup(one_query().html, "html.parser").table
+    *rows, sums = ([tag.text for tag in row.select("th, td")] for row in table.select("tbody tr"))
+    computed = [[f"{p:.2f}", f"{share:.2f}"] for p, share in zip(powers, shares, strict=True)]
+    assert [row[2:4] for row in rows] == computed
+    mixed = [f"{x:.2f}" for x in shares @ keys]
+    assert sums == ["sum", "", f"{powers.sum():.2f}", "1.00", *mixed]
+    parts = shares[:, None] * keys
+    shades = [tag["style"] for tag in table.select("td > span")]
+    assert shades == [f"--weight: {part / parts.max():.2f}" for part in parts.flatten()]
     assert f"Its weights: a {shares[0]:.2f}, bee {shares[1]:.2f}" in one_query().text
-    assert one_query().text.endswith(f"honey {(shares @ keys)[1]:.2f}.")
+    assert one_query().text.endswith(f"honey {mixed[1]}.")
     assert "“Bees” gives 0.75 of its pages on bees; “Knees” gives 0.25" in a_shelf().text
     assert {"0.75", "0.25"} <= set(texts(a_shelf()))
 

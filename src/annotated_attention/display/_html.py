@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -61,3 +62,28 @@ def code_block(content: str, kind: str) -> str:
     """Wrap highlighted code in the elements that Material and display.css dress."""
     classes = f"highlight aa-code {kind}".strip()
     return f'<div class="{classes}"><pre><code>{content}</code></pre></div>'
+
+
+def table(rows: Sequence[Sequence[str]], kind: str = "", ids: Sequence[str] = ()) -> str:
+    """Write rows of HTML as a table; the first row and the first column are headings.
+
+    Args:
+        rows: cells; the first of all may be empty.
+        kind: the table's class.
+        ids: one per row after the first, to which links can point.
+    """
+    corner, *names = rows[0]
+    top = f'<th scope="col">{corner}</th>' if corner else "<td></td>"
+    top += "".join(f'<th scope="col">{name}</th>' for name in names)
+    body = ""
+    for i, (head, *cells) in enumerate(rows[1:]):
+        own = f' id="{ids[i]}"' if ids else ""
+        inside = "".join(f"<td>{cell}</td>" for cell in cells)
+        body += f'<tr{own}><th scope="row">{head}</th>{inside}</tr>'
+    opening = f'<table class="{kind}">' if kind else "<table>"
+    return f"{opening}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def scrolled(content: str, label: str) -> str:
+    """Let wide content scroll by itself, by keys as well; ``label`` says what it is."""
+    return f'<div class="aa-scroll" tabindex="0" role="region" aria-label="{label}">{content}</div>'

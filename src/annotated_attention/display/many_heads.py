@@ -9,7 +9,7 @@ from html import escape
 
 from torch import Tensor
 
-from annotated_attention.display._html import Output
+from annotated_attention.display._html import Output, table
 
 _SHADES = ((0.1, 0.3, 0.25), (0.3, 0.6, 0.55), (0.6, 2.0, 0.95))  # from, below, opacity
 
@@ -61,16 +61,11 @@ def heads_table(columns: Mapping[str, Tensor]) -> Output:
         columns: for each heading a number per head, (l, h).
     """
     layers, heads = next(iter(columns.values())).shape
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("layer, head", *columns))
-    rows = "".join(
-        f'<tr id="head-{layer + 1}-{head + 1}"><th scope="row">{layer + 1}, {head + 1}</th>'
-        + "".join(f"<td>{column[layer, head]:.2f}</td>" for column in columns.values())
-        + "</tr>"
-        for layer in range(layers)
-        for head in range(heads)
-    )
-    html = (
-        f'<div class="aa-every-head"><table><thead><tr>{top}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    places = [(layer, head) for layer in range(layers) for head in range(heads)]
+    rows = [["layer, head", *map(escape, columns)]]
+    for layer, head in places:
+        cells = (f"{column[layer, head]:.2f}" for column in columns.values())
+        rows.append([f"{layer + 1}, {head + 1}", *cells])
+    ids = [f"head-{layer + 1}-{head + 1}" for layer, head in places]
+    html = f'<div class="aa-every-head">{table(rows, ids=ids)}</div>'
     return Output(f"Table: {layers * heads} heads, {', '.join(columns)}", html)

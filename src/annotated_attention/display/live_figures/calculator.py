@@ -4,7 +4,7 @@ from dataclasses import asdict
 from html import escape
 
 from annotated_attention import counting
-from annotated_attention.display._html import Output
+from annotated_attention.display._html import Output, scrolled, table
 from annotated_attention.display._live import live
 
 _BATCH, _WIDTH = 1, 4  # to begin with: sequences, and bytes of one number
@@ -20,12 +20,12 @@ def calculator(preset: str, length: int) -> Output:
     given = counting.PRESETS[preset], length, _BATCH, _WIDTH
     notes = counting.notes(*given)
     listed = "".join(f"<li>{escape(note, quote=False)}</li>" for note in notes)
-    scroll = '<div class="aa-scroll" tabindex="0" role="region" aria-label="costs by part">'
+    costs = scrolled(table(counting.rows(*given), "aa-table"), "costs by part")
     static = Output(
         counting.table(*given),
         f'<figure class="aa-figure" id="fig-calculator"><div class="aa-still">'
         f"<p>{preset}, length {length:,}, batch {_BATCH}, {_WIDTH} bytes a number</p>"
-        f'{scroll}{_table(counting.rows(*given))}</div><ul class="aa-notes">{listed}</ul></div>'
+        f'{costs}<ul class="aa-notes">{listed}</ul></div>'
         "<figcaption>Feed-forward networks are four times as wide as the model.</figcaption>"
         "</figure>",
     )
@@ -40,16 +40,4 @@ def calculator(preset: str, length: int) -> Output:
             "bytes": _WIDTH,
         },
         room=(600, 830),
-    )
-
-
-def _table(rows: list[list[str]]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in rows[0][1:])
-    body = "".join(
-        f'<tr><th scope="row">{part}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-        for part, *cells in rows[1:]
-    )
-    return (
-        f'<table class="aa-table"><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
     )
