@@ -165,7 +165,7 @@ def _stored(*targets: ast.expr) -> dict[str, str]:
     """Give the names that are assigned to; an attribute or an item counts as no name."""
     nodes = [node for target in targets for node in ast.walk(target)]
     parts = [x for x in nodes if isinstance(x, ast.Name | ast.Attribute | ast.Subscript)]
-    return {getattr(x, "id", ""): "" for x in parts if isinstance(x.ctx, ast.Store)}
+    return {getattr(x, "id", ""): "" for x in parts}
 
 
 def _redefinitions(kept: list[ast.stmt]) -> list[str]:

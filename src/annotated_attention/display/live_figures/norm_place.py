@@ -48,7 +48,7 @@ def norm_place(
         ends = (f"{order} {r[at][0]:.3g} and {r[at][-1]:.3g}" for order, r in rows.items())
         alt += f" {what} in the first and the last of {depth} layers: {'; '.join(ends)}."
     data: dict[str, Any] = {
-        "orders": [[order, list(parts)] for order, parts in orders.items()],
+        "orders": [[order, *place(parts)] for order, parts in orders.items()],
         "depths": depths,
         "measured": [[what, rows] for what, rows in kept.items()],
         "order": next(iter(orders)),
