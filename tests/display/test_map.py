@@ -53,6 +53,7 @@ def test_the_computation_is_multi_head_attention(kind):
     made = drawn.computation()
     torch.testing.assert_close(made["project out"]["output"], out[0])
     torch.testing.assert_close(made["softmax"]["weights"], weights[0])
+    assert made["mask"]["scores"].isneginf().equal(blocked.expand(drawn.HEADS, 10, 10))
 
 
 @each_step
