@@ -151,15 +151,14 @@ def _class_source(cls: type) -> tuple[str, int]:
     ``inspect.getsource`` looks for the file of the class's module, which a notebook does not have;
     a method knows the cell, and the line, that it comes from.
     """
-    for method in filter(inspect.isfunction, vars(cls).values()):
-        code = method.__code__
-        # Methods that were made for the class, or put into it later, have another qualified name.
-        if code.co_qualname == f"{cls.__qualname__}.{code.co_name}":
-            cell = "".join(inspect.findsource(code)[0])
-            for node in ast.walk(ast.parse(cell)):
-                if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                    first = min([node.lineno, *(x.lineno for x in node.decorator_list)])
-                    last = node.end_lineno or first
-                    if first <= code.co_firstlineno <= last:
-                        return "".join(cell.splitlines(keepends=True)[first - 1 : last]), first
-    raise TypeError(f"{cls.__qualname__} must have a method that is written in its body")
+    # Methods that were made for the class, or put into it later, have another qualified name.
+    codes = [x.__code__ for x in vars(cls).values() if inspect.isfunction(x)]
+    own = [x for x in codes if x.co_qualname == f"{cls.__qualname__}.{x.co_name}"]
+    if not own:
+        raise TypeError(f"{cls.__qualname__} must have a method that is written in its body")
+    lines, _ = inspect.findsource(own[0])
+    classes = [x for x in ast.walk(ast.parse("".join(lines))) if isinstance(x, ast.ClassDef)]
+    around = [x for x in classes if x.lineno <= own[0].co_firstlineno <= (x.end_lineno or 0)]
+    node = next(x for x in around if x.name == cls.__name__)
+    first = min([node.lineno, *(x.lineno for x in node.decorator_list)])
+    return "".join(lines[first - 1 : node.end_lineno]), first
