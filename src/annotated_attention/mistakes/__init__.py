@@ -6,7 +6,7 @@ and caught. ``MISTAKES`` lists them by their code: the class name in lower case 
 stand in modules by what they are about, such as ``mistakes.masks``.
 
 Examples:
-    >>> from annotated_attention.mistakes import MISTAKES
+    >>> from annotated_attention.mistakes import MISTAKES as MISTAKES
     >>> mistake = MISTAKES["merge-without-transpose"]
     >>> mistake.version.__name__, mistake.right
     ('MergeWithoutTranspose', 'heads.transpose(1, 2).reshape(b, n, h * d)')
@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
-    from annotated_attention.mistakes._registry import Mistake
-    from annotated_attention.mistakes._steps import StepByStep
-    from annotated_attention.mistakes.catalogue import MISTAKES
-
-__all__ = ["MISTAKES", "Mistake", "StepByStep"]
+    from annotated_attention.mistakes._registry import Mistake as Mistake
+    from annotated_attention.mistakes._steps import StepByStep as StepByStep
+    from annotated_attention.mistakes.catalogue import MISTAKES as MISTAKES
 
 import_lazily(__name__)
