@@ -196,7 +196,7 @@ texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·
 rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
 five = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (b, m, d)
 scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
-display.mask_merger(texts, texts, scores, padding, of_five)
+display.mask_merger(texts, scores, padding)
 
 # %% [markdown]
 # In the live figure, press the column heading *cat*: the word becomes padding, and its column is

@@ -272,7 +272,8 @@ assert exact > 0.9
 # all that changes:
 
 # %%
-from annotated_attention.mistakes import MISTAKES, MergeWithoutTranspose
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.mistakes.reshapes import MergeWithoutTranspose
 
 entry = MISTAKES["merge-without-transpose"]
 display.diff(entry.right, entry.wrong)
@@ -967,7 +968,7 @@ for (task, name), rows in groups.items():
 # a row of scores change when everything after it is *cut off*?
 
 # %%
-from annotated_attention.mistakes import SplitAndMergeWithoutTranspose
+from annotated_attention.mistakes.reshapes import SplitAndMergeWithoutTranspose
 
 for attention in (MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose):
     model = begin(ten_forwards, 2, STEPS, attention).model.eval()

@@ -363,7 +363,8 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 # </details>
 
 # %%
-from annotated_attention import mistakes
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.mistakes.cache import CacheZerosAttended
 from annotated_attention.modern import StaticCache
 
 ROOM = 16
@@ -382,8 +383,8 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 # %%
-print(mistakes.MISTAKES["cache-zeros-attended"].wrong, "\n")
-for version in (mistakes.CacheZerosAttended, CachedAttention):
+print(MISTAKES["cache-zeros-attended"].wrong, "\n")
+for version in (CacheZerosAttended, CachedAttention):
     cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
         made(x[:, :4], cache)
@@ -510,7 +511,7 @@ for name in ("fixed size", "grows"):
 
 # %%
 WRONG = {
-    code: entry for code, entry in mistakes.MISTAKES.items() if entry.of is CachedAttention
+    code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention
 }
 
 

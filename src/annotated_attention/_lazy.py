@@ -11,8 +11,9 @@ def import_lazily(package: str) -> None:
     """Let a package import each of its public names on first use.
 
     The package writes its imports under ``if TYPE_CHECKING:``, where type checkers and editors find
-    them. They are read from there, so no name is entered twice, and become a module's
-    ``__getattr__`` and ``__dir__`` (PEP 562).
+    them; ``import x as x`` needs no ``__all__`` beside it. They are read from there, so no name is
+    entered twice, and become the package's ``__getattr__`` and ``__dir__`` (PEP 562), and its
+    ``__all__`` if it has none.
 
     Args:
         package: the ``__name__`` of the package.
@@ -35,3 +36,4 @@ def import_lazily(package: str) -> None:
         return sorted({*vars(module), *homes})
 
     module.__getattr__, module.__dir__ = __getattr__, __dir__
+    vars(module).setdefault("__all__", sorted(homes))

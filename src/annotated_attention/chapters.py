@@ -8,8 +8,6 @@ The text on the page is the code that runs: nothing is copied into the package.
 
 import ast
 import builtins
-import contextlib
-import copy
 import dis
 import importlib
 import importlib.util
@@ -25,13 +23,11 @@ __all__ = ["ChapterError", "load", "names"]
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 _PREFIX = "chapter_"
-_LEFT_OUT = {"exercise", "solution"}
 _KEPT = "Only imports, classes, functions and UPPER_CASE constants are imported from a chapter"
 
-_MARKER = re.compile(r"# ?%%+(?:\s(?P<options>.*))?$")
-_TAGS = re.compile(r"\btags=\[(?P<tags>[^\]]*)\]")
-_MAGIC = re.compile(r"(\s*)(?:(?:[\w, ]+=\s*)?[%!?]|[\w.]+\?+\s*$)")
+_LEFT_OUT = re.compile(r"# %%.*\btags=\[.*\b(exercise|solution)\b")
 _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
+_LOAD = re.compile(r"chapters\.load\('\w+'\)(\.\w+)?")
 
 # A kernel plants these two in `builtins`; everywhere else they are free.
 _KERNEL_ONLY = {"display", "get_ipython"}
@@ -39,16 +35,7 @@ _READS_GLOBAL = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 class ChapterError(ImportError):
-    """A chapter does not exist, or its definitions do not stand on their own.
-
-    Examples:
-        >>> from annotated_attention import chapters
-        >>> try:
-        ...     chapters.load("one head")
-        ... except chapters.ChapterError as error:
-        ...     print(str(error).partition(";")[0])
-        there is no chapter 'one head'
-    """
+    """A chapter does not exist, or its definitions do not stand on their own."""
 
 
 def names() -> list[str]:
@@ -84,11 +71,11 @@ def load(name: str) -> ModuleType:
             ``import annotated_attention.chapters`` to unpickle them.
 
     Returns:
-        The module; the same one again until the file changes.
+        The module; the same one each time.
 
     Raises:
-        ChapterError: there is no such chapter or no checkout, the chapter does not parse, defines
-            a name twice, or a definition uses a name that is not among the definitions.
+        ChapterError: there is no such chapter or no checkout, the chapter defines a name twice, or
+            a definition uses a name that is not among the definitions.
 
     Examples:
         >>> from annotated_attention import chapters
@@ -101,26 +88,15 @@ def load(name: str) -> ModuleType:
     known = names()
     if name not in known:
         raise ChapterError(f"there is no chapter {name!r}; there are: {', '.join(known)}")
-    loaded = sys.modules.get(_PREFIX + name)
-    if loaded is not None and not _is_current(loaded):
-        del sys.modules[_PREFIX + name]
     return importlib.import_module(_PREFIX + name)
-
-
-def _is_current(module: ModuleType) -> bool:
-    """Tell whether ``module`` was made from what its file holds now."""
-    loader = module.__loader__
-    return isinstance(loader, _Loader) and loader.data == loader.get_data(loader.path)
 
 
 class _Loader(SourceFileLoader):
     """Compiles a chapter's definitions; never reads or writes cached bytecode."""
 
-    data = b""
-
     def get_code(self, fullname: str) -> CodeType:
-        self.data = self.get_data(self.path)
-        return _compile(importlib.util.decode_source(self.data), Path(self.path))
+        text = importlib.util.decode_source(self.get_data(self.path))
+        return _compile(text, Path(self.path))
 
 
 class _Finder(MetaPathFinder):
@@ -141,7 +117,7 @@ sys.meta_path.append(_Finder())
 
 def _compile(text: str, path: Path) -> CodeType:
     """Compile the definitions in ``text``, after checking that they stand on their own."""
-    kept = [statement for statement in _parse(text, path) if _is_definition(statement)]
+    kept = list(filter(_is_definition, ast.parse("\n".join(_counting(text)), str(path)).body))
     problems = _redefinitions(kept) or _free_names(kept)
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
@@ -149,89 +125,47 @@ def _compile(text: str, path: Path) -> CodeType:
     return compile(ast.Module(kept, []), str(path), "exec", dont_inherit=True)
 
 
-def _parse(text: str, path: Path) -> list[ast.stmt]:
-    """Parse the cells that count, every statement on the line it has in the file."""
-    lines = list(_lines_that_count(text))
-    while True:
-        try:
-            return ast.parse("\n".join(lines), str(path)).body
-        except SyntaxError as error:
-            at = (error.lineno or 1) - 1
-            magic = _MAGIC.match(lines[at]) if at < len(lines) else None
-            if magic is None:
-                raise ChapterError(f"{path}, line {error.lineno}: {error.msg}") from error
-            # Not an empty line: the magic may be all that an indented block holds.
-            lines[at] = magic[1] + "pass"
-
-
-def _lines_that_count(text: str) -> Iterator[str]:
-    """Yield every line, empty where it belongs to a cell that is not the chapter's own Python."""
-    counts, at_top = True, False
+def _counting(text: str) -> Iterator[str]:
+    """Yield every line, empty where it belongs to a cell that is left out."""
+    counts = True
     for line in text.split("\n"):
-        if marker := _MARKER.match(line):
-            tags = _TAGS.search(marker["options"] or "")
-            counts = not (tags and _LEFT_OUT & set(re.findall(r"[\w-]+", tags["tags"])))
-            at_top = True
-        elif at_top and line.strip():
-            # What follows a cell magic is its argument, in whatever language it takes.
-            counts = counts and not line.startswith("%%")
-            at_top = False
+        if line.startswith("# %%"):
+            counts = not _LEFT_OUT.match(line)
         yield line if counts else ""
 
 
 def _is_definition(statement: ast.stmt) -> bool:
     """Tell whether a statement defines something that a later chapter may use."""
     match statement:
-        case ast.AnnAssign(value=None):
-            return False
-        case ast.Assign([ast.Name()], value) if _is_load(value):
+        case ast.Assign([ast.Name()], value) if _LOAD.fullmatch(ast.unparse(value)):
             return True
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-            return all(_CONSTANT.fullmatch(name) for name, _ in _bound(statement))
-    kinds = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    return isinstance(statement, kinds)
+            return all(map(_CONSTANT.fullmatch, _bound(statement)))
+    return isinstance(statement, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef)
 
 
-def _is_load(value: ast.expr) -> bool:
-    """Tell whether a chapter imports from another one: ``chapters.load("01_one_head").OneHead``."""
-    match value:
-        case ast.Attribute(ast.Call() as call) | (ast.Call() as call):
-            called = ast.unparse(call)
-            return re.fullmatch(r"(chapters\.)?load\('(\d\d_\w+|short_path)'\)", called) is not None
-    return False
-
-
-def _bound(statement: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Yield each name that a statement binds, and for an import what it stands for."""
+def _bound(statement: ast.stmt) -> dict[str, str]:
+    """Give each name that a statement binds, and for an import what it stands for."""
     match statement:
         case ast.Import(aliases):
-            for alias in aliases:
-                package = alias.name.partition(".")[0]
-                yield alias.asname or package, alias.name if alias.asname else package
+            pairs = [(x.asname or x.name.partition(".")[0], x) for x in aliases]
+            return {name: alias.name if alias.asname else name for name, alias in pairs}
         case ast.ImportFrom(module, aliases):
-            for alias in aliases:
-                yield alias.asname or alias.name, f"{module}.{alias.name}"
-        case ast.Assign([ast.Name(name)], value) if _is_load(value):
-            yield name, ast.unparse(value)
-        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            yield name, ""
+            return {x.asname or x.name: f"{module}.{x.name}" for x in aliases}
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            return {name: ""}
         case ast.Assign(targets):
-            for target in targets:
-                yield from ((name, "") for name in _target_names(target))
+            return _stored(*targets)
         case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
-            yield from ((name, "") for name in _target_names(target))
+            return _stored(target)
+    return {}
 
 
-def _target_names(target: ast.expr) -> list[str]:
-    """List the names in an assignment's target; an attribute or an item counts as no name."""
-    match target:
-        case ast.Name(name):
-            return [name]
-        case ast.Tuple(items) | ast.List(items):
-            return [name for item in items for name in _target_names(item)]
-        case ast.Starred(value):
-            return _target_names(value)
-    return [""]
+def _stored(*targets: ast.expr) -> dict[str, str]:
+    """Give the names that are assigned to; an attribute or an item counts as no name."""
+    nodes = [node for target in targets for node in ast.walk(target)]
+    parts = [x for x in nodes if isinstance(x, ast.Name | ast.Attribute | ast.Subscript)]
+    return {getattr(x, "id", ""): "" for x in parts}
 
 
 def _redefinitions(kept: list[ast.stmt]) -> list[str]:
@@ -239,10 +173,7 @@ def _redefinitions(kept: list[ast.stmt]) -> list[str]:
     first: dict[str, tuple[ast.stmt, str]] = {}
     problems = []
     for statement in kept:
-        for name, what in _bound(statement):
-            if name == "*":
-                problems.append(f"line {statement.lineno}: import * hides which names it defines")
-                continue
+        for name, what in _bound(statement).items():
             other, before = first.setdefault(name, (statement, what))
             if other is not statement and not (what and what == before):
                 lines = f"line {other.lineno} and on line {statement.lineno}"
@@ -253,44 +184,26 @@ def _redefinitions(kept: list[ast.stmt]) -> list[str]:
 def _free_names(kept: list[ast.stmt]) -> list[str]:
     """Say which definitions use a global name that is neither a definition nor a builtin."""
     defined = set(dir(builtins)) - _KERNEL_ONLY
-    defined |= {name for statement in kept for name, _ in _bound(statement)}
+    defined.update(name for statement in kept for name in _bound(statement))
     problems: dict[str, int] = {}
     for statement in kept:
-        whole = next((name for name, _ in _bound(statement)), "")
-        # Compiled alone, so that `from __future__ import annotations` hides no annotation.
-        readable = ast.fix_missing_locations(_Unquoted().visit(copy.deepcopy(statement)))
-        code = compile(ast.Module([readable], []), "", "exec", dont_inherit=True)
-        for owner, name, line in _global_reads(code):
+        code = compile(ast.Module([statement], []), "", "exec", dont_inherit=True)
+        owner = next(iter(_bound(statement)))
+        for name, line in _global_reads(code):
             if name not in defined and not re.fullmatch("__.*__", name):
-                owner = whole if owner.startswith("<") else owner.partition(".<")[0]
                 problems.setdefault(f"{owner} uses {name}, which it does not define", line)
     return [f"line {line}: {problem}" for problem, line in problems.items()]
 
 
-def _global_reads(code: CodeType) -> Iterator[tuple[str, str, int]]:
-    """Yield (function, name, line) for each global name read by ``code`` or by code inside it."""
+def _global_reads(code: CodeType) -> Iterator[tuple[str, int]]:
+    """Yield each global name that is read by ``code`` or by code inside it, and the line."""
     instructions = list(dis.get_instructions(code))
     # A class body stores its names where it also looks them up first.
     own = {step.argval for step in instructions if step.opname == "STORE_NAME"}
     for step in instructions:
         if step.opname in _READS_GLOBAL and step.argval not in own:
             line = step.positions.lineno if step.positions else None
-            yield code.co_qualname, step.argval, line or code.co_firstlineno
+            yield step.argval, line or code.co_firstlineno
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _global_reads(constant)
-
-
-class _Unquoted(ast.NodeTransformer):
-    """Turns annotations written as strings into the expressions that they stand for."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        for field in ("annotation", "returns"):
-            match getattr(node, field, None):
-                case ast.Constant(str(text)) as quoted:
-                    with contextlib.suppress(SyntaxError):
-                        expression = ast.parse(text, mode="eval").body
-                        for part in ast.walk(expression):
-                            ast.copy_location(part, quoted)
-                        setattr(node, field, expression)
-        return super().generic_visit(node)

@@ -31,7 +31,7 @@ class Finding:
 
     Examples:
         >>> from attention_doctor import Finding, adapters, examine
-        >>> from annotated_attention.mistakes import ScaleInverted
+        >>> from annotated_attention.mistakes.scores import ScaleInverted
         >>> module = ScaleInverted(24, 4, batch_first=True)
         >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
         >>> finding, *_ = report.findings

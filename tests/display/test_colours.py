@@ -5,7 +5,8 @@ from importlib import resources
 
 import pytest
 
-from annotated_attention.display import COLOURS, colour_shapes
+from annotated_attention.display import COLOURS
+from annotated_attention.display.colours import colour_shapes
 
 
 @pytest.mark.parametrize(

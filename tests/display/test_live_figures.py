@@ -27,7 +27,12 @@ from annotated_attention import (
 )
 from annotated_attention.counting import PRESETS, Model
 from annotated_attention.display import _live
-from annotated_attention.display.live_figures import cache_filling, mask_merger, norm_place
+from annotated_attention.display.live_figures import (
+    cache_filling,
+    mask_merger,
+    norm_place,
+    saturation,
+)
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import rotate
 from book.run import execute
@@ -40,7 +45,7 @@ SAY = """(key, value) =>
 @cache
 def script(module):
     """Give what calls a function of a module; what the module imports draws, and is left out."""
-    text = re.sub(r"^import .*$", "", _live.files()[f"{module}.js"], flags=re.MULTILINE)
+    text = re.sub(r"^import .*$", "", _live.modules()[f"{module}.js"], flags=re.MULTILINE)
     context = quickjs.Context()
     context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
 
@@ -55,6 +60,13 @@ def still(name="still"):
     return display.finish(display.panels(60, 40)[0], name=name, alt="A still picture.")
 
 
+def given(figure):
+    """Read what the module of a live figure is given."""
+    return json.loads(
+        BeautifulSoup(figure.html, "html.parser").select_one(".aa-live")["data-state"]
+    )
+
+
 # --- every figure -------------------------------------------------------------------------------
 
 DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
@@ -65,8 +77,8 @@ def test_a_page_and_a_notebook_are_given_the_picture_and_its_data():
     for html in (live.html, str(BeautifulSoup(live.html, "html.parser"))):  # parsed and written
         frame = BeautifulSoup(html, "html.parser").select_one(".aa-live")
         assert frame["data-live"] == "calculator"
-        assert json.loads(frame["data-state"]) == DATA
         assert frame["style"] == "--aa-wide: 30em; --aa-narrow: 37.5em"
+    assert given(live) == DATA
     assert still().html in live.html
     bundle = live._repr_mimebundle_()
     style, *_, code = BeautifulSoup(bundle["text/html"], "html.parser").find_all(recursive=False)
@@ -76,52 +88,34 @@ def test_a_page_and_a_notebook_are_given_the_picture_and_its_data():
     assert bundle["text/plain"] == "Figure: A still picture."
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda: display.live(still(), "no", {}), ValueError, r"'no'.* one of attention_over_tr"),
-        (lambda: display.live(display.chapter_map(), "clocks", {}), ValueError, "static must be a"),
-        (lambda: display.live(still(), "clocks", {"x": object()}), TypeError, "JSON"),
-        (lambda: display.live(still(), "clocks", {"x": math.nan}), ValueError, "JSON"),
-        (lambda: filling(step=6), ValueError, r"step \(6\) must be from 1 to 5"),
-        (lambda: filling(words="abcd"), ValueError, r"weights \(5, 5\) must .* = \(4, 4\)"),
-        (lambda: display.calculator("gpt9", 512), ValueError, r"preset \('gpt9'\) must be one of"),
-        (lambda: hands(5), ValueError, "code must be of an even width, got 5"),
-        (lambda: hands(position=60), ValueError, r"position \(60\) must be one of 60"),
-        (lambda: heads(keys="xy"), ValueError, r"weights \(1, 2, 3\) do not fit .* = \(1, 2, 2\)"),
-        (lambda: heads(start=(0, 1, 0)), ValueError, r"start \(0, 1, 0\) is not in weights"),
-        (lambda: merger(padding=torch.zeros(2, 4).bool()), ValueError, r"scores \(2, 3, 5\), wor"),
-        (lambda: norms(["think"]), ValueError, r"part \('think'\) must be one of attention, fe"),
-        (lambda: norms(depth=4), ValueError, r"depth \(4\) must be one of 2, 3"),
-        (lambda: arrows([(45, 41)]), ValueError, r"shown \(45, 41\)"),
-        (lambda: saturates(width=5), ValueError, r"width \(5\) must be one of 4, 64, 256"),
-        (lambda: saturates(query=-1), ValueError, r"query \(-1\)"),
-    ],
-)
-def test_what_does_not_fit_is_named(call, kind, message):
-    with pytest.raises(kind, match=message):
-        call()
+def test_what_json_does_not_have_is_refused():
+    for data, kind in (({"x": object()}, TypeError), ({"x": math.nan}, ValueError)):
+        with pytest.raises(kind, match="JSON"):
+            display.live(still(), "clocks", data)
 
 
-# --- heads at work ------------------------------------------------------------------------------
+# --- the first look, and heads at work ----------------------------------------------------------
 
 
-def heads(keys="xyz", start=(0, 0, 1), weights=((0.126, 0.874, 0.0), (0.5, 0.25, 0.25))):
-    weights = torch.tensor([weights], requires_grad=True)
-    return display.heads_at_work(still(), weights, "ab", keys, start=start)
+def test_the_first_look_is_the_first_chapters():
+    one, data = chapters.load("01_one_head"), given(display.first_look(name="it"))
+    for weights, collected, words in zip(
+        data["weights"], data["collected"], (one.WORDS, one.SWEET), strict=True
+    ):
+        x = one.embed(words)  # (n, e)
+        shares = (x @ x.mT / 2).softmax(-1)  # (n, m)
+        assert weights == (100 * shares).round().int().tolist()
+        assert collected == (100 * (shares @ x)).round().int().tolist()
 
 
 def test_heads_at_work_are_given_weights_in_hundredths():
-    assert heads().data["maps"] == [[[[13, 87, 0], [50, 25, 25]]]]
-    assert heads().data["heads"] == ["head 1"]
+    weights = torch.tensor([[[(0.126, 0.874, 0.0), (0.5, 0.25, 0.25)]]])
+    data = given(display.heads_at_work(still(), weights, "ab", "xyz", start=(0, 0, 1)))
+    assert data["maps"] == [[[[13, 87, 0], [50, 25, 25]]]]
+    assert data["heads"] == ["head 1"]
 
 
 # --- the cache fills ----------------------------------------------------------------------------
-
-
-def filling(words=("the", "cat", "drank", "milk", "because"), step=3):
-    weights = torch.rand(5, 5, generator=torch.Generator().manual_seed(1)).tril()
-    return display.cache_filling(weights, words, name="try", step=step)
 
 
 def test_a_cache_fills_as_the_formulas_count():
@@ -132,8 +126,10 @@ def test_a_cache_fills_as_the_formulas_count():
         flops = (work["vectors"] + n) * counting.product_flops(1, e, e)
         flops += work["weights"] * 2 * counting.product_flops(1, e, 1)
         assert flops == 8 * n * e**2 + counting.score_flops(n, step, e)
-    assert filling().html.count(">kept<") == 4
-    assert filling().html.count(">new<") == 9 + 3
+    words = ("the", "cat", "drank", "milk", "because")
+    filling = display.cache_filling(torch.rand(5, 5).tril(), words, name="try", step=3)
+    assert filling.html.count(">kept<") == 4
+    assert filling.html.count(">new<") == 9 + 3
 
 
 # --- the calculator -----------------------------------------------------------------------------
@@ -172,57 +168,52 @@ def test_the_calculator_counts_as_python():
 
 
 def test_the_calculator_shows_a_static_table():
-    shown = display.calculator("bert-base", 512, 3, 2)
-    rows = counting.rows(PRESETS["bert-base"], 512, 3, 2)
+    shown = display.calculator("bert-base", 512)
+    rows = counting.rows(PRESETS["bert-base"], 512, 1, 4)
     cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", shown.html)
     assert [cell for cell in cells if cell] == [cell for row in rows for cell in row if cell]
-    assert shown.text == counting.table(PRESETS["bert-base"], 512, 3, 2)
+    assert shown.text == counting.table(PRESETS["bert-base"], 512, 1, 4)
 
 
 # --- clocks and turning arrows ------------------------------------------------------------------
 
 
-def hands(e=6, position=5):
-    return display.clocks(sinusoidal_code(60, e), name="try", shown=(0, 7), position=position)
-
-
 def test_clocks_show_the_sinusoidal_code():
-    for number in sinusoidal_code(60, 6)[7].tolist():
-        assert f">{number:.2f}<".replace("-", "−") in hands().html
+    code = sinusoidal_code(60, 6)
+    hands = display.clocks(code, name="try", shown=(0, 7))
+    for number in code[7].tolist():
+        assert f">{number:.2f}<".replace("-", "−") in hands.html
 
 
-QUERY, KEY = torch.tensor([1.0, 1.0]), torch.tensor([3.0, 0.5])
-
-
-def arrows(shown=((5, 1), (9, 5), (6, 1))):
-    return display.rotation(QUERY, KEY, name="try", words=("it", "cat"), shown=shown, speed=0.3)
-
-
-@pytest.mark.parametrize(("query_at", "key_at"), [(5, 1), (9, 5), (6, 1)])
-def test_arrows_turn_as_the_package_rotates(query_at, key_at):
-    angles = 0.3 * torch.tensor([[query_at], [key_at]], dtype=torch.float64)  # (2, 1)
-    a, b = rotate(torch.stack([QUERY, KEY]).double(), angles.cos(), angles.sin())  # (2,)
-    assert f"it at {query_at}, cat at {key_at}: score {a @ b:.2f}" in arrows().text
+def test_arrows_turn_as_the_package_rotates():
+    """At positions of which each tells query from key, and forward from back."""
+    arrows = torch.tensor([[1.0, 1.0], [3.0, 0.5]], dtype=torch.float64)
+    shown = [(5, 1), (9, 4)]
+    figure = display.rotation(*arrows, name="try", words=("it", "cat"), shown=shown)
+    for at in shown:
+        angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
+        a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
+        assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
+        score = script("rotation")("score", *arrows.tolist(), *at, 1)
+        assert score == pytest.approx((a @ b).item())
 
 
 # --- masks merged -------------------------------------------------------------------------------
 
-B, N, M = 2, 3, 5
-SCORES = 3 * torch.randn(B, N, M, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
-PADDING = masks.block_padding(torch.tensor([5, 2]), M)
-PAIRS = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1], [0, 1, 0, 1, 0]]).bool()
-
-
-def merger(padding=PADDING):
-    words = [[f"w{i}{j}" for j in range(M)] for i in range(B)]
-    return display.mask_merger([row[:N] for row in words], words, SCORES, padding, PAIRS)
-
 
 def test_the_merged_masks_are_drawn():
-    expected = SCORES.masked_fill(PADDING[:, None] | PAIRS, -math.inf).softmax(-1)
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", merger().html)
+    scores = 3 * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(6))
+    padding = masks.block_padding(torch.tensor([5, 2]), 5)
+    words = [[f"w{i}{j}" for j in range(5)] for i in range(2)]
+    figure = display.mask_merger(words, scores, padding)
+    blocked = padding[:, None] | masks.block_future(5)
+    expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", figure.html)
     numbers = [text for text in texts if re.match(r"[.\d]|NaN", text)]
     assert numbers == [mask_merger.written(weight) for weight in expected.flatten().tolist()]
+    assert (
+        f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
+    )
     for weight in (0.0, 1.0, 1 / 3, 0.0049, 0.996, 1e-9):
         assert script("mask_merger")("digits", weight) == mask_merger.written(weight)
 
@@ -233,12 +224,6 @@ POST = ["attention", "norm", "feed-forward", "norm"]
 PRE = ["norm", "attention", "norm", "feed-forward"]
 
 
-def norms(post=POST, depth=3):
-    rows = {2: [3.0, 2.0], 3: [7.0, 5.0, 1.23412]}
-    measured = {what: {"post": rows, "pre": rows} for what in ("Gradient", "Size")}
-    return display.norm_place({"post": post, "pre": PRE}, measured, name="try", depth=depth)
-
-
 @pytest.mark.parametrize("parts", [POST, PRE, ["norm", "attention", *PRE]])
 def test_parts_stand_where_they_belong(parts):
     boxes, branches = norm_place.place(parts)
@@ -246,14 +231,15 @@ def test_parts_stand_where_they_belong(parts):
         inside = [part for part, left, right, _ in boxes if fork < left < right < join]
         assert len(inside) == (1 if parts is POST else 2), "a norm before its sublayer, or behind"
     assert [part for part, *_, on_stream in boxes if on_stream] == ["norm"] * 2 * (parts is POST)
-    drawn = [[list(box) for box in boxes], [list(branch) for branch in branches]]
-    assert script("norm_place")("place", parts) == drawn
 
 
 def test_the_norms_place_is_shown_with_what_was_measured():
-    rows = [[3.0, 2.0], [7.0, 5.0, 1.234]]
-    assert norms().data["measured"][0] == ["Gradient", {"post": rows, "pre": rows}]
-    assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms().text
+    rows = {1: [4.0], 2: [3.0, 2.0], 3: [7.0, 5.0, 1.23412]}
+    measured = {what: {"post": rows, "pre": rows} for what in ("Gradient", "Size")}
+    norms = display.norm_place({"post": POST, "pre": PRE}, measured, name="try", depth=3)
+    kept = [[4.0], [3.0, 2.0], [7.0, 5.0, 1.234]]
+    assert given(norms)["measured"][0] == ["Gradient", {"post": kept, "pre": kept}]
+    assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms.text
     said = script("norm_place")("run", [139.26, 3, 60.31])
     assert said == "139 in the first layer, 60.3 in the last"
 
@@ -261,18 +247,15 @@ def test_the_norms_place_is_shown_with_what_was_measured():
 # --- saturation ---------------------------------------------------------------------------------
 
 
-def saturates(width=64, query=3):
-    one = chapters.load("01_one_head")
-    products = {d: one.products(d) for d in (4, 64, 256)}
-    return display.saturation(products, one.measure, name="try", width=width, query=query)
-
-
 def test_the_softmax_saturates_as_in_python():
     edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
     assert script("saturation")("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
-    products = chapters.load("01_one_head").products(64).double()
-    share, key = (products[3] / 8).softmax(-1).max(-1)
-    assert f"query 4 gives {share:.2f} to key {key + 1}, and" in saturates().text
+    assert saturation.histogram(torch.tensor(edges), 2.5) == [1, 1, 0, 1, 2]
+    one = chapters.load("01_one_head")
+    products = {d: one.products(d) for d in (4, 64)}
+    share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
+    figure = display.saturation(products, one.measure, name="try", width=64, query=3)
+    assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
 
 
 # --- where numbers go ---------------------------------------------------------------------------

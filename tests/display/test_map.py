@@ -51,8 +51,9 @@ def test_the_computation_is_multi_head_attention(kind):
     blocked = masks.block_padding(torch.tensor([drawn.LENGTH]), len(drawn.WORDS))
     out, weights = attention(x, x, x, blocked, average_attn_weights=False)
     made = drawn.computation()
-    torch.testing.assert_close(made["project out"][0], out[0])
-    torch.testing.assert_close(made["softmax"][0], weights[0])
+    torch.testing.assert_close(made["project out"]["output"], out[0])
+    torch.testing.assert_close(made["softmax"]["weights"], weights[0])
+    assert made["mask"]["scores"].isneginf().equal(blocked.expand(drawn.HEADS, 10, 10))
 
 
 @each_step
@@ -69,7 +70,7 @@ def test_every_number_is_drawn_in_its_place(step):
         tuple(map(float, at)) for p in svg.select(".aa-line") for at in CROSS.findall(p["d"])
     }
     left = 0
-    for x in drawn.computation()[step]:
+    for x in drawn.computation()[step].values():
         assert x.shape == shape
         slices = x if x.dim() == 3 else x[None]
         for i, part in enumerate(slices):
@@ -93,7 +94,7 @@ def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     (choice,) = page.select(f'input[type=radio][aria-labelledby="{name["id"]}"]')
     (line,) = page.select(f'p[id="{choice["aria-describedby"]}"]')
     assert f"{step}: {line.text}" in display.whole_map().text
-    first = drawn.computation()[step][0]
+    first, *_ = drawn.computation()[step].values()
     numbers = (first if first.dim() == 2 else first[0])[drawn.WORDS.index("it")].tolist()
     said = " ".join("-∞" if number == -math.inf else f"{number:.2g}" for number in numbers)
     assert f": {said}" in choice.parent.svg["aria-label"]
@@ -102,9 +103,9 @@ def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
 def test_numbers_in_the_lines_are_computed():
     made, text = drawn.computation(), display.whole_map().text
     it, thirsty = drawn.WORDS.index("it"), drawn.WORDS.index("thirsty")
-    animal, food = made["project out"][0][it, :2].tolist()
-    assert f"“it” gives {made['softmax'][0][0, it, thirsty]:.2f} of its attention" in text
-    assert f"collects {made['mix'][0][0, it, 0]:.2f} of quality" in text
+    animal, food = made["project out"]["output"][it, :2].tolist()
+    assert f"“it” gives {made['softmax']['weights'][0, it, thirsty]:.2f} of its attention" in text
+    assert f"collects {made['mix']['collected'][0, it, 0]:.2f} of quality" in text
     assert f"gets {animal:.2f} under animal and {food:.2f} under food" in text
     assert animal > 2 * food
 

@@ -151,7 +151,7 @@ def mask_merger(data):
 
 
 def norm_place(data):
-    parts = dict(data["orders"])
+    parts = {name: [part for part, *_ in boxes] for name, boxes, _ in data["orders"]}
 
     def three(number):
         return f"{number:#.3g}".rstrip(".")

@@ -12,7 +12,6 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -22,23 +21,9 @@ from annotated_attention.display._html import Output
 _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
 
 
-@dataclass(frozen=True, repr=False)
-class Live(Output):
-    """A figure that is interactive where scripts run, and static everywhere else."""
-
-    module: str
-    data: Mapping[str, Any]
-    stylesheets = ("display.css", "live.css")
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        shown = super()._repr_mimebundle_()
-        script = f'<script type="module" class="aa-script">{bundle(self.module)}</script>'
-        return shown | {"text/html": shown["text/html"] + script}
-
-
 def live(
     static: Output, module: str, data: Mapping[str, Any], room: tuple[int, int] = (0, 0)
-) -> Live:
+) -> Output:
     """Let ``module`` bring a static figure to life.
 
     Args:
@@ -50,21 +35,16 @@ def live(
             when it starts: on a wide page and on a phone, in pixels at a text size of 16.
 
     Raises:
-        ValueError: there is no such module, or ``static`` holds no figure.
-        TypeError: ``data`` holds something that JSON does not.
+        KeyError: there is no such module.
+        TypeError: ``data`` holds something that JSON does not; a ValueError if it is no number.
 
     Examples:
         >>> from annotated_attention import display
         >>> drawing, _ = display.panels(360, 120)
         >>> static = display.finish(drawing, name="static", alt="What stands without scripts.")
-        >>> figure = display.live(static, "calculator", {"preset": "gpt2"})
-        >>> figure.module, figure
-        ('calculator', Figure: What stands without scripts.)
+        >>> display.live(static, "calculator", {"preset": "gpt2"})
+        Figure: What stands without scripts.
     """
-    if module not in modules():
-        raise ValueError(f"module ({module!r}) must be one of {', '.join(modules())}")
-    if "<figure" not in static.html:
-        raise ValueError("static must be a figure, as display.finish gives it")
     state = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     kept = html.escape(state, quote=False).replace("'", "&#39;")
     wide, narrow = (f"{pixels / 16:g}em" for pixels in room)
@@ -72,26 +52,24 @@ def live(
         f'<div class="aa-live" data-live="{module}" style="--aa-wide: {wide}; '
         f"--aa-narrow: {narrow}\" data-state='{kept}'>{static.html}</div>"
     )
-    return Live(static.text, frame, module, data)
+    return Output(static.text, frame, bundle(module))
 
 
 @cache
-def files() -> dict[str, str]:
-    """Give every script of the live figures, its text under its path."""
+def modules() -> dict[str, str]:
+    """Give the modules that a page with live figures loads, their text under their path."""
     folder = resources.files(__package__) / "live_figures"
     host = {f"host/{file.name}": file for file in (folder / "host").iterdir()}
+    del host["host/jupyter.js"]
     found = {file.name: file for file in folder.iterdir() if file.name.endswith(".js")} | host
     return {path: found[path].read_text(encoding="utf-8") for path in sorted(found)}
 
 
-def modules() -> list[str]:
-    """Give the names of the live figures that there are."""
-    return [path.removesuffix(".js") for path in files() if "/" not in path]
-
-
 def bundle(module: str) -> str:
     """Give the script of an output in a notebook, with all that it imports inside."""
-    return _inline("host/jupyter.js", files()["host/jupyter.js"].replace("MODULE", module))
+    starter = resources.files(__package__) / "live_figures/host/jupyter.js"
+    text = starter.read_text(encoding="utf-8").replace("MODULE", module)
+    return _inline("host/jupyter.js", text)
 
 
 def _inline(path: str, text: str) -> str:
@@ -99,7 +77,7 @@ def _inline(path: str, text: str) -> str:
 
     def address(found: re.Match[str]) -> str:
         other = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
-        script = base64.b64encode(_inline(other, files()[other]).encode()).decode()
+        script = base64.b64encode(_inline(other, modules()[other]).encode()).decode()
         return f'"data:text/javascript;base64,{script}"'
 
     return _IMPORT.sub(address, text)

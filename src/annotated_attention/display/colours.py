@@ -28,8 +28,8 @@ def colour_shapes(html: str) -> str:
         inline code, nowhere else. Colouring twice changes nothing.
 
     Examples:
-        >>> from annotated_attention import display
-        >>> display.colour_shapes("<code>(n, e)</code>")
+        >>> from annotated_attention.display.colours import colour_shapes
+        >>> colour_shapes("<code>(n, e)</code>")
         '<code>(<b class="dim dim-n">n</b>, e)</code>'
     """
     return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)

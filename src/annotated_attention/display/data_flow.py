@@ -29,9 +29,6 @@ def flow(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
 
-    Raises:
-        ValueError: a box without a shape, or a size without a letter.
-
     Examples:
         >>> from annotated_attention import display
         >>> places, arrows = {"x": (0, 0), "q": (0, 1)}, [("x", "q", "W_Q")]
@@ -39,7 +36,7 @@ def flow(
         >>> display.flow(places, arrows, shapes, letters, name="projection")
         Figure: Boxes, with their shapes: x (n, e); q (n, d). Arrows: x to q: W_Q.
     """
-    written = {box: _write(box, shapes, letters) for box in places}
+    written = {box: f"({', '.join(letters[size] for size in shapes[box])})" for box in places}
     columns, rows = (1 + max(place[axis] for place in places.values()) for axis in (0, 1))
     drawing, (ax,) = panels(_WIDTH * columns, _HEIGHT * rows)
     ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.65, -0.35))
@@ -64,13 +61,3 @@ def flow(
     steps = "; ".join(f"{start} to {end}{': ' * bool(step)}{step}" for start, end, step in arrows)
     alt = f"Boxes, with their shapes: {boxes}. Arrows: {steps}."
     return finish(drawing, name=name, alt=alt, caption=caption)
-
-
-def _write(box: str, shapes: Mapping[str, Sequence[int]], letters: Mapping[int, str]) -> str:
-    """Write a shape in letters."""
-    if box not in shapes:
-        raise ValueError(f"shapes must have an entry for {box!r}, got {', '.join(shapes)}")
-    for size in shapes[box]:
-        if size not in letters:
-            raise ValueError(f"letters must name the size {size} of {box!r}, got {dict(letters)}")
-    return f"({', '.join(letters[size] for size in shapes[box])})"

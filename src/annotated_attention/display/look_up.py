@@ -2,24 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from annotated_attention.display._html import Output
-from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
-
-_ROW = 21  # pixels from one key to the next
-_COLUMNS = (84, 160, 208)  # where score, exponential and weight end
-_BAR, _VALUE, _FEATURE = 213, 272, 44  # where bars begin, the first value, from each to the next
+from annotated_attention.display._html import Output, scrolled, table
+from annotated_attention.display.plots import COLOURS, finish, panels
 
 
 def soft_look_up(
-    question: str, shelf: Mapping[str, str], shares: Tensor, *, name: str, caption: str = ""
+    question: str, shelf: Mapping[str, str], shares: Tensor, *, name: str, caption: str
 ) -> Output:
     """Draw a question, the titles that it is compared with, and what each book contributes.
 
@@ -29,23 +23,11 @@ def soft_look_up(
         shares: (m,), how much of its pages each book gives.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
-
-    Raises:
-        ValueError: there is not one share per book.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> shelf = {"cats": "animals", "soups": "food"}
-        >>> shares = torch.tensor([0.75, 0.25])
-        >>> figure = display.soft_look_up("who drank?", shelf, shares, name="shelf")
-        >>> print(figure.text.partition(". ")[2])
-        “cats” gives 0.75 of its pages animals; “soups” gives 0.25 of its pages food.
     """
-    if shares.shape != (len(shelf),):
-        raise ValueError(f"shares must be ({len(shelf)},), one per book, got {tuple(shares.shape)}")
-    height = 50 + 52 * len(shelf)
-    drawing, ax = _canvas(418, height)
+    width, height = 418, 50 + 52 * len(shelf)
+    drawing, (ax,) = panels(width, height)
+    ax.set(xlim=(0, width), ylim=(height, 0))  # drawn in pixels, y downwards
+    ax.axis("off")
     middle = 50 + 26 * len(shelf) - 5
     for x, letter, part, meaning in (
         (60, "n", "query", "your question"),
@@ -79,7 +61,6 @@ def one_query(
     *,
     who: str,
     name: str,
-    caption: str = "",
 ) -> Output:
     """Draw attention for one query as a table: score, exponential and weight of each key, the mix.
 
@@ -91,65 +72,30 @@ def one_query(
         features: d_v names, one per number of a value.
         who: the word that the query belongs to.
         name: the figure's name, see ``finish``.
-        caption: HTML under the figure.
-
-    Raises:
-        ValueError: the words or the features do not fit the values.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> query, keys, values = torch.tensor([1.0, 0]), torch.eye(2), 4 * torch.eye(2)
-        >>> words, features = ["cat", "milk"], ["animal", "food"]
-        >>> figure = display.one_query(
-        ...     query, keys, values, words, features, who="it", name="query"
-        ... )
-        >>> print(figure.text.partition(". ")[2])
-        Its weights: cat 0.67, milk 0.33. It collects: animal 2.68, food 1.32.
     """
-    if values.shape != (len(words), len(features)):
-        raise ValueError(
-            f"values are {tuple(values.shape)}, but there are {len(words)} words and "
-            f"{len(features)} features"
-        )
-    scores = keys @ query
-    powers = (scores / math.sqrt(len(query))).exp()
+    scores, root = keys @ query, math.sqrt(len(query))
+    powers = (scores / root).exp()
     weights = powers / powers.sum()
     parts = weights[:, None] * values
-    places = [_VALUE + _FEATURE * j for j in range(len(features))]
-    drawing, ax = _canvas(places[-1] + 23, _ROW * (len(words) + 3.4))
-    _draw_headings(
-        ax,
-        len(query),
-        dict(zip(places, features, strict=True)),
-        f"“{who}” asks with {_numbers(query)}",
-    )
+    sums = [f"{total:.2f}" for total in parts.sum(0)]
+    rows = [["key", "score", f"exp(score/{root:.3g})", "weight", *features]]
     for i, word in enumerate(words):
-        y = _ROW * (i + 3)
-        _row(ax, y, word, f"{scores[i]:g}", f"{powers[i]:.2f}", f"{weights[i]:.2f}")
-        _bar(ax, _BAR, y, 32 * float(weights[i] / weights.max()), 0.6, "h")
-        for x, value, part in zip(places, values[i].tolist(), parts[i].tolist(), strict=True):
-            _bar(ax, x - 21, y, 42, 0.6 * abs(part) / float(parts.abs().max()), "m")
-            ax.text(x, y, f"{value:g}", ha="center", fontsize=11)
-    last = _ROW * (len(words) + 3.15)
-    ax.plot([0, places[-1] + 23], [last - 15, last - 15], color=FAINT, linewidth=1)
-    _row(ax, last, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
-    for x, total in zip(places, parts.sum(0).tolist(), strict=True):
-        ax.text(
-            x, last, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold", fontsize=11
-        )
+        shares = (parts[i].abs() / parts.abs().max()).tolist()
+        row = [word, f"{scores[i]:g}", f"{powers[i]:.2f}", f"{weights[i]:.2f}"]
+        for value, share in zip(values[i].tolist(), shares, strict=True):
+            row.append(f'<span style="--weight: {share:.2f}">{value:g}</span>')
+        rows.append(row)
+    rows.append(["sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", *sums])
+    asks = f"“{who}” asks with ({', '.join(f'{number:g}' for number in query.tolist())})"
+    shown = scrolled(table(rows, "aa-table"), "from scores to sums")
+    html = (
+        f'<figure class="aa-figure" id="fig-{name}">{shown}'
+        f"<figcaption>{asks}. The values are {', '.join(features)}; their sums take each times the "
+        "weight of its key. The stronger the colour, the more it adds.</figcaption></figure>"
+    )
     looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
-    sums = ", ".join(f"{f} {total:.2f}" for f, total in zip(features, parts.sum(0), strict=True))
-    alt = f"“{who}” asks with {_numbers(query)}. Its weights: {looks}. It collects: {sums}."
-    return finish(drawing, name=name, alt=alt, caption=caption)
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """Start a figure that is drawn in pixels, y downwards."""
-    drawing, (ax,) = panels(width, height)
-    ax.set(xlim=(0, width), ylim=(height, 0))
-    ax.axis("off")
-    return drawing, ax
+    mixed = ", ".join(map(" ".join, zip(features, sums, strict=True)))
+    return Output(f"Figure: {asks}. Its weights: {looks}. It collects: {mixed}.", html)
 
 
 def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> None:
@@ -157,33 +103,3 @@ def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> 
     corner, colour = (x - width / 2, y - 14), COLOURS[letter]
     ax.add_patch(Rectangle(corner, width, 28, facecolor=to_rgba(colour, 0.12), edgecolor=colour))
     ax.text(x, y + 4, text, ha="center", fontsize=11)
-
-
-def _draw_headings(ax: Axes, d: int, features: Mapping[int, str], asking: str) -> None:
-    ax.text(0, _ROW * 0.7, asking, color=COLOURS["n"], fontsize=11, fontweight="bold")
-    _row(ax, _ROW * 1.9, "key", "score", f"exp(score/{math.sqrt(d):.3g})", "weight", color="black")
-    for x, feature in features.items():
-        ax.text(x, _ROW * 1.9, feature, ha="center", fontsize=11)
-    ax.text(
-        sum(features) / len(features),
-        _ROW * 0.9,
-        "value",
-        ha="center",
-        color=COLOURS["m"],
-        fontsize=11,
-    )
-
-
-def _row(ax: Axes, y: float, word: str, *numbers: str, **style: Any) -> None:
-    ax.text(0, y, word, **{"color": COLOURS["m"], "fontsize": 11, **style})
-    for x, number in zip(_COLUMNS, numbers, strict=True):
-        ax.text(x, y, number, ha="right", fontsize=11, **style)
-
-
-def _bar(ax: Axes, x: float, y: float, width: float, alpha: float, letter: str) -> None:
-    fill = to_rgba(COLOURS[letter], alpha)
-    ax.add_patch(Rectangle((x, y - 13), width, _ROW - 3, facecolor=fill))
-
-
-def _numbers(row: Tensor) -> str:
-    return f"({', '.join(f'{number:g}' for number in row.tolist())})"

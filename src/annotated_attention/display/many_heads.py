@@ -9,12 +9,12 @@ from html import escape
 
 from torch import Tensor
 
-from annotated_attention.display._html import Output
+from annotated_attention.display._html import Output, table
 
 _SHADES = ((0.1, 0.3, 0.25), (0.3, 0.6, 0.55), (0.6, 2.0, 0.95))  # from, below, opacity
 
 
-def heads_map(weights: Tensor, *, name: str, alt: str, caption: str = "") -> Output:
+def heads_map(weights: Tensor, *, name: str, alt: str, caption: str) -> Output:
     """Draw every head's weights, a row of heads per layer; each head is a link.
 
     Args:
@@ -22,31 +22,18 @@ def heads_map(weights: Tensor, *, name: str, alt: str, caption: str = "") -> Out
         name: unique in the book; the figure's anchor is ``#fig-<name>``.
         alt: what the figure shows, for those who do not see it.
         caption: HTML under the figure.
-
-    Raises:
-        ValueError: ``weights`` has not four axes.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> weights = torch.randn(2, 4, 3, 5).softmax(-1)
-        >>> display.heads_map(weights, name="all", alt="eight heads").html.count("<a href")
-        8
     """
-    if weights.dim() != 4:
-        raise ValueError(f"weights must be (l, h, n, m), got {tuple(weights.shape)}")
     top = "".join(f'<th scope="col">{head + 1}</th>' for head in range(weights.size(1)))
     rows = "".join(
         f'<tr><th scope="row">{layer + 1}</th>'
         + "".join(_cell(layer, head, one) for head, one in enumerate(heads))
         + "</tr>"
-        for layer, heads in enumerate(weights.detach())
+        for layer, heads in enumerate(weights)
     )
-    under = f"<figcaption>{caption}</figcaption>" if caption else ""
     html = (
         f'<figure class="aa-figure" id="fig-{name}"><table class="aa-heads" '
         f'aria-label="{escape(alt)}"><thead><tr><td></td>{top}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>{under}</figure>"
+        f"<tbody>{rows}</tbody></table><figcaption>{caption}</figcaption></figure>"
     )
     return Output(f"Figure: {alt}", html)
 
@@ -67,36 +54,18 @@ def _cell(layer: int, head: int, weights: Tensor) -> str:
     )
 
 
-def heads_table(columns: Mapping[str, Tensor], *, digits: int = 2) -> Output:
+def heads_table(columns: Mapping[str, Tensor]) -> Output:
     """List every head in a row of its own, to which links can point.
 
     Args:
         columns: for each heading a number per head, (l, h).
-        digits: how many digits after the decimal point.
-
-    Raises:
-        ValueError: the columns differ in shape.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> display.heads_table({"largest weight": torch.rand(2, 4)}).html.count("<tr id")
-        8
     """
-    shapes = {tuple(column.shape) for column in columns.values()}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 2:
-        raise ValueError(f"columns must all be (l, h), got {sorted(shapes)}")
-    ((layers, heads),) = shapes
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("layer, head", *columns))
-    rows = "".join(
-        f'<tr id="head-{layer + 1}-{head + 1}"><th scope="row">{layer + 1}, {head + 1}</th>'
-        + "".join(f"<td>{column[layer, head]:.{digits}f}</td>" for column in columns.values())
-        + "</tr>"
-        for layer in range(layers)
-        for head in range(heads)
-    )
-    html = (
-        f'<div class="aa-every-head"><table><thead><tr>{top}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    layers, heads = next(iter(columns.values())).shape
+    places = [(layer, head) for layer in range(layers) for head in range(heads)]
+    rows = [["layer, head", *map(escape, columns)]]
+    for layer, head in places:
+        cells = (f"{column[layer, head]:.2f}" for column in columns.values())
+        rows.append([f"{layer + 1}, {head + 1}", *cells])
+    ids = [f"head-{layer + 1}-{head + 1}" for layer, head in places]
+    html = f'<div class="aa-every-head">{table(rows, ids=ids)}</div>'
     return Output(f"Table: {layers * heads} heads, {', '.join(columns)}", html)

@@ -87,28 +87,17 @@ W_K[[_ANIMAL, _QUALITY, _FOOD, _QUALITY], range(4)] = 1
 W_V[[_QUALITY, _ANIMAL, _QUALITY, _FOOD], range(4)] = 1
 W_O[[0, 2], [_ANIMAL, _FOOD]] = 1
 
-# What is drawn of a step: its name, and the letter whose colour it has.
-_ASKED = (("queries", "n"), ("keys", "m"), ("values", "m"))
-_DRAWN = {
-    "project in": _ASKED,
-    "split": _ASKED,
-    "score": (("scores", "h"),),
-    "mask": (("scores", "h"),),
-    "softmax": (("weights", "h"),),
-    "mix": (("collected", "n"),),
-    "merge": (("collected", "n"),),
-    "project out": (("output", "n"),),
-}
+# The letter whose colour each thing has that is drawn.
+_INKS = {
+    "queries": "n", "keys": "m", "values": "m", "scores": "h", "weights": "h", "collected": "n",
+    "output": "n",
+}  # fmt: skip
 _LEVELS = 8  # of each colour
 
 
 @functools.cache
-def computation() -> dict[str, tuple[Tensor, ...]]:
-    """Compute every step on the sentence.
-
-    Returns:
-        What each step leaves behind; the first two leave queries, keys and values.
-    """
+def computation() -> dict[str, dict[str, Tensor]]:
+    """Compute every step on the sentence: what each step leaves behind, by its name."""
     projected = (X @ W_Q, X @ W_K, X @ W_V)
     q, k, v = (split_heads(x, HEADS) for x in projected)  # (h, n, d)
     scores = scaled_scores(q, k)  # (h, n, m)
@@ -117,14 +106,14 @@ def computation() -> dict[str, tuple[Tensor, ...]]:
     mixed, _ = mix(weights, v)  # (h, n, d), (h, n, m)
     merged = merge_heads(mixed)  # (n, h * d)
     return {
-        "project in": projected,
-        "split": (q, k, v),
-        "score": (scores,),
-        "mask": (scores.masked_fill(blocked, -math.inf),),
-        "softmax": (weights,),
-        "mix": (mixed,),
-        "merge": (merged,),
-        "project out": (merged @ W_O,),
+        "project in": dict(zip(("queries", "keys", "values"), projected, strict=True)),
+        "split": {"queries": q, "keys": k, "values": v},
+        "score": {"scores": scores},
+        "mask": {"scores": scores.masked_fill(blocked, -math.inf)},
+        "softmax": {"weights": weights},
+        "mix": {"collected": mixed},
+        "merge": {"collected": merged},
+        "project out": {"output": merged @ W_O},
     }
 
 
@@ -152,7 +141,7 @@ def chapter_map(*lit: str) -> Output:
     html = colour_shapes(f'<ol class="aa-map" aria-label="{label}">{"".join(steps)}</ol>')
     html += f'<p class="aa-under">{UNDER}</p>'
     text = " → ".join(f"[{step}]" if step in lit else step for step in STEPS)
-    return Map(text, html)
+    return Output(text, html)
 
 
 def whole_map() -> Output:
@@ -178,20 +167,15 @@ def whole_map() -> Output:
         f'<ol class="aa-map" aria-label="The steps of multi-head attention">{"".join(steps)}</ol>'
         f"<figcaption>{CAPTION}</figcaption></figure>"
     )
-    return Map("\n".join(f"{step}: {line}" for step, line in says.items()), html)
-
-
-class Map(Output):
-    """The map, with styles of its own."""
-
-    stylesheets = ("display.css", "map.css")
+    return Output("\n".join(f"{step}: {line}" for step, line in says.items()), html)
 
 
 def _says() -> dict[str, str]:
     """Give the line of each step, with its numbers."""
     made = computation()
-    animal, food = made["project out"][0][_IT, :2].tolist()
-    facts = {"share": made["softmax"][0][0, _IT, _THIRSTY].item(), "animal": animal, "food": food}
+    animal, food = made["project out"]["output"][_IT, :2].tolist()
+    share = made["softmax"]["weights"][0, _IT, _THIRSTY].item()
+    facts = {"share": share, "animal": animal, "food": food}
     return {step: line.format(**facts) for step, (_, line) in STEPS.items()}
 
 
@@ -203,7 +187,8 @@ def _drawing(step: str) -> str:
     """
     high, left = len(WORDS) + 1, 0
     shapes, said = "", []
-    for x, (name, letter) in zip(computation()[step], _DRAWN[step], strict=True):
+    for name, x in computation()[step].items():
+        letter = _INKS[name]
         slices = x if x.dim() == 3 else x[None]
         width = slices.size(-1)
         for i, part in enumerate(slices):

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.path import Path
 from torch import Tensor
 
 from annotated_attention.display._html import Output
@@ -91,17 +92,14 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
 def attention_map(
     weights: Tensor, queries: Sequence[str], keys: Sequence[str], *, name: str, caption: str = ""
 ) -> Output:
-    """Draw one or several weight matrices as maps, a row per query and a column per key.
+    """Draw weights as a map, a row per query and a column per key.
 
     Args:
-        weights: (n, m), or (h, n, m) for one map per head.
+        weights: (n, m).
         queries: n words.
         keys: m words.
         name: the figure's name, see ``finish``.
-        caption: HTML under the figure; a heading "head i" is added when there are several.
-
-    Raises:
-        ValueError: the words do not fit the weights.
+        caption: HTML under the figure.
 
     Examples:
         >>> import torch
@@ -110,55 +108,30 @@ def attention_map(
         >>> display.attention_map(weights, ["it"], ["cat", "milk"], name="map")
         Figure: Attention weights, queries in rows and keys in columns. it looks at cat (0.75).
     """
-    maps = weights.detach()
-    maps = maps[None] if maps.dim() == 2 else maps
-    h, n, m = maps.shape
-    if (n, m) != (len(queries), len(keys)):
-        raise ValueError(
-            f"weights are {n} x {m}, but there are {len(queries)} queries and {len(keys)} keys"
-        )
-    slanted = max(map(len, keys)) > 5  # longer words would run into each other
-    drawing, axes = panels((44 * m + 80) * h, 34 * n + (110 if slanted else 70), columns=h)
-    for i, ax in enumerate(axes):
-        title = f"head {i + 1}" if h > 1 else ""
-        _draw_map(ax, maps[i], queries, keys, title, 40 if slanted else 0)
-    strongest = [
-        f"{'head ' + str(i + 1) + ': ' if h > 1 else ''}{query} looks at {keys[int(row.argmax())]}"
-        f" ({row.max():.2f})"
-        for i, weight_map in enumerate(maps)
-        for query, row in zip(queries, weight_map, strict=True)
-    ]
-    alt = f"Attention weights, queries in rows and keys in columns. {'; '.join(strongest)}."
-    return finish(drawing, name=name, alt=alt, caption=caption)
-
-
-def _draw_map(
-    ax: Axes,
-    weights: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    title: str,
-    slant: int,
-) -> None:
     n, m = weights.shape
-    for i in range(n):
-        for j in range(m):
-            weight = float(weights[i, j])
+    slanted = max(map(len, keys)) > 5  # longer words would run into each other
+    drawing, (ax,) = panels(44 * m + 80, 34 * n + (110 if slanted else 70))
+    strongest = []
+    for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
+        for j, weight in enumerate(row):
             fill = to_rgba(COLOURS["n"], 0.6 * weight)
             ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=0.4))
             shown = f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
             ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=14)
-    ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto", title=title)
+        strongest.append(f"{query} looks at {keys[row.index(max(row))]} ({max(row):.2f})")
+    ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto")
     ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=14)
     ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
     ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-    if slant:
+    if slanted:
         for word in ax.get_xticklabels():
-            word.set(rotation=slant, ha="left", rotation_mode="anchor")
+            word.set(rotation=40, ha="left", rotation_mode="anchor")
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.set_xlabel("keys (m)", color=COLOURS["m"], fontsize=14)
     ax.set_ylabel("queries (n)", color=COLOURS["n"], fontsize=14)
+    alt = f"Attention weights, queries in rows and keys in columns. {'; '.join(strongest)}."
+    return finish(drawing, name=name, alt=alt, caption=caption)
 
 
 def attention_lines(
@@ -173,9 +146,6 @@ def attention_lines(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
 
-    Raises:
-        ValueError: the words do not fit the weights, or ``query`` is not one of them.
-
     Examples:
         >>> import torch
         >>> from annotated_attention import display
@@ -183,12 +153,7 @@ def attention_lines(
         >>> display.attention_lines(weights, ["cat", "it"], query=1, name="lines")
         Figure: The sentence “cat it” looks at itself. The weights of “it”: cat 0.75, it 0.25.
     """
-    n = len(words)
-    if weights.shape != (n, n):
-        raise ValueError(f"weights must be {n} x {n} for {n} words, got {tuple(weights.shape)}")
-    if not 0 <= query < n:
-        raise ValueError(f"query ({query}) must be the index of one of the {n} words")
-    rows = weights.detach().tolist()
+    n, rows = len(words), weights.tolist()
     drawing, (ax,) = panels(50 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
@@ -196,22 +161,26 @@ def attention_lines(
     for i in lit_last:
         for j, weight in enumerate(rows[i]):
             _draw_line(ax, i, j, weight, lit=i == query)
-    for j, word in enumerate(words):
+    looks = []
+    for j, (word, weight) in enumerate(zip(words, rows[query], strict=True)):
         ax.text(j, 1.08, word, ha="center", color=COLOURS["m"], fontsize=12)
-        ax.text(j, 1.24, f"{rows[query][j]:.2f}", ha="center", color=COLOURS["h"], fontsize=12)
-        weight = "bold" if j == query else "normal"
-        colour = COLOURS["h"] if j == query else COLOURS["n"]
-        ax.text(j, -0.2, word, ha="center", color=colour, fontsize=12, fontweight=weight)
-    looks = ", ".join(f"{word} {rows[query][j]:.2f}" for j, word in enumerate(words))
+        ax.text(j, 1.24, f"{weight:.2f}", ha="center", color=COLOURS["h"], fontsize=12)
+        colour, bold = (COLOURS["h"], "bold") if j == query else (COLOURS["n"], "normal")
+        ax.text(j, -0.2, word, ha="center", color=colour, fontsize=12, fontweight=bold)
+        looks.append(f"{word} {weight:.2f}")
     alt = f"The sentence “{' '.join(words)}” looks at itself. The weights of “{words[query]}”: "
-    return finish(drawing, name=name, alt=f"{alt}{looks}.", caption=caption)
+    return finish(drawing, name=name, alt=f"{alt}{', '.join(looks)}.", caption=caption)
 
 
 def _draw_line(ax: Axes, query: int, key: int, weight: float, lit: bool) -> None:
-    # An S-shaped curve from the query's word below to the key's word above.
+    """Draw an S-shaped curve from the query's word below to the key's word above."""
+    path = Path(
+        [(query, 0.0), (query, 0.5), (key, 0.5), (key, 1.0)],
+        [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4],
+    )
     ax.add_patch(
         FancyArrowPatch(
-            path=_curve(query, key),
+            path=path,
             arrowstyle="-",
             linewidth=0.4 + 14 * weight if lit else 5 * weight,
             edgecolor=COLOURS["h"] if lit else COLOURS["b"],
@@ -219,12 +188,6 @@ def _draw_line(ax: Axes, query: int, key: int, weight: float, lit: bool) -> None
             capstyle="round",
         )
     )
-
-
-def _curve(query: int, key: int) -> mpl.path.Path:
-    points = [(query, 0.0), (query, 0.5), (key, 0.5), (key, 1.0)]
-    code = mpl.path.Path
-    return code(points, [code.MOVETO, code.CURVE4, code.CURVE4, code.CURVE4])
 
 
 def _clean(svg: str, name: str, alt: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from annotated_attention.exercises import _doctor
 from annotated_attention.exercises._exercise import Exercise, NotYet, Refused, require_function
-from annotated_attention.mistakes import BatchMixedIntoSequence, HeadsOfOtherSamples
+from annotated_attention.mistakes.reshapes import BatchMixedIntoSequence, HeadsOfOtherSamples
 from annotated_attention.multihead import MultiheadAttention
 
 Attend = Callable[[Tensor], Tensor]

@@ -92,15 +92,8 @@ class _PaddingElsewhere(MultiheadAttention):
         """
         raise NotImplementedError
 
-    def _merge_masks(
-        self,
-        attn_mask: Tensor | None,
-        key_padding_mask: Tensor | None,
-        q: Tensor,
-        k: Tensor,
-        is_causal: bool,
-    ) -> Any:
-        blocked, bias, is_causal = super()._merge_masks(attn_mask, None, q, k, is_causal)
+    def _merge_masks(self, attn_mask: Any, key_padding_mask: Any, *others: Any) -> Any:
+        blocked, bias, is_causal = super()._merge_masks(attn_mask, None, *others)
         if key_padding_mask is None:
             return blocked, bias, is_causal
         return *merge_masks(blocked, bias, self._place(key_padding_mask)), is_causal
@@ -150,18 +143,11 @@ class MaskInTheWrongOrder(MultiheadAttention):
     does one where all samples have the same mask for every head.
     """
 
-    def _merge_masks(
-        self,
-        attn_mask: Tensor | None,
-        key_padding_mask: Tensor | None,
-        q: Tensor,
-        k: Tensor,
-        is_causal: bool,
-    ) -> Any:
+    def _merge_masks(self, attn_mask: Any, *others: Any) -> Any:
         if attn_mask is not None and attn_mask.dim() == 3:
             h = self.num_heads
             attn_mask = attn_mask.unflatten(0, (h, -1)).transpose(0, 1).flatten(0, 1)
-        return super()._merge_masks(attn_mask, key_padding_mask, q, k, is_causal)
+        return super()._merge_masks(attn_mask, *others)
 
 
 @mistake(

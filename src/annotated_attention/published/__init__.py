@@ -1,12 +1,14 @@
 """Published designs of multi-head attention, corrected, each in a module of its own.
 
 Seven designs that readers meet when they look for code, rewritten in our own words. Each keeps its
-layout, mask convention, order of arguments and options, and computes the right result. To prove it,
-a design has ``load_from(reference)``, or ``as_multihead()`` if it cannot express every multi-head
-attention. All of them are in ``DESIGNS``, through which they can be called in the same way.
+layout, its mask and the order of its arguments, and computes the right result. To prove it, a
+design has ``as_multihead()``, which builds the multi-head attention that it equals. All of them are
+in ``DESIGNS``, through which they can be called in the same way.
 
-A fully masked row has weights of zero and finite gradients, so its output is the bias of the output
-projection, as in ``MultiheadAttention``.
+In all of them, ``embed_dim`` is e, the width of the inputs and of the output, and ``num_heads`` is
+h; a head is d = e / h wide, so e must be divisible by h. A fully masked row has weights of zero and
+finite gradients, so its output is the bias of the output projection, as in ``MultiheadAttention``.
+What does not fit is refused with a TypeError or a ValueError that names it.
 
 Examples:
     >>> import torch
@@ -25,15 +27,6 @@ Examples:
     packed projection  (n, b, e)  True means blocked
 """
 
-from annotated_attention.published import (
-    module_per_head,
-    no_projection,
-    packed_projection,
-    sequence_first,
-    shared_projection,
-    weighted_scores,
-    wide_projection,
-)
 from annotated_attention.published.design import Design
 from annotated_attention.published.module_per_head import ModulePerHead
 from annotated_attention.published.no_projection import NoProjection
@@ -43,14 +36,14 @@ from annotated_attention.published.shared_projection import SharedProjection
 from annotated_attention.published.weighted_scores import WeightedScores
 from annotated_attention.published.wide_projection import WideProjection
 
-DESIGNS: dict[str, Design] = {
-    "module per head": module_per_head.DESIGN,
-    "wide projection": wide_projection.DESIGN,
-    "shared projection": shared_projection.DESIGN,
-    "sequence first": sequence_first.DESIGN,
-    "weighted scores": weighted_scores.DESIGN,
-    "no projection": no_projection.DESIGN,
-    "packed projection": packed_projection.DESIGN,
+DESIGNS: dict[str, type[Design]] = {
+    "module per head": ModulePerHead,
+    "wide projection": WideProjection,
+    "shared projection": SharedProjection,
+    "sequence first": SequenceFirst,
+    "weighted scores": WeightedScores,
+    "no projection": NoProjection,
+    "packed projection": PackedProjection,
 }
 
 __all__ = [

@@ -1,27 +1,20 @@
-"""The description of a published design, so that all designs can be called in the same way."""
+"""What all designs have in common: how they are described, called, checked and compared."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
+from annotated_attention.checks import check_inputs, check_settings, check_tensors
+from annotated_attention.masks import as_blocked
 from annotated_attention.multihead import MultiheadAttention
 
-Call = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
-
-@dataclass(frozen=True)
-class Design:
-    """A published design, with what is needed to build it and to call it like any other.
+class Design(nn.Module):
+    """A published design, which can be built and called like any other.
 
     Attributes:
-        module: class of the design.
-        build: creates a module from ``embed_dim`` and ``num_heads``.
-        call: takes a module, ``query`` (b, n, e), ``key`` and ``value`` (b, m, e), and ``blocked``,
-            boolean (b, n, m) with True = blocked, or None; passes them on in the design's own
-            layout, order and convention, and returns (b, n, e).
         layout: axes of the query that the design takes.
         mask: axes of the mask that the design takes.
         true_means: meaning of True, or 1, in that mask: ``"blocked"`` or ``"allowed"``.
@@ -29,46 +22,127 @@ class Design:
 
     Examples:
         >>> import torch
-        >>> from annotated_attention.published import DESIGNS, Design
+        >>> from annotated_attention.published import DESIGNS
         >>> design = DESIGNS["sequence first"]
-        >>> isinstance(design, Design), design.layout, design.arguments
-        (True, '(n, b, e)', ('query', 'key', 'value', 'mask'))
+        >>> design.layout, design.mask, design.true_means
+        ('(n, b, e)', '(n, m, b)', 'allowed')
         >>> module, reference = design.pair(24, 4)
         >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
-        >>> output = design.call(module.eval(), query, memory, memory, None)
+        >>> output = design.call(module, query, memory, memory, None)
         >>> torch.testing.assert_close(output, reference(query, memory, memory)[0])
     """
 
-    module: type[nn.Module]
-    build: Callable[[int, int], nn.Module]
-    call: Call
-    layout: str
-    mask: str
-    true_means: str
-    kind: str = "cross"
+    layout: ClassVar[str]
+    mask: ClassVar[str]
+    true_means: ClassVar[str]
+    kind: ClassVar[str] = "cross"
+    num_heads: int
+    to_query: Any  # modules; not all designs have them
+    to_key: Any
+    to_value: Any
+    output: nn.Linear
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The names of the arguments of ``forward``, in order."""
-        return tuple(inspect.signature(self.module.forward).parameters)[1:]
+    @classmethod
+    def build(cls, embed_dim: int, num_heads: int) -> Self:
+        """Create a module, whatever the order of the design's own settings."""
+        return cls(embed_dim, num_heads)
 
-    def pair(self, embed_dim: int, num_heads: int) -> tuple[nn.Module, MultiheadAttention]:
-        """Make a module of the design, and the batch-first multi-head attention that it equals.
+    @classmethod
+    def pair(cls, embed_dim: int, num_heads: int) -> tuple[Self, MultiheadAttention]:
+        """Make a module of the design, and the batch-first multi-head attention that it equals."""
+        module = cls.build(embed_dim, num_heads)
+        for name, parameter in module.named_parameters():
+            if name.endswith("bias"):
+                nn.init.normal_(parameter)  # at zero, a bias that is left out would go unnoticed
+        return module, module.as_multihead()
 
-        The module loads the weights of the reference where it can. A design that cannot express
-        every multi-head attention builds the one that it equals instead.
+    def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
+        """Call the module in its own layout, order and convention.
 
-        Examples:
-            >>> from annotated_attention.published import DESIGNS
-            >>> [type(module).__name__ for module in DESIGNS["sequence first"].pair(24, 4)]
-            ['SequenceFirst', 'MultiheadAttention']
+        Args:
+            query: (b, n, e), one row per query.
+            key: (b, m, e), one row per key.
+            value: (b, m, e), one row per key.
+            blocked: boolean, (b, n, m), True = blocked, or None.
+
+        Returns:
+            (b, n, e).
         """
-        module: Any = self.build(embed_dim, num_heads)
-        if not hasattr(module, "load_from"):
-            return module, module.as_multihead()
-        reference = MultiheadAttention(embed_dim, num_heads, batch_first=True)
-        for bias in (reference.in_proj_bias, reference.out_proj.bias):
-            if bias is not None:
-                nn.init.normal_(bias)  # at zero, a bias that is left out would go unnoticed
-        module.load_from(reference)
-        return module, reference
+        raise NotImplementedError
+
+    def as_multihead(self) -> MultiheadAttention:
+        """Build the batch-first multi-head attention that this module equals."""
+        parts = (self.to_query, self.to_key, self.to_value)
+        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
+        return multihead(self.num_heads, weights, biases, self.output)
+
+
+def check_heads(embed_dim: int, num_heads: int) -> None:
+    """Refuse settings from which no module can be built."""
+    check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
+
+
+def check_batches(
+    query: Tensor, key: Tensor, value: Tensor, output: nn.Linear, batch_first: bool = True
+) -> None:
+    """Refuse what is not three batches, as wide as the output, that fit it and each other."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if isinstance(x, Tensor) and x.dim() != 3:
+            raise ValueError(f"{name} must have three axes, got shape {tuple(x.shape)}")
+    widths = [output.out_features] * 3
+    check_inputs(query, key, value, widths, batch_first, output.weight)
+
+
+def read_mask(
+    name: str, mask: Tensor | None, true_means: str, letters: str, *sizes: int
+) -> Tensor | None:
+    """Turn a design's mask into one that is True where a query must not see a key.
+
+    Args:
+        name: the design's name for the mask.
+        mask: boolean, or integers if True means "allowed". None stays None.
+        true_means: ``"blocked"`` or ``"allowed"``.
+        letters: the axes, for the message.
+        *sizes: the size of each axis; the mask's own may be 1.
+
+    Raises:
+        TypeError: not a tensor, or of another dtype.
+        ValueError: another shape.
+    """
+    if mask is None:
+        return None
+    check_tensors(**{name: mask})
+    if true_means == "blocked" and mask.dtype != torch.bool:
+        raise TypeError(f"{name} must be boolean, True = blocked, got {mask.dtype}")
+    check_shape(name, mask, letters, sizes)
+    return as_blocked(mask, true_means=true_means)
+
+
+def check_shape(name: str, x: Tensor, letters: str, sizes: Sequence[int]) -> None:
+    """Refuse another shape, or another number of axes.
+
+    Broadcasting would take the b of a mask (b, n, m) for the h of the scores.
+    """
+    fits = (have in (1, want) for have, want in zip(x.shape, sizes, strict=False))
+    if x.dim() != len(sizes) or not all(fits):
+        wanted = f"{letters} = {tuple(sizes)}; any of these may be 1"
+        raise ValueError(f"{name} {tuple(x.shape)} must have shape {wanted}")
+
+
+def multihead(
+    num_heads: int, weights: Sequence[Tensor], biases: Sequence[Tensor], output: nn.Linear
+) -> MultiheadAttention:
+    """Build the batch-first multi-head attention with copies of these parameters.
+
+    Args:
+        num_heads: h.
+        weights: of the projections of query, key and value, one below the other.
+        biases: theirs; without any they are zero.
+        output: the output projection.
+    """
+    full = MultiheadAttention(output.out_features, num_heads, batch_first=True).to(output.weight)
+    state = {f"out_proj.{name}": x for name, x in output.state_dict().items()}
+    state["in_proj_weight"] = torch.cat([*weights])
+    state["in_proj_bias"] = torch.cat([*biases]) if biases else full.state_dict()["in_proj_bias"]
+    full.load_state_dict(state)
+    return full

@@ -7,17 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.checks import check_masks, check_settings
+from annotated_attention.checks import check_masks
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import (
-    check_batches,
-    copy_projection,
-    projections,
-)
-from annotated_attention.published.design import Design
+from annotated_attention.published.design import Design, check_batches, check_heads, multihead
 
 
-class PackedProjection(nn.Module):
+class PackedProjection(Design):
     """Multi-head attention on (n, b, e), with one packed matrix, and True in a mask for blocked.
 
     Batch and heads are folded into one axis for the attention, and unfolded after it.
@@ -33,32 +28,20 @@ class PackedProjection(nn.Module):
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        """Create the projections, with initial values.
+    layout = "(n, b, e)"
+    mask = "(b * h, n, m)"
+    true_means = "blocked"
 
-        Args:
-            embed_dim: e, the width of all inputs and of the output.
-            num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
-            dropout: probability of zeroing a weight in training.
-            bias: whether all four projections have a bias.
-
-        Raises:
-            TypeError: a setting of the wrong type.
-            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
-                ``dropout`` outside [0, 1].
-        """
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        """Create the projections, with initial values."""
         super().__init__()
-        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, dropout, None)
-        e = embed_dim
-        self.embed_dim, self.num_heads, self.dropout, self.bias = e, num_heads, dropout, bias
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * e, e))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * e)) if bias else None
-        self.out_proj = nn.Linear(e, e, bias)
+        check_heads(embed_dim, num_heads)
+        self.num_heads = num_heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim))
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
         nn.init.xavier_uniform_(self.in_proj_weight)
-        if bias:
-            nn.init.zeros_(self.out_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
 
     def merge_masks(
         self,
@@ -77,10 +60,6 @@ class PackedProjection(nn.Module):
 
         Returns:
             (b * h, n, m), 0 or ``-inf``; None without masks.
-
-        Raises:
-            TypeError: a mask that is not boolean.
-            ValueError: another shape.
         """
         if key_padding_mask is None and attn_mask is None:
             return None
@@ -112,72 +91,38 @@ class PackedProjection(nn.Module):
             key: (m, b, e), one row per key.
             value: (m, b, e), one row per key.
             key_padding_mask: boolean, (b, m), or None; True means "must not see".
-            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True means "must not see". A query
-                whose keys are all blocked gets zeros from that head.
+            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True means "must not see".
 
         Returns:
-            The output, (n, b, e), and the weights of every head before dropout, (b, h, n, m).
-
-        Raises:
-            TypeError: a dtype that does not fit.
-            ValueError: shapes that do not fit.
+            The output, (n, b, e), and the weights of every head, (b, h, n, m).
         """
-        check_batches(query, key, value, self.embed_dim, self.in_proj_weight, batch_first=False)
+        check_batches(query, key, value, self.out_proj, batch_first=False)
         n, b, e = query.shape
         added = self.merge_masks(key_padding_mask, attn_mask, query, key)
         q, k, v = self._project(query, key, value)
         scores = q @ k.mT / math.sqrt(q.size(-1))               # (b * h, n, m)
         weights = masked_softmax(scores, bias=added)            # (b * h, n, m)
-        kept = F.dropout(weights, self.dropout, self.training)  # (b * h, n, m)
-        mixed = (kept @ v).transpose(0, 1).reshape(n, b, e)     # (n, b, e)
+        mixed = (weights @ v).transpose(0, 1).reshape(n, b, e)  # (n, b, e)
         weights = weights.unflatten(0, (b, -1))                 # (b, h, n, m)
         return self.out_proj(mixed), weights                    # (n, b, e), (b, h, n, m)
 
     def _project(self, *inputs: Tensor) -> list[Tensor]:
         """Project each input with its third of the packed weight, and fold batch and heads."""
-        weights = self.in_proj_weight.chunk(3)
-        biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        parts = (self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3))
         folded = []
-        for x, weight, bias in zip(inputs, weights, biases, strict=True):
+        for x, weight, bias in zip(inputs, *parts, strict=True):
             wide = F.linear(x, weight, bias)                  # (..., b, e)
             heads = wide.unflatten(-1, (self.num_heads, -1))  # (..., b, h, d)
             folded.append(heads.flatten(1, 2).transpose(0, 1))
         return folded
 
-    def load_from(self, reference: MultiheadAttention) -> None:
-        """Copy the weights of ``reference``, so that both modules give the same results.
+    def as_multihead(self) -> MultiheadAttention:
+        """Build the batch-first multi-head attention that this module equals."""
+        packed = [self.in_proj_weight], [self.in_proj_bias]
+        return multihead(self.num_heads, *packed, self.out_proj)
 
-        Args:
-            reference: a module with the same ``embed_dim`` and ``num_heads``.
-
-        Raises:
-            TypeError: ``reference`` is not a multi-head attention.
-            ValueError: the settings of ``reference`` do not fit, or it has biases and this module
-                has none.
-        """
-        *inner, outer = projections(reference, self.embed_dim, self.num_heads, self.bias)
-        zero = torch.zeros_like(inner[0][0][0])
-        with torch.no_grad():
-            self.in_proj_weight.copy_(torch.cat([weight for weight, _ in inner]))
-            if self.in_proj_bias is not None:
-                biases = [zero if bias is None else bias for _, bias in inner]
-                self.in_proj_bias.copy_(torch.cat(biases))
-        copy_projection(self.out_proj, outer)
-
-
-def _call(
-    module: PackedProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
-) -> Tensor:
-    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    per_head = None if blocked is None else blocked.repeat_interleave(module.num_heads, 0)
-    return module(q, k, v, attn_mask=per_head)[0].transpose(0, 1)
-
-
-DESIGN = Design(
-    module=PackedProjection,
-    build=PackedProjection,
-    call=_call,
-    layout="(n, b, e)",
-    mask="(b * h, n, m)",
-    true_means="blocked",
-)
+    def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
+        """Call it as any design."""
+        q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+        per_head = None if blocked is None else blocked.repeat_interleave(self.num_heads, 0)
+        return self(q, k, v, attn_mask=per_head)[0].transpose(0, 1)

@@ -1,24 +1,16 @@
 """Sequence-first attention with a method for the scores that subclasses can override."""
 
 import math
+from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.checks import check_settings
-from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import (
-    check_batches,
-    copy_projection,
-    projections,
-    read_mask,
-)
-from annotated_attention.published.design import Design
+from annotated_attention.published.design import Design, check_batches, check_heads, read_mask
 
 
-class SequenceFirst(nn.Module):
+class SequenceFirst(Design):
     """Multi-head attention on (n, b, e), called by keyword, with a mask in which 1 means allowed.
 
     Override ``get_scores`` for other scores, such as those of relative attention.
@@ -34,34 +26,24 @@ class SequenceFirst(nn.Module):
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        embed_dim: int,
-        dropout: float = 0.1,
-        bias: bool = True,
-    ) -> None:
-        """Create the projections.
+    layout = "(n, b, e)"
+    mask = "(n, m, b)"
+    true_means = "allowed"
 
-        Args:
-            num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
-            embed_dim: e, the width of all inputs and of the output.
-            dropout: probability of zeroing a weight in training.
-            bias: whether the query and key projections have one; value and output always do.
-
-        Raises:
-            TypeError: a setting of the wrong type.
-            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
-                ``dropout`` outside [0, 1].
-        """
+    def __init__(self, num_heads: int, embed_dim: int) -> None:
+        """Create the projections."""
         super().__init__()
-        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, dropout, None)
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.bias = dropout, bias
-        self.query = nn.Linear(embed_dim, embed_dim, bias)
-        self.key = nn.Linear(embed_dim, embed_dim, bias)
-        self.value = nn.Linear(embed_dim, embed_dim)
+        check_heads(embed_dim, num_heads)
+        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.to_query = nn.Linear(embed_dim, embed_dim)
+        self.to_key = nn.Linear(embed_dim, embed_dim)
+        self.to_value = nn.Linear(embed_dim, embed_dim)
         self.output = nn.Linear(embed_dim, embed_dim)
+
+    @classmethod
+    def build(cls, embed_dim: int, num_heads: int) -> Self:
+        """Create a module; here the settings come in the other order."""
+        return cls(num_heads, embed_dim)
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each key against each query, without scaling; override this for other scores.
@@ -84,18 +66,13 @@ class SequenceFirst(nn.Module):
             query: (n, b, e), one row per query.
             key: (m, b, e), one row per key.
             value: (m, b, e), one row per key.
-            mask: boolean or integers, (n, m, b), where n and b may be 1; 0 means "must not see". A
-                query whose keys are all blocked gets zeros from every head.
+            mask: boolean or integers, (n, m, b) or with sizes of 1; 0 means "must not see".
 
         Returns:
             (n, b, e).
-
-        Raises:
-            TypeError: a dtype that does not fit.
-            ValueError: shapes that do not fit.
         """
-        check_batches(query, key, value, self.embed_dim, self.output.weight, batch_first=False)
-        projected = self.query(query), self.key(key), self.value(value)
+        check_batches(query, key, value, self.output, batch_first=False)
+        projected = self.to_query(query), self.to_key(key), self.to_value(value)
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
         n, m, b, _ = scores.shape
@@ -104,44 +81,11 @@ class SequenceFirst(nn.Module):
             blocked = blocked[..., None].transpose(1, -1)
         weights = masked_softmax(scores.transpose(1, -1), blocked)  # (n, h, b, m)
         weights = weights.transpose(1, -1)                          # (n, m, b, h)
-        weights = F.dropout(weights, self.dropout, self.training)  # (n, m, b, h)
-        mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)        # (n, b, h, d)
-        return self.output(mixed.flatten(2))                       # (n, b, e)
+        mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)         # (n, b, h, d)
+        return self.output(mixed.flatten(2))                        # (n, b, e)
 
-    def load_from(self, reference: MultiheadAttention) -> None:
-        """Copy the weights of ``reference``, so that both modules give the same results.
-
-        Args:
-            reference: a module with the same ``embed_dim`` and ``num_heads``.
-
-        Raises:
-            TypeError: ``reference`` is not a multi-head attention.
-            ValueError: the settings of ``reference`` do not fit, or it has biases and this module's
-                query and key projections have none.
-        """
-        own = (self.query, self.key, self.value, self.output)
-        theirs = projections(reference, self.embed_dim, self.num_heads, self.bias)
-        for linear, projection in zip(own, theirs, strict=True):
-            copy_projection(linear, projection)
-
-
-def _build(embed_dim: int, num_heads: int) -> SequenceFirst:
-    return SequenceFirst(num_heads, embed_dim, dropout=0.0)
-
-
-def _call(
-    module: SequenceFirst, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
-) -> Tensor:
-    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    allowed = None if blocked is None else ~blocked.permute(1, 2, 0)
-    return module(query=q, key=k, value=v, mask=allowed).transpose(0, 1)
-
-
-DESIGN = Design(
-    module=SequenceFirst,
-    build=_build,
-    call=_call,
-    layout="(n, b, e)",
-    mask="(n, m, b)",
-    true_means="allowed",
-)
+    def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
+        """Call it as any design."""
+        q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+        allowed = None if blocked is None else ~blocked.permute(1, 2, 0)
+        return self(query=q, key=k, value=v, mask=allowed).transpose(0, 1)

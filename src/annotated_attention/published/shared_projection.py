@@ -6,13 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import check_batches, read_mask
-from annotated_attention.published.design import Design
+from annotated_attention.published.design import (
+    Design,
+    check_batches,
+    check_heads,
+    multihead,
+    read_mask,
+)
 
 
-class SharedProjection(nn.Module):
+class SharedProjection(Design):
     """Attention on slices: all heads share one d x d matrix each for queries, keys and values.
 
     The input is cut into h slices of width d *before* it is projected, so a head sees only its own
@@ -33,20 +37,15 @@ class SharedProjection(nn.Module):
     Source: the chapter "Published code".
     """
 
+    layout = "(b, n, e)"
+    mask = "(b, h, n, m)"
+    true_means = "allowed"
+
     def __init__(self, embed_dim: int, num_heads: int) -> None:
-        """Create the projections.
-
-        Args:
-            embed_dim: e, the width of all inputs and of the output.
-            num_heads: h; must divide ``embed_dim``. Each slice is d = e / h wide.
-
-        Raises:
-            TypeError: a size is not an integer.
-            ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
-        """
+        """Create the projections."""
         super().__init__()
-        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
-        self.embed_dim, self.num_heads = embed_dim, num_heads
+        check_heads(embed_dim, num_heads)
+        self.num_heads = num_heads
         d = embed_dim // num_heads
         self.to_value = nn.Linear(d, d, bias=False)
         self.to_key = nn.Linear(d, d, bias=False)
@@ -62,17 +61,12 @@ class SharedProjection(nn.Module):
             values: (b, m, e), one row per key.
             keys: (b, m, e), one row per key.
             query: (b, n, e), one row per query.
-            mask: boolean or integers, (b, h, n, m) or with sizes of 1; 0 means "must not see". A
-                query whose keys are all blocked gets zeros from every slice.
+            mask: boolean or integers, (b, h, n, m) or with sizes of 1; 0 means "must not see".
 
         Returns:
             (b, n, e).
-
-        Raises:
-            TypeError: a dtype that does not fit.
-            ValueError: shapes that do not fit.
         """
-        check_batches(query, keys, values, self.embed_dim, self.output.weight)
+        check_batches(query, keys, values, self.output)
         h, (b, n, e), m = self.num_heads, query.shape, keys.size(1)
         v = self.to_value(values.reshape(b, m, h, e // h))  # (b, m, h, d)
         k = self.to_key(keys.reshape(b, m, h, e // h))      # (b, m, h, d)
@@ -85,35 +79,11 @@ class SharedProjection(nn.Module):
         return self.output(mixed.flatten(2))                 # (b, n, e)
 
     def as_multihead(self) -> MultiheadAttention:
-        """Build the multi-head attention that this module equals; its blocks are separate copies.
-
-        Returns:
-            A batch-first module with block-diagonal projections, of the same dtype and device.
-        """
-        like = self.output.weight
-        full = MultiheadAttention(
-            self.embed_dim, self.num_heads, batch_first=True, device=like.device, dtype=like.dtype
-        )
+        """Build the multi-head attention that this module equals; its blocks are copies."""
         shared = (self.to_query.weight, self.to_key.weight, self.to_value.weight)
-        with torch.no_grad():
-            parts = full.get_parameter("in_proj_weight").chunk(3)
-            for part, block in zip(parts, shared, strict=True):
-                part.copy_(torch.block_diag(*[block] * self.num_heads))
-            full.out_proj.load_state_dict(self.output.state_dict())
-        return full
+        weights = [torch.block_diag(*[block] * self.num_heads) for block in shared]
+        return multihead(self.num_heads, weights, (), self.output)
 
-
-def _call(
-    module: SharedProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
-) -> Tensor:
-    return module(value, key, query, None if blocked is None else ~blocked[:, None])
-
-
-DESIGN = Design(
-    module=SharedProjection,
-    build=SharedProjection,
-    call=_call,
-    layout="(b, n, e)",
-    mask="(b, h, n, m)",
-    true_means="allowed",
-)
+    def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
+        """Call it as any design."""
+        return self(value, key, query, None if blocked is None else ~blocked[:, None])

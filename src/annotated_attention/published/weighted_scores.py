@@ -1,20 +1,22 @@
 """Attention with separate widths for keys and values, and factors on the scores."""
 
+import math
+from typing import Self
 
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_dropout, check_settings, check_sizes
-from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import (
-    attend_weighted,
+from annotated_attention.attention import masked_softmax
+from annotated_attention.checks import check_sizes, check_tensors
+from annotated_attention.published.design import (
+    Design,
     check_batches,
-    copy_projection,
-    projections,
+    check_heads,
+    check_shape,
+    read_mask,
 )
-from annotated_attention.published.design import Design
 
 
-class WeightedScores(nn.Module):
+class WeightedScores(Design):
     """Multi-head attention with any d_k and d_v, and a mask in which True means blocked.
 
     Head i computes ``softmax(A * (Q W_Q_i)(K W_K_i)^T / sqrt(d_k)) (V W_V_i)``. A factor of 0 in A
@@ -37,28 +39,16 @@ class WeightedScores(nn.Module):
     and d_v, too.
     """
 
-    def __init__(
-        self, embed_dim: int, key_dim: int, value_dim: int, num_heads: int, dropout: float = 0.1
-    ) -> None:
-        """Create the projections.
+    layout = "(b, n, e)"
+    mask = "(b, h, n, m)"
+    true_means = "blocked"
 
-        Args:
-            embed_dim: e, the width of all inputs and of the output.
-            key_dim: d_k, the width of a query and a key in one head.
-            value_dim: d_v, the width of a value in one head.
-            num_heads: h, the number of heads.
-            dropout: probability of zeroing a weight in training.
-
-        Raises:
-            TypeError: a setting of the wrong type.
-            ValueError: a size below 1, or ``dropout`` outside [0, 1].
-        """
+    def __init__(self, embed_dim: int, key_dim: int, value_dim: int, num_heads: int) -> None:
+        """Create the projections; ``key_dim`` is d_k, ``value_dim`` is d_v."""
         super().__init__()
         sizes = {"embed_dim": embed_dim, "key_dim": key_dim, "value_dim": value_dim}
         check_sizes({**sizes, "num_heads": num_heads})  # any number of heads fits any width
-        check_dropout(dropout)
-        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.key_dim, self.value_dim = key_dim, value_dim
+        self.num_heads = num_heads
         self.to_query = nn.Linear(embed_dim, num_heads * key_dim)
         self.to_key = nn.Linear(embed_dim, num_heads * key_dim)
         self.to_value = nn.Linear(embed_dim, num_heads * value_dim)
@@ -66,6 +56,13 @@ class WeightedScores(nn.Module):
         for linear in (self.to_query, self.to_key, self.to_value, self.output):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
+
+    @classmethod
+    def build(cls, embed_dim: int, num_heads: int) -> Self:
+        """Create a module with the usual widths, d_k = d_v = e / h."""
+        check_heads(embed_dim, num_heads)
+        d = embed_dim // num_heads
+        return cls(embed_dim, d, d, num_heads)
 
     def forward(
         self,
@@ -82,66 +79,32 @@ class WeightedScores(nn.Module):
             keys: (b, m, e), one row per key.
             values: (b, m, e), one row per key.
             attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
-                see". A query whose keys are all blocked gets zeros from every head.
+                see".
             attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
                 the scaled scores.
 
         Returns:
             (b, n, e).
-
-        Raises:
-            TypeError: a dtype that does not fit.
-            ValueError: shapes that do not fit.
         """
-        check_batches(queries, keys, values, self.embed_dim, self.output.weight)
+        check_batches(queries, keys, values, self.output)
         heads = (self.num_heads, -1)
         q = self.to_query(queries).unflatten(-1, heads).permute(0, 2, 1, 3)  # (b, h, n, d)
         k = self.to_key(keys).unflatten(-1, heads).permute(0, 2, 3, 1)       # (b, h, d, m)
         v = self.to_value(values).unflatten(-1, heads).permute(0, 2, 1, 3)   # (b, h, m, d_v)
-        dropout_p = self.dropout if self.training else 0.0
-        mixed = attend_weighted(q, k, v, attention_weights, attention_mask, dropout_p)
-        return self.output(mixed)  # (b, n, e)
+        scores = q @ k / math.sqrt(q.size(-1))                               # (b, h, n, m)
+        letters, sizes = "(b, h, n, m)", scores.shape
+        if attention_weights is not None:
+            check_tensors(attention_weights=attention_weights)
+            if not attention_weights.is_floating_point():
+                raise TypeError(f"attention_weights must be floats, got {attention_weights.dtype}")
+            check_shape("attention_weights", attention_weights, letters, sizes)
+            scores = scores * attention_weights  # (b, h, n, m)
+        blocked = read_mask("attention_mask", attention_mask, "blocked", letters, *sizes)
+        weights = masked_softmax(scores, blocked)  # (b, h, n, m)
+        mixed = (weights @ v).permute(0, 2, 1, 3)  # (b, n, h, d_v)
+        return self.output(mixed.flatten(2))       # (b, n, e)
 
-    def load_from(self, reference: MultiheadAttention) -> None:
-        """Copy the weights of ``reference``, so that both modules give the same results.
-
-        Args:
-            reference: a module with the same ``embed_dim`` and ``num_heads``.
-
-        Raises:
-            TypeError: ``reference`` is not a multi-head attention.
-            ValueError: the settings of ``reference`` do not fit, or h * d_k or h * d_v is not e.
-        """
-        h, e = self.num_heads, self.embed_dim
-        for name, width in (("key_dim", self.key_dim), ("value_dim", self.value_dim)):
-            if h * width != e:
-                raise ValueError(
-                    f"num_heads * {name} ({h * width}) must be embed_dim ({e}): with other widths "
-                    "this is another function than ordinary multi-head attention"
-                )
-        own = (self.to_query, self.to_key, self.to_value, self.output)
-        for linear, projection in zip(own, projections(reference, e, h), strict=True):
-            copy_projection(linear, projection)
-
-
-def _build(embed_dim: int, num_heads: int) -> WeightedScores:
-    check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
-    d = embed_dim // num_heads
-    return WeightedScores(embed_dim, d, d, num_heads, dropout=0.0)
-
-
-def _call(
-    module: WeightedScores, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
-) -> Tensor:
-    for_heads = None if blocked is None else blocked[:, None]
-    return module(query, key, value, attention_mask=for_heads)
-
-
-DESIGN = Design(
-    module=WeightedScores,
-    build=_build,
-    call=_call,
-    layout="(b, n, e)",
-    mask="(b, h, n, m)",
-    true_means="blocked",
-)
+    def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
+        """Call it as any design."""
+        each_head = None if blocked is None else blocked[:, None]
+        return self(query, key, value, attention_mask=each_head)

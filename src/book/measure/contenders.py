@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 from annotated_attention.masks import block_future, block_padding
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published import DESIGNS
 from book.measure.timing import Contender, Size
 
 Contenders = dict[str, Contender]
@@ -179,23 +178,6 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     }
 
 
-def published_designs(module: MultiheadAttention) -> Contenders:
-    """Make every published design that can load the parameters of a module without biases."""
-    biased = MultiheadAttention(module.embed_dim, module.num_heads, batch_first=True)
-    biased.load_state_dict(module.state_dict(), strict=False)  # its biases are zero
-    made: Contenders = {}
-    for name, design in DESIGNS.items():
-        built: Any = design.build(module.embed_dim, module.num_heads)
-        if hasattr(built, "load_from"):
-            built.load_from(biased)
-            made[f"published {name}"] = _uniform(design.call, built)
-    return made
-
-
-def _uniform(call: Callable[..., Tensor], module: nn.Module) -> Contender:
-    return lambda x: call(module, x, x, x, None)
-
-
 def one_by_one(size: Size, mode: str) -> Contenders:
     """Make a list of heads, and all heads at once; both return their weights."""
     ours, _ = pair(size, mode, bias=False)
@@ -210,7 +192,7 @@ def one_by_one(size: Size, mode: str) -> Contenders:
 
 
 def versions(size: Size, mode: str) -> Contenders:
-    """Make every version in the book and in ``published``, PyTorch's, and the bare minimum."""
+    """Make every version in the book, PyTorch's, and the bare minimum."""
     ours, theirs = pair(size, mode, bias=False)
     made = {
         "bare minimum": bare(theirs),
@@ -219,7 +201,6 @@ def versions(size: Size, mode: str) -> Contenders:
         "07 final class": calls(ours, need_weights=False),
         "07 final class, weights": calls(ours),
         **book_versions(ours),
-        **published_designs(ours),
     }
     assert_same(made, torch.randn(*size[:3], requires_grad=True), "PyTorch")
     return made

@@ -19,7 +19,7 @@ import torch
 
 import annotated_attention
 from annotated_attention import MultiheadAttention, chapters
-from annotated_attention.mistakes import (
+from annotated_attention.mistakes.reshapes import (
     MergeWithoutTranspose,
     SplitAndMergeWithoutTranspose,
     SplitWithoutTranspose,

@@ -24,7 +24,8 @@ from mkdocs.utils import get_relative_url
 from mkdocs_jupyter.config import settings
 from nbconvert.filters.markdown_mistune import IPythonRenderer
 
-from annotated_attention.display import assets
+from annotated_attention.display._html import stylesheet
+from annotated_attention.display._live import modules
 from book.run import scripts
 from book.site import answers, card, contents, glossary, katex, pages, sheet, signs, start, takeaway
 from book.site.contents import Chapter
@@ -96,8 +97,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(page)
         for path, text in takeaway.files(script, config.extra["repository"]).items():
             add(path, text)
-    add("assets/display.css", assets.stylesheet())
-    for path, text in assets.scripts().items():
+    add("assets/display.css", stylesheet())
+    for path, text in modules().items():
         add(f"assets/live/{path}", text)
     if config.site_url:
         add("assets/card.png", card.draw())

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import AttributeValueList
 from markdown.extensions.toc import slugify
 
-from annotated_attention.display import assets
+from annotated_attention.display._html import highlighted
 from annotated_attention.display.colours import colour_shapes
 from book.site.contents import ABOUT, Chapter
 
@@ -56,7 +56,7 @@ def _highlight(part: str) -> str:
         return f"<pre><code>{part[5:-6]}</code></pre>" if in_prose else part
     source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
     # An excerpt in the search is prose.
-    return assets.highlighted(source).replace("<pre>", "<pre data-search-exclude>", 1)
+    return highlighted(source).replace("<pre>", "<pre data-search-exclude>", 1)
 
 
 def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[Any]:

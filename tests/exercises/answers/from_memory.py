@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.mistakes import MergeWithoutTranspose
+from annotated_attention.mistakes.reshapes import MergeWithoutTranspose
 
 ORDER = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 

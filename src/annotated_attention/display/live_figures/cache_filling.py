@@ -7,14 +7,15 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
-from annotated_attention.display._live import Live, live
+from annotated_attention.display._html import Output
+from annotated_attention.display._live import live
 from annotated_attention.display.plots import COLOURS, finish, panels
 
 _INKS = {"query": "n", "key": "m", "value": "m"}
 _SHADES = {"new": 0.45, "kept": 0.1, "none": 0.0}
 
 
-def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int) -> Live:
+def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int) -> Output:
     """Show what one step computes and what it finds kept; alive, at every step.
 
     Args:
@@ -22,22 +23,8 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
         words: n words, in the order in which they are written.
         name: the figure's name, see ``finish``.
         step: how many words are there in the picture.
-
-    Raises:
-        ValueError: the words do not fit the weights, or ``step`` is no number of words.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
-        >>> display.cache_filling(weights, ["the", "cat"], name="fills", step=2).module
-        'cache_filling'
     """
     n = len(words)
-    if weights.shape != (n, n):
-        raise ValueError(f"weights {tuple(weights.shape)} must be (n, n) = {(n, n)}")
-    if not 1 <= step <= n:
-        raise ValueError(f"step ({step}) must be from 1 to {n}")
     shown = [[round(x, 4) for x in row[: i + 1]] for i, row in enumerate(weights.tolist())]
     drawing, axes = panels(46 * n + 84, 390, rows=2)
     said = []

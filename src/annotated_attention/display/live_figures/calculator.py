@@ -4,39 +4,28 @@ from dataclasses import asdict
 from html import escape
 
 from annotated_attention import counting
-from annotated_attention.display._html import Output
-from annotated_attention.display._live import Live, live
+from annotated_attention.display._html import Output, scrolled, table
+from annotated_attention.display._live import live
+
+_BATCH, _WIDTH = 1, 4  # to begin with: sequences, and bytes of one number
 
 
-def calculator(preset: str, length: int, batch: int = 1, width: int = 4) -> Live:
+def calculator(preset: str, length: int) -> Output:
     """Show what published sizes cost, as a table; JavaScript adds sliders for the sizes.
 
     Args:
         preset: one of ``counting.PRESETS``.
         length: of source and target.
-        batch: how many sequences.
-        width: bytes of one number.
-
-    Raises:
-        ValueError: there is no such preset, or a size is below 1.
-
-    Examples:
-        >>> from annotated_attention import display
-        >>> print(str(display.calculator("gpt2", length=1024)).splitlines()[0])
-                            parameters  share     forward  share     kept  kept, fused
     """
-    if preset not in counting.PRESETS:
-        raise ValueError(f"preset ({preset!r}) must be one of {', '.join(counting.PRESETS)}")
-    model = counting.PRESETS[preset]
-    rows = counting.rows(model, length, batch, width)
-    notes = counting.notes(model, length, batch, width)
+    given = counting.PRESETS[preset], length, _BATCH, _WIDTH
+    notes = counting.notes(*given)
     listed = "".join(f"<li>{escape(note, quote=False)}</li>" for note in notes)
-    scroll = '<div class="aa-scroll" tabindex="0" role="region" aria-label="costs by part">'
+    costs = scrolled(table(counting.rows(*given), "aa-table"), "costs by part")
     static = Output(
-        counting.table(model, length, batch, width),
+        counting.table(*given),
         f'<figure class="aa-figure" id="fig-calculator"><div class="aa-still">'
-        f"<p>{preset}, length {length:,}, batch {batch:,}, {width} bytes a number</p>"
-        f'{scroll}{_table(rows)}</div><ul class="aa-notes">{listed}</ul></div>'
+        f"<p>{preset}, length {length:,}, batch {_BATCH}, {_WIDTH} bytes a number</p>"
+        f'{costs}<ul class="aa-notes">{listed}</ul></div>'
         "<figcaption>Feed-forward networks are four times as wide as the model.</figcaption>"
         "</figure>",
     )
@@ -47,20 +36,8 @@ def calculator(preset: str, length: int, batch: int = 1, width: int = 4) -> Live
             "presets": {name: asdict(sizes) for name, sizes in counting.PRESETS.items()},
             "preset": preset,
             "length": length,
-            "batch": batch,
-            "bytes": width,
+            "batch": _BATCH,
+            "bytes": _WIDTH,
         },
         room=(600, 830),
-    )
-
-
-def _table(rows: list[list[str]]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in rows[0][1:])
-    body = "".join(
-        f'<tr><th scope="row">{part}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-        for part, *cells in rows[1:]
-    )
-    return (
-        f'<table class="aa-table"><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from annotated_attention.display import map
 from annotated_attention.display._html import Output
-from annotated_attention.display._live import Live, live
+from annotated_attention.display._live import live
 from annotated_attention.display.plots import attention_lines
 
 FEATURES = ["animal", "food", "action", "quality"]
@@ -16,16 +16,11 @@ ENDINGS = {"thirsty": map.X[map.LENGTH - 1], "sweet": torch.tensor([0.0, 2, 0, 2
 CAPTION = "A line is a share of attention, given by the word that asks."
 
 
-def first_look(*, name: str) -> Live:
+def first_look(*, name: str) -> Output:
     """Show the sentence looking at itself; let the reader exchange its end, or ask another word.
 
     Args:
         name: the figure's name, see ``finish``.
-
-    Examples:
-        >>> from annotated_attention import display
-        >>> display.first_look(name="it").data["collected"][0][5]
-        [132, 72, 12, 78]
     """
     x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
     weights = shares(x)

@@ -1,8 +1,8 @@
 // The mask merger: pad tokens, draw a mask of pairs, and see both merged and the weights that are left.
 //
-// queries, keys: the words of each sample
+// words: of each sample
 // scores: for each sample rows of scores, a row per query
-// padding: for each sample which keys are padding; attn_mask: null, "causal" or rows of what is blocked
+// padding: for each sample which keys are padding
 //
 // Merging and weights are those of masks.py and attention.py, and a test compares them.
 import { button, element, readout } from "./host/figure.js";
@@ -11,7 +11,7 @@ const range = (count) => Array.from({ length: count }, (_, i) => i);
 const table = (n, m, cell) => range(n).map((i) => range(m).map((j) => cell(i, j)));
 
 /** Block what lies ahead: key j for query i when j > i. */
-export const causal = (n, m) => table(n, m, (i, j) => j > i);
+export const causal = (n) => table(n, n, (i, j) => j > i);
 
 /** Merge key_padding_mask (b, m) and attn_mask (n, m), into the smallest shape that holds both. */
 export const merge = (padding, pairs) =>
@@ -53,8 +53,8 @@ const PROMISES = { NaN: "NaN: plain softmax", zeros: "zeros: this package", unif
 
 export default {
   render({ model, el }) {
-    const { queries, keys, scores, padding, attn_mask } = model.get("data");
-    const [b, n, m] = [keys.length, queries[0].length, keys[0].length];
+    const { words, scores, padding } = model.get("data");
+    const [b, n] = [words.length, words[0].length];
     let now;
 
     const said = readout();
@@ -67,18 +67,18 @@ export default {
       now.fate = name;
       show("");
     });
-    const pairs = drawPairs(n, m, (i, j, to) => {
-      now.drawn = table(n, m, (k, l) => (k === i && l === j ? to : blocks()?.[k][l] ?? false));
+    const pairs = drawPairs(n, (i, j, to) => {
+      now.drawn = table(n, n, (k, l) => (k === i && l === j ? to : blocks()?.[k][l] ?? false));
       now.kind = "drawn";
       show(`Query ${i} ${to ? "may not see" : "sees"} key ${j}.`);
     });
-    const samples = keys.map((words, s) =>
-      drawSample(s, queries[s], words, (j) => {
+    const samples = words.map((sentence, s) =>
+      drawSample(s, sentence, (j) => {
         now.padding[s][j] = !now.padding[s][j];
-        show(`“${words[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
+        show(`“${sentence[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
       }),
     );
-    const blocks = () => ({ None: null, causal: causal(n, m), drawn: now.drawn })[now.kind];
+    const blocks = () => ({ None: null, causal: causal(n), drawn: now.drawn })[now.kind];
 
     const show = (change) => {
       const merged = merge(now.padding, blocks());
@@ -88,11 +88,11 @@ export default {
       fate.value = now.fate;
       pairs.show(blocks());
       samples.forEach((sample, s) => {
-        const rows = queries[s].map((_, i) => rowOf(merged, s, i, m));
+        const rows = words[s].map((_, i) => rowOf(merged, s, i, n));
         sample.show(now.padding[s], blocks(), rows, weights[s]);
-        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${queries[s][i]}” (query ${i} of sample ${s})`));
+        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${words[s][i]}” (query ${i} of sample ${s})`));
       });
-      const sizes = { b, n, m, h: 1, 1: 1 };
+      const sizes = { b, n, m: n, h: 1, 1: 1 };
       shapes.replaceChildren(
         line(sizes, "key_padding_mask", "bm", "b11m"),
         blocks() ? line(sizes, "attn_mask", "nm", "11nm") : line(sizes, "attn_mask", "None", "None"),
@@ -102,13 +102,7 @@ export default {
       said.textContent = `${change} ${say(empty, b * n)}`.trim();
     };
     const begin = (change) => {
-      const given = Array.isArray(attn_mask);
-      now = {
-        padding: padding.map((row) => [...row]),
-        kind: given ? "drawn" : attn_mask ?? "None",
-        drawn: given ? attn_mask : table(n, m, () => false),
-        fate: "NaN",
-      };
+      now = { padding: padding.map((row) => [...row]), kind: "causal", drawn: table(n, n, () => false), fate: "NaN" };
       show(change);
     };
 
@@ -168,19 +162,19 @@ const rowsOf = (heads, cells) =>
   );
 
 // The mask of pairs: one stop of the Tab key, arrows from cell to cell; a mouse that is down draws.
-function drawPairs(n, m, set) {
-  const cells = table(n, m, (i, j) =>
+function drawPairs(n, set) {
+  const cells = table(n, n, (i, j) =>
     element("button", { type: "button", tabindex: i || j ? -1 : 0, "aria-label": `query ${i}, key ${j}` }),
   );
   const flat = cells.flat();
   const at = ({ target }) => flat.indexOf(target);
   const pressed = (place) => flat[place].getAttribute("aria-pressed") === "true";
-  const draw = (place, to) => set(Math.floor(place / m), place % m, to);
+  const draw = (place, to) => set(Math.floor(place / n), place % n, to);
   let [pointer, ink] = ["", null];
   const listeners = {
     focusin: (event) => flat.forEach((cell) => (cell.tabIndex = cell === event.target ? 0 : -1)),
     keydown(event) {
-      const step = { ArrowUp: -m, ArrowDown: m, ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const step = { ArrowUp: -n, ArrowDown: n, ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step) return;
       event.preventDefault();
       flat[at(event) + step]?.focus();
@@ -199,11 +193,11 @@ function drawPairs(n, m, set) {
       if (at(event) >= 0 && (pointer !== "mouse" || !event.detail)) draw(at(event), !pressed(at(event))); // the mouse drew when it went down
     },
   };
-  const root = grid("aa-pairs", "queries (n) ↓, keys (m) →", range(m), element("tbody", {}, ...rowsOf(range(n), cells.map((row) => row.map((cell) => [cell])))));
+  const root = grid("aa-pairs", "queries (n) ↓, keys (m) →", range(n), element("tbody", {}, ...rowsOf(range(n), cells.map((row) => row.map((cell) => [cell])))));
   for (const [name, listener] of Object.entries(listeners)) root.addEventListener(name, listener);
   const show = (pairs) =>
     flat.forEach((cell, place) => {
-      const blocked = Boolean(pairs?.[Math.floor(place / m)][place % m]);
+      const blocked = Boolean(pairs?.[Math.floor(place / n)][place % n]);
       cell.setAttribute("aria-pressed", blocked);
       cell.textContent = blocked ? "a" : "";
     });
@@ -211,14 +205,14 @@ function drawPairs(n, m, set) {
 }
 
 // One sample: its tokens are buttons; under them, for each query, what is blocked and the weights.
-function drawSample(s, queries, keys, press) {
-  const tokens = keys.map((word, j) => {
+function drawSample(s, words, press) {
+  const tokens = words.map((word, j) => {
     const token = button(word, () => press(j));
     token.setAttribute("aria-label", `${word}, key ${j} of sample ${s}, is padding`);
     return token;
   });
-  const cells = table(queries.length, keys.length, () => [element("small"), element("span")]);
-  const rows = rowsOf(queries, cells);
+  const cells = table(words.length, words.length, () => [element("small"), element("span")]);
+  const rows = rowsOf(words, cells);
   const root = grid("aa-merged", `sample ${s}`, tokens, element("tbody", {}, ...rows));
   const show = (padding, pairs, blocked, weights) => {
     tokens.forEach((token, j) => token.setAttribute("aria-pressed", padding[j]));

@@ -1,32 +1,14 @@
 // The norm's place: a layer with the norms behind or before its sublayers, and what was measured of stacks.
 //
-// orders: for each order its parts, as they run: [name, [part, ...]]
+// orders: for each order its parts, as they run, and its branches: [name, boxes, branches]
+//   a box is [part, left, right, whether it is on the stream], a branch where it leaves the stream and is added
 // depths: how many layers the stacks have
 // measured: for each thing measured [name, {order: a row of numbers per depth, a number per layer}]
 // order, depth: what is shown first
 //
-// A test compares the drawing with Python's, and the numbers with what Python measured.
+// A test compares the numbers with what Python measured.
 import { element, readout, slider, svg } from "./host/figure.js";
 import { HEIGHT, LEFT, LOW, RIGHT, TOP, WIDTH, heights, label, panel } from "./host/panel.js";
-
-const WIDE = { attention: 58, "feed-forward": 74, norm: 38 };
-
-/** Place the parts of a layer from left to right: [part, left, right, whether it is on the stream], and the branches. */
-export function place(parts) {
-  const before = parts[0] === "norm"; // pre-LN: the norms stand on the branches
-  const [boxes, branches] = [[], []];
-  let [x, fork] = [8, null];
-  for (const part of parts) {
-    const onStream = part === "norm" && !before;
-    if (!onStream && fork === null) [fork, x] = [x + 10, x + 20];
-    boxes.push([part, x, x + WIDE[part], onStream]);
-    x += WIDE[part] + 6;
-    if (part === "norm") continue;
-    branches.push([fork, x + 6]); // where it leaves the stream, and where it is added
-    [fork, x] = [null, x + 16];
-  }
-  return [boxes, branches];
-}
 
 /** Say in words how the numbers run from the first layer to the last. */
 export const run = (numbers) => `${numbers[0].toPrecision(3)} in the first layer, ${numbers.at(-1).toPrecision(3)} in the last`;
@@ -38,7 +20,7 @@ export default {
     const said = readout();
     const lines = [0, ...measured].map(() => element("span", { style: "display: block" }));
     said.append(...lines);
-    const layers = orders.map(([name, parts]) => [name, drawLayer(name, parts)]);
+    const layers = orders.map(([name, ...layer]) => [name, drawLayer(name, ...layer)]);
     const charts = measured.map(([name, rows]) => drawRows(name, rows, depths));
     const show = () => {
       for (const [name, { root }] of layers) root.style.display = name === now.order ? "" : "none";
@@ -74,12 +56,11 @@ const BACKGROUND = "var(--md-default-bg-color, var(--jp-layout-color0, Canvas))"
 const DASHES = ["2 3", "7 3", "none"]; // by depth
 const COLOURS = { attention: "n", "feed-forward": "d", norm: "h" };
 
-function drawLayer(name, parts) {
-  const said = `A ${name} layer: ${parts.join(", ")}.`;
+function drawLayer(name, boxes, branches) {
+  const said = `A ${name} layer: ${boxes.map(([part]) => part).join(", ")}.`;
   const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said, fill: "currentColor" });
   const line = (d, more = {}) => svg("path", { d, fill: "none", stroke: "currentColor", "stroke-width": 1.5, ...more });
   const stream = { stroke: "var(--aa-m)", "stroke-width": 4 };
-  const [boxes, branches] = place(parts);
   root.append(label(name, WIDTH / 2, 14), label("residual stream", LEFT - 22, STREAM - 22, { "text-anchor": "start", "font-size": 11, fill: "var(--aa-m)" }));
   let from = 0; // the stream ends where a norm stands on it, and begins again behind it
   for (const [, left, right] of boxes.filter(([, , , onStream]) => onStream)) {

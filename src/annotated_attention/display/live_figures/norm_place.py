@@ -5,7 +5,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from annotated_attention.display._live import Live, live
+from annotated_attention.display._html import Output
+from annotated_attention.display._live import live
 from annotated_attention.display.plots import COLOURS, finish, panels
 
 Box = tuple[str, float, float, bool]
@@ -20,35 +21,18 @@ def norm_place(
     *,
     name: str,
     depth: int,
-) -> Live:
+) -> Output:
     """Draw one layer per order of the norms, and what was measured in stacks of such layers.
 
     Args:
         orders: for each of two orders the parts of a layer as they run: "attention",
             "feed-forward" and "norm". With a norm first, the norms stand on the branches, else on
             the stream.
-        measured: for each of two things, each order and each depth, a number per layer.
+        measured: for each of two things, each order and each of three depths, a number per layer.
         name: the figure's name, see ``finish``.
         depth: how many layers the stack has that is shown first.
-
-    Raises:
-        ValueError: an unknown part, more than three depths, or nothing was measured at this one.
-
-    Examples:
-        >>> from annotated_attention import display
-        >>> orders = {"post": ["attention", "norm"], "pre": ["norm", "attention"]}
-        >>> sizes = {"post": {2: [1.0, 1.0]}, "pre": {2: [1.0, 1.4]}}
-        >>> measured = {"Gradient": sizes, "Size": sizes}
-        >>> display.norm_place(orders, measured, name="norms", depth=2).module
-        'norm_place'
     """
-    for part in {part for parts in orders.values() for part in parts} - set(_WIDE):
-        raise ValueError(f"part ({part!r}) must be one of {', '.join(_WIDE)}")
     depths = sorted({deep for rows in measured.values() for row in rows.values() for deep in row})
-    if len(depths) > 3:
-        raise ValueError(f"at most three depths can be told apart, got {len(depths)}")
-    if depth not in depths:
-        raise ValueError(f"depth ({depth}) must be one of {', '.join(map(str, depths))}")
     kept = {
         what: {order: [_rounded(row[deep]) for deep in depths] for order, row in rows.items()}
         for what, rows in measured.items()
@@ -64,16 +48,15 @@ def norm_place(
         ends = (f"{order} {r[at][0]:.3g} and {r[at][-1]:.3g}" for order, r in rows.items())
         alt += f" {what} in the first and the last of {depth} layers: {'; '.join(ends)}."
     data: dict[str, Any] = {
-        "orders": [[order, list(parts)] for order, parts in orders.items()],
+        "orders": [[order, *place(parts)] for order, parts in orders.items()],
         "depths": depths,
         "measured": [[what, rows] for what, rows in kept.items()],
         "order": next(iter(orders)),
         "depth": depth,
     }
-    styles = zip(("solid", "dashed", "dotted"), reversed(depths), strict=False)
+    styles = zip(("solid", "dashed", "dotted"), reversed(depths), strict=True)
     lines = "; ".join(f"{style} lines: {deep} layers" for style, deep in styles)
-    caption = f"{lines.capitalize()}." if len(depths) > 1 else ""
-    static = finish(drawing, name=name, alt=alt, caption=caption)
+    static = finish(drawing, name=name, alt=alt, caption=f"{lines.capitalize()}.")
     return live(static, "norm_place", data, room=(398, 748))
 
 
@@ -139,9 +122,7 @@ def _draw_rows(
 ) -> None:
     for (order, each), letter in zip(rows.items(), "hn", strict=True):
         ink = COLOURS[letter]
-        for numbers, deep, style in zip(
-            each, depths, (":", "--", "-")[-len(depths) :], strict=True
-        ):
+        for numbers, deep, style in zip(each, depths, (":", "--", "-"), strict=True):
             ax.plot(range(1, deep + 1), numbers, style, color=ink)
         at = (depths[-1], 1.04 * each[-1][-1])
         ax.text(*at, order, color=ink, ha="right", va="bottom")

@@ -8,15 +8,16 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from annotated_attention.display._live import Live, live
+from annotated_attention.display._html import Output
+from annotated_attention.display._live import live
 from annotated_attention.display.plots import COLOURS, finish, panels
 
 Measure = Callable[[Tensor], tuple[float, float, float]]
 
 
 def saturation(
-    products: Mapping[int, Tensor], measure: Measure, *, name: str, width: int, query: int = 0
-) -> Live:
+    products: Mapping[int, Tensor], measure: Measure, *, name: str, width: int, query: int
+) -> Output:
     """Show what dividing by √d does to scores, weights and derivative; alive, by any power of d.
 
     Args:
@@ -26,26 +27,7 @@ def saturation(
         name: the figure's name, see ``finish``.
         width: the width to begin with.
         query: the index of the query whose weights are shown first.
-
-    Raises:
-        ValueError: ``width`` is not one of ``products``, or there is no such query.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import display
-        >>> def measure(scores):
-        ...     weights = scores.softmax(-1)
-        ...     change = (weights * (1 - weights)).median()
-        ...     return float(scores.std()), float(change), float(weights.amax(-1).mean())
-        >>> products = {d: torch.randn(3, d) @ torch.randn(d, 5) for d in (4, 64)}
-        >>> figure = display.saturation(products, measure, name="widths", width=64)
-        >>> sorted(figure.data)
-        ['edge', 'products', 'query', 'width']
     """
-    if width not in products:
-        raise ValueError(f"width ({width}) must be one of {', '.join(map(str, products))}")
-    if not 0 <= query < len(products[width]):
-        raise ValueError(f"query ({query}) must be the index of one of {len(products[width])}")
     # What is drawn is computed from the numbers that the page is given.
     kept = {d: scores.double().round(decimals=3) for d, scores in products.items()}
     edge = math.ceil(max(float(scores.abs().max()) for scores in kept.values()) - 0.5) + 0.5
