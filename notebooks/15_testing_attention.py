@@ -6,13 +6,13 @@
 # *21 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but the same was
-# true of many mistakes in this book.  Some properties hold for every attention with a plain softmax
+# true of many mistakes in this book. Some properties hold for every attention with a plain softmax
 # over the keys, and to check one, you only have to call the module. A function that does so is a
 # **probe**.
 #
-# You write five probes here, and read the fingerprint that a wrong reshape leaves. Then you meet a
-# tool that also looks inside while a module runs. A few mistakes show only in comparison with an
-# implementation that you trust.
+# You write five probes here, and read the fingerprint that a wrong reshape leaves. Many mistakes
+# break no property. For those you meet a tool that looks inside while a module runs, and compare with
+# an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -51,9 +51,7 @@ LISTED = {
 }
 WRONG = {code: build(mistake.version) for code, mistake in LISTED.items()}
 PATIENTS = {"right": build(MultiheadAttention), **WRONG}
-print(len(LISTED), "mistakes, such as:")
-for code in ("no-scale", "padding-mask-on-queries", "scale-by-length"):
-    print(f"{code}\n    {MISTAKES[code].title}.")
+print(len(LISTED), "mistakes, such as", ", ".join([*LISTED][:3]))
 
 # %% [markdown]
 # ## What must hold for all
@@ -61,7 +59,8 @@ for code in ("no-scale", "padding-mask-on-queries", "scale-by-length"):
 # A probe calls a patient and returns how far the results are from what must hold, so zero is right.
 # All probes here use self-attention in float64, where rounding errors are far smaller than the
 # effect of any mistake. They share four small helpers. If your module is called in another way,
-# write its call into `attend`.
+# write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
+# in [Batches](05_batches.ipynb#what-equal-sizes-hide).
 
 
 # %%
@@ -251,8 +250,9 @@ assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
 # ### Which finds which
 #
 # Now run the first four probes on every patient. A wrong one that raises an error counts as found,
-# too: `heads-attended-over` compares heads with heads, so a padding mask does not fit its scores.
-# But an error can also mean that `attend` does not fit, so run the right class outside the `try`.
+# too: `heads-attended-over` compares heads with heads, so a padding mask does not fit its scores. (A
+# causal mask does: it is made to fit them.) But an error can also mean that `attend` does not fit, so
+# run the right class outside the `try`.
 #
 # > **Pitfall.** It is tempting to ask whether a gap is *large*. Don't: NaN is neither larger nor
 # > smaller than any number, so a module that returns NaN would pass. Ask whether the gap is *small*.
@@ -281,7 +281,9 @@ unfound = [code for code, names in found_by.items() if not names]
 print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 
 # %% [markdown]
-# Each of the four finds a mistake that the other three miss.
+# Each of the four finds a mistake that the other three miss. The 24 break none of these rules, as
+# they are called here: a scale is wrong but constant, two matrices have traded places, or the mistake
+# waits for a mask or a mode that no probe tries. The rest of the chapter goes after them.
 #
 # ## A mistake has a fingerprint
 #
@@ -289,8 +291,8 @@ print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 # does two things: it answers the query of *one* token, its own, and it collects from the keys and
 # values of *all* tokens. To see both, hand the tokens to the module twice, once as `query` and once
 # as `key` and `value`. Take the largest absolute derivative over all features. One number is left
-# for each output row and each token, and it is zero if the row does not react to the token. The
-# table of these numbers is the **leak matrix**.
+# for each output row and each token, and it is zero if the row does not react to the token. (A module
+# that takes `x` alone gives one table, of both roles together.)
 
 
 # %%
@@ -424,8 +426,9 @@ for place, owner in (
 # - *cross*: `(query, key, value, blocked)`
 #
 # In `blocked`, None or `(b, n, m)`, True hides a key. The result may be the first of a tuple. If
-# yours is called in another way, put [an adapter](../docs/package/doctor.md#adapters) around it.
-# The doctor does two things that no probe does. It copies the module's parameters into the right
+# yours takes tokens or masks in another form, say so, as in `adapt(module, layout="nbe", mask="b1nm
+# allowed")`: [adapters](../docs/package/doctor.md#adapters) keep the module's parameters and lines in
+# sight. The doctor does two things that no probe does. It copies the module's parameters into the right
 # class and into every mistake on the list, trying each order of Q, K and V. If one of these
 # computes the same, the report names it. And it looks inside: while your code runs, it finds each
 # softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
@@ -481,15 +484,14 @@ assert report.codes == ("scale-by-model-width",)
 # In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a
 # remedy and a list of what was not examined.
 #
-# ## What only a reference finds
+# ## What no probe finds
 #
 # ### Parity: the same parameters, the same result
 #
 # A **reference** is an implementation that you trust. Give it the patient's parameters, and compare
 # outputs and gradients, as in [Multi-head attention](07_multihead_attention.ipynb). Do the same for
 # every mistake that got past the four probes.
-#
-#
+
 
 # %%
 def parity(patient: nn.Module) -> float:
@@ -506,15 +508,19 @@ show(parity, "no-scale", "keys-and-values-swapped")
 found = [code for code in unfound if fails(parity, PATIENTS[code])]  # too far, or an error
 missed = [code for code in unfound if code not in found]
 print(f"parity finds {len(found)} of the {len(unfound)}, and misses {len(missed)}:")
-print(*missed, sep="\n")
+for code in missed:
+    print(f"{code}\n    {MISTAKES[code].title}.")
 
 # %% [markdown]
-# `no-scale` is valid attention with sharper weights. In `keys-and-values-swapped`, two matrices
-# have traded names. Neither mistake breaks a property. Most of the 16 are like one of the two: a
-# scale is wrong but constant, or one matrix, head or sample stands in for another. To find most of
-# the 8 that parity misses, run the same comparison with masks (padding, causal, one per head; leave
-# out a fully masked row, where PyTorch's class gives NaN), then with dropout in training and in
-# evaluation, with the same seed before each call, then in float16 with a mask.
+# `no-scale` is valid attention with sharper weights, and whether it is meant only a comparison tells.
+# In `keys-and-values-swapped`, two matrices have traded names. Neither mistake breaks a property. Most
+# of the 16 are like one of the two. One mixes the samples, and the second exercise writes the probe
+# that finds it without a reference.
+#
+# For five of the 8, run the same comparison with masks (padding, causal, one per head; leave out a
+# fully masked row, where PyTorch's class gives NaN), then with dropout in training and in evaluation,
+# with the same seed before each call, then in float16 with a mask. The other three need a question of
+# their own: is a hook called, is the caller's tensor unchanged, is a fully masked row finite?
 #
 # Given a `reference=`, `examine` does the same: it copies the patient's parameters into the
 # reference by name. Let the reference be `Near` with the right scale, and the patient a version of
@@ -686,7 +692,8 @@ exercises.testing_attention.check_samples_touch.folded(samples_touch)
 # > anything sum to 1, $\sum_j A_{ij} = 1$; and, unless a matrix is zero, tokens compete. Under a causal mask, the past does not change when the sentence grows.
 # > Without masks and positions, shuffled tokens give shuffled results.
 # >
-# > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ.
+# > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ; where query and key are
+# > given apart, n and m, too.
 # >
 # > ```python
 # > sizes = {"kind": "causal", "embed_dim": 24, "num_heads": 4}
