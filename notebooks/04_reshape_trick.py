@@ -91,10 +91,8 @@ describe("(h, n, d)", heads, (0, 1, 0))
 # heads come first. If you read the last layout axis by axis, you jump back and forth along the
 # shelf. Such a tensor is called *not contiguous*.
 #
-# So the answer is yes, for one sentence: the split copies nothing. The merge after `attend` copies
-# every number once, because `attend` has written the heads one after the other. With several
-# sentences at once, the matrix product makes a copy, too; [Batches](05_batches.ipynb#four-axes) tells
-# why.
+# So the answer is yes: the split copies nothing. The merge after `attend` copies every number once,
+# because `attend` has written the heads one after the other.
 
 # %% [markdown]
 # <!-- deeper: why the merge copies -->
@@ -233,7 +231,8 @@ told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 
 # %% [markdown]
 # The figure follows 2c from the input to the result. A black corner marks a wrong number. Where
 # JavaScript runs, the figure has sliders: move *step* up to 5, one step at a time. The steps are the
-# input, the cut, two transposes and the join, and each transpose has a ticked box. Untick one, predict
+# input, the cut, two transposes and the join, and each transpose has a ticked box. Without its tick,
+# the numbers are read into the new shape in their old order: the bare reshape. Untick one, predict
 # where 2c will end up, and look. Point at another number to follow that one.
 
 # %% jupyter={"source_hidden": true}
@@ -279,8 +278,8 @@ class Reshaped(three.SplitAndStack):
 # numbers as before. The second test **changes** one word, *cat*. Every word may look at every other,
 # so the row of *it* must change, too.
 #
-# Run both on the four ways, and on a fifth, `Untransposed`: without any transpose the heads stay
-# behind the tokens, `(n, h, d)`. Which of the five pass the shuffle?
+# Run both on the four ways, and on a fifth, `Untransposed`. It keeps the cut `(n, h, d)` and attends
+# there, where the wrong ways reshape to `(h, n, d)`. Which of the five pass the shuffle?
 #
 # <details><summary>What do you expect?</summary>
 #

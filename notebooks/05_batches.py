@@ -71,10 +71,10 @@ torch.testing.assert_close(fast[0, it, [0, 1]], fast[1, it, [1, 0]])  # animal a
 # than *food* (1.29 against 1.01). In the second the two numbers trade places, because *thirsty* fits
 # the animal and *sweet* fits the food.
 #
-# Here the matrix product makes a copy: `@` folds samples and heads into one axis, and in memory the
-# words lie between them, so with two samples it first copies all of q, k and v. PyTorch's **fused
-# kernel**, one routine from queries, keys and values to the output that never stores the weights,
-# copies nothing ([Going deeper](#going-deeper-what-is-copied) counts).
+# The split is still a view, but with more than one sample the product `@` copies q, k and v first.
+# PyTorch's **fused kernel**, one routine from queries, keys and values to the output that never
+# stores the weights, copies nothing ([Going deeper](#going-deeper-what-is-copied) counts, and says
+# why).
 #
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
@@ -144,9 +144,9 @@ print("four axes: equal to the loop, and so are the gradients")
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after
-# the other. So each pair holds two neighbours from *one* sentence instead of one word from *each*
-# sentence.
+# No. A reshape keeps the order in which the numbers are read, and `x` is read one whole sentence
+# after the other. So each pair holds two neighbours from *one* sentence instead of one word from
+# *each* sentence.
 #
 # </details>
 #
@@ -221,8 +221,9 @@ assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 # > Neither a shape nor an error reveals the mistake. The second test of the last chapter does:
 # > change one word, and see whether *it* reacts.
 #
-# Now make the same mistake in cross-attention, with the 3 queries and 5 keys, and then with a single
-# query.
+# Now make the same mistake in cross-attention. Transpose q, k and v of the check above to
+# sequence-first, `(3, 2, 24)` and `(5, 2, 24)`, and hand them over as if they were batch-first. Then
+# do it with a single query.
 
 # %%
 swapped = [split_heads(each.transpose(0, 1), 4) for each in (q, k, v)]
@@ -290,8 +291,9 @@ for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
 assert counted == [624 + 144, 72, 0]
 
 # %% [markdown]
-# With two samples, the product copies all of q, k and v, and the merge copies the output. With one
-# sample only the merge copies. The fused kernel steps through `(b, h, n, d)` by its strides and
+# With two samples, the product copies all of q, k and v, and the merge copies the output: `@` joins
+# samples and heads into one axis, and no single stride leads through both. With one sample only the
+# merge copies. The fused kernel steps through `(b, h, n, d)` by its strides and
 # writes the output token by token, so nothing is copied. It is used only where nobody asks for the
 # weights.
 
