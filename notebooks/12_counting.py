@@ -382,8 +382,8 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 # %% [markdown]
 # No mask is needed, because later tokens do not exist yet. A step with m keys costs the projections
 # of one token, $8be^2$, and the scores and mix of one query, $4bme$. The cache holds $2bme$ numbers
-# for each attention module. Check both counts, and that writing token by token gives the same output and
-# gradients as computing all tokens at once:
+# for each attention module. Check both counts, and that writing token by token gives the same output
+# and gradients as computing all tokens at once:
 
 # %%
 from annotated_attention import chapters
@@ -508,11 +508,14 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 # This calculator gives all these counts for sizes of your choice. **Forward** is the FLOPs of a
 # forward pass. **Kept** is what a training step holds for its backward pass, without dropout and
 # the loss. **Kept, fused** is the same without the weights. Queries, keys and values are counted
-# under *projections*, including those of cross-attention. Source and target have the same length.
+# under *projections*, including those of cross-attention. Source and target have the same length. It
+# begins with the original Transformer, whose embeddings and output layer share one matrix, so $ev$
+# counts once.
 #
 # Here, a *decoder layer* is one with cross-attention, and its cache holds the keys and values of
-# both attentions. GPT-2 is called a decoder, but its layers have no cross-attention, so the
-# calculator counts them as plain *layers*.
+# both attentions. So in one more step its cross-attention projects the query and the output alone,
+# $4be^2$. GPT-2 is called a decoder, but its layers have no cross-attention, so the calculator counts
+# them as plain *layers*.
 
 # %%
 display.calculator("transformer-base", length=1024)

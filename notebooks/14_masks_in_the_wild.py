@@ -441,10 +441,11 @@ for name, additive in conversions.items():
 # NaN. One NaN score makes all the weights of its row NaN, including those of padding.
 #
 # PyTorch's class and its function both take additive masks. Check that they add them to the scores,
-# with a fee that grows from key to key. The tensors are those of the table of shapes above. The
-# function returns no weights, so its output is compared. The class gets a single head, because by
-# default it returns the mean over its heads. Each of its weights is multiplied by $e^{\text{fee}}$,
-# which is at most 1 here, before the row is made to sum to one again:
+# with a fee that grows from key to key. The tensors are those of the table of shapes above: `q` and
+# `k` with 4 heads of width 6, `three` and `five` tokens of width 24. The function returns no weights,
+# so its output is compared. The class gets a single head, because by default it returns the mean over
+# its heads. Each of its weights is multiplied by $e^{\text{fee}}$, which is at most 1 here, before the
+# row is made to sum to one again:
 
 # %%
 fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -604,8 +605,8 @@ assert added[1].softmax(-1).isnan().all()
 # 2. If you do not, the class calls PyTorch's *function*.
 # 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
 #    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
-#    heads and boolean masks: with floats, the class goes back to 1 or 2. (Only the encoder layer
-#    takes floats along, as the pitfall above says.)
+#    heads and boolean masks: with a float mask, the class itself takes route 1 or 2. (Only the encoder
+#    layer goes the fast way even then, and misreads the mask, as the pitfall above says.)
 #
 # In the cell, query 1 is fully masked. The first column says what becomes of its row. The second
 # says whether the gradient of output row 0 is finite, as it should be: row 0 is not masked. The fast
