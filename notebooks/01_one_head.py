@@ -310,9 +310,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # nothing else, and gives 0.86 of its attention to *cat*. The word *it* has a quality of 1, so its
 # query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* asks for an animal in the sentence
 # with *sweet*, too, and finds the cat there as well: 2.19 of animal in place of 2.21. Without a
-# matrix the puzzle was solved, but only because each word asked for what it is itself. Now *it*
-# asks a question of its own, and gets nearly the same animal in both sentences. The other matrices
-# mend that.
+# matrix, *it* also looked at the last word, whose value told the sentences apart. So a question alone
+# is not enough: other matrices decide what a word is found by, and what it hands over.
 #
 # ## Four learned matrices
 #
@@ -331,10 +330,10 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # again in the next two chapters.
 
 # %%
-W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks: animal 2, quality 1
+W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks with 2 and 1
 W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
-W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0]])      # (d, e), quality goes under animal
+W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
+W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first goes under animal
 
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 _, weights = attend(q, k, v)                                    # (n, d), (n, n)
@@ -348,8 +347,9 @@ show(WORDS, ["animal", "qual.", "score", "score/√2", "weight"], torch.stack(co
 # `(2, 2)`, so both score 6. *Sweet* would have `(0, 2)`, a quality without an animal, and score
 # $2 \cdot 0 + 1 \cdot 2 = 2$. The head is 2 wide, so its scores are divided by $\sqrt 2$. *Cat* and
 # *thirsty* get 0.46 each: one says *who* is meant, the other *what is said* about it. $W_V$ lets
-# each hand over its quality, and $W_O$ writes the quality into the column *animal*; a large number
-# there means yes. What does *it* receive in our two sentences?
+# each hand over its quality, and then its animal, which meets the zero row of $W_O$ and is dropped.
+# $W_O$ writes the quality into the column *animal*: a large number there means yes, and a model that
+# adds it to *it* makes *it* more of an animal. What does *it* receive in our two sentences?
 
 # %%
 received = []
@@ -375,8 +375,7 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 # </details>
 #
 # Change one matrix at a time: first let words be found by *food* in place of *animal*; then, with
-# the old $W_K$, exchange the two numbers of each value. Until now the second one, the animal, met
-# the zero row of $W_O$ and was dropped.
+# the old $W_K$, exchange the two numbers of each value.
 
 # %%
 by_food = torch.tensor([[0., 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
@@ -394,9 +393,9 @@ print()
 show(names, FEATURES, torch.stack(received))
 
 # %% [markdown]
-# The new $W_K$ turns *it* from *cat* to *milk*. *Milk* has no quality, so little comes back; and
-# $W_O$ does not know that *it* now asks about food, so it still writes under *animal*. The new
-# $W_V$ leaves the weights as they are: the same words are found, and hand over how much of an
+# The new $W_K$ turns *it* from *cat* to *milk*: the query is still `(2, 1)`, but its 2 is now compared
+# with food. *Milk* has no quality, so little comes back, and $W_O$ still writes it under *animal*.
+# The new $W_V$ leaves the weights as they are: the same words are found, and hand over how much of an
 # animal they are.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the

@@ -102,8 +102,7 @@ one.show(["first", "second"], FEATURES, torch.stack(rows))
 # home, and you cannot read two warmths from one number. A head that gives three quarters to the cat
 # separates these two scenes, but [confuses two
 # others](#going-deeper-a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
-# collects 1 both times. Keys that contain the warmth can make the weights reveal which scene it is,
-# but such weights are no longer free to say where to look.
+# collects 1 both times.
 
 # %% [markdown]
 # <!-- deeper: A head that leans towards the cat -->
@@ -166,8 +165,8 @@ display.finish(drawing, name="kept-apart", alt=(
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
-# The first three columns give each head's $W_Q$, $W_K$ and $W_V$. Run both heads on both scenes,
-# and put what *drank* collects side by side.
+# *Who asks*, *found by* and *handed over* are each head's $W_Q$, $W_K$ and $W_V$. Run both heads on
+# both scenes, and put what *drank* collects side by side.
 
 # %%
 rows = []
@@ -212,8 +211,8 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 # something said about a food? Two questions, so two heads. Head 1 is the head of the last chapter:
 # it answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something is
 # said about a food, or nothing at all. So head 2 asks the same about food: swap animal and food
-# wherever the head reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. As
-# before, each head has two rows of $W_O$: one writes its quality, and the other is zero. The second
+# wherever the head reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. $W_Q$
+# stays: it reads only the quality, and $W_K$ says what its 2 is compared with. As before, each head has two rows of $W_O$: one writes its quality, and the other is zero. The second
 # number that a head collects is not used here; it only makes the two heads as wide as the words.
 
 # %%
@@ -291,8 +290,8 @@ draw_heads(weights, one.SWEET, "two-heads-sweet")
 # without being mixed: each head's weights add up to one on their own, so the heads do not compete,
 # and $W_O$ writes the answers under different features. A Transformer adds them to *it*, which was
 # as much animal as food. It is then more of an animal after *thirsty*, and more of a food after
-# *sweet*. A single head for both questions brings home one sum: in [the short
-# path](short_path.ipynb#two-heads-in-a-loop) it is 0.70<!-- quoted --> in both sentences.
+# *sweet*. A single head that looks for both at once has one sum of quality: [the short
+# path](short_path.ipynb#two-heads-in-a-loop) measures the same sum in both sentences.
 #
 # ## A list of heads
 #
