@@ -257,8 +257,7 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
 # `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, the
-# keys. The code divides the queries by $\sqrt d$ instead of the scores: the result is the same,
-# and here there are fewer numbers to divide.
+# keys. The code divides the queries by $\sqrt d$ instead of the scores, with the same result.
 
 
 # %%
@@ -451,9 +450,6 @@ torch.testing.assert_close(output[it], received[0])
 show(["it receives"], FEATURES, output[[it]])
 
 # %% [markdown]
-# The output has one row per query and is as wide as the embeddings, so it can be added to the words
-# that asked.
-#
 # ## The mistake people make here
 #
 # > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give

@@ -212,8 +212,9 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 # it answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something is
 # said about a food, or nothing at all. So head 2 asks the same about food: swap animal and food
 # wherever the head reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. $W_Q$
-# stays: it reads only the quality, and $W_K$ says what its 2 is compared with. As before, each head has two rows of $W_O$: one writes its quality, and the other is zero. The second
-# number that a head collects is not used here; it only makes the two heads as wide as the words.
+# stays: it reads only the quality, and $W_K$ says what its 2 is compared with. As before, each head
+# has two rows of $W_O$: one writes its quality, and the other is zero. The second number that a head
+# collects is not used here; it only makes the two heads as wide as the words.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
