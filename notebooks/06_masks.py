@@ -109,9 +109,9 @@ assert not weights[1, :, 4:].any()
 # share all the attention of *was*.
 #
 # Is the result the same as without padding? Attend within the short sentence alone, and compare the
-# outputs and the gradients with those of the padded batch. The gradients are those of
-# [Batches](05_batches.ipynb#equal-to-the-loop-gradients-too): the factors of `one.gradients` are
-# random, so that errors do not cancel, and the same for outputs of the same shape.
+# outputs and the gradients with those of the padded batch. `one.gradients(outputs, inputs)` of
+# [Batches](05_batches.ipynb#equal-to-the-loop-gradients-too) adds up the outputs, each number times a
+# fixed random factor, and returns the gradient of each input.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -259,10 +259,10 @@ assert gradient.isnan().all()
 # The cure is a second fill. The first one writes $-\infty$ over the scores before the softmax, and
 # the second writes 0 over the weights after it. Now the values are multiplied by 0 instead of NaN.
 #
-# On the way back, the softmax multiplies by its own weights, so in a fully masked row it still turns a
-# gradient of 0 into NaN. The first fill stops that NaN: the gradient of a score that it replaced is
-# *written* as 0, not multiplied by 0. So $W_Q$ and $W_K$, which make the scores, stay clean even without the
-# second fill.
+# So each fill stops one NaN on its way back. The second one keeps it from $W_V$, as you saw. Another
+# would go through the softmax to $W_Q$ and $W_K$, because in a fully masked row the softmax multiplies
+# by weights that are NaN. The first fill stops that one: the gradient of a score that it replaced is
+# *written* as 0, not multiplied by 0.
 
 
 # %%
@@ -302,10 +302,10 @@ print("last row:", ours[1, 7].tolist())
 # There are three things one can do with a fully masked row; you can try them in the last menu of the
 # figure under [Merging the two](#merging-the-two). Leave **NaN**: it is easy to notice once it has
 # spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: the row
-# collected nothing, so its output is nothing. Or let the row attend evenly, with **uniform** weights. That happens when a large
-# negative number replaces the scores, instead of $-\infty$: all scores in the row are then equal,
-# although all of its keys are forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out
-# which of the three PyTorch and published code choose.
+# collected nothing, so its output is nothing. Or let the row attend evenly, with **uniform** weights.
+# That happens when a large negative number replaces the scores, instead of $-\infty$: all scores in
+# the row are then equal, although all of its keys are forbidden. [Masks in the
+# wild](14_masks_in_the_wild.ipynb) finds out which of the three PyTorch and published code choose.
 
 # %% [markdown]
 # <!-- deeper: Which other cures fail, and why the package lifts -->
@@ -477,8 +477,7 @@ exercises.masks.check_merged.folded(merged_by_hand)
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores; where a mask is
-# > added, fully masked rows need [another cure](#going-deeper-which-other-cures-fail-and-why-the-package-lifts).
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:

@@ -123,7 +123,7 @@ feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
 print(tuple(feed_forward(sentence).shape))
 
 # %% [markdown]
-# What does this network give a layer that attention cannot? Change one word of the sentence, *cat*,
+# Which words does each sublayer reach? Change one word of the sentence, *cat*,
 # and look at what comes out for all eight. Which rows change after an attention module (the last
 # one in the loop above), and which after the feed-forward network: all of them, or only the row of
 # *cat*?
@@ -284,8 +284,8 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 #
 # Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
 # that with post-LN the last layer's gradient is large, however deep the stack, and that with pre-LN
-# it shrinks with the depth. You will also read a claim about all layers: that pre-LN evens their
-# gradients out. Do both hold? Take untrained stacks of 6, 12 and 24 layers, initialised as in
+# it shrinks with the depth. Look at sizes and gradients first; the section after this one asks which
+# of them matters for training. Take untrained stacks of 6, 12 and 24 layers, initialised as in
 # `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
 # yours do ([*The same as PyTorch's*](#going-deeper-the-same-as-pytorchs) checks it). A pre-LN stack
 # ends in one more norm, [the final norm](#the-final-norm).
@@ -366,10 +366,15 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from
 #    layer to layer, because nothing ever divides the sum.
 # 3. Look at the gradient. With pre-LN it falls from layer to layer. With post-LN it changes less, and
-#    in 24 layers the other way.
+#    in 24 layers it rises.
+
+# %% [markdown]
+# <!-- deeper: how much the seeds differ -->
+# ### Going deeper: how much the seeds differ
 #
-# But a mean hides how much the seeds differ. So divide the first layer's gradient by the last
-# layer's in each stack, and print the smallest and the largest of the ten ratios:
+# The figure shows means. You will also read that pre-LN evens the gradients of all layers out. So
+# divide the first layer's gradient by the last layer's in each stack, and print the smallest and the
+# largest of the ten ratios:
 
 # %% jupyter={"source_hidden": true}
 print("                  gradient, mean    first / last     size")
@@ -384,14 +389,17 @@ for name, by_depth in measured.items():
 # %% [markdown]
 # What Xiong et al. prove holds here: the last layer's gradient shrinks with depth with pre-LN, and
 # not with post-LN. But pre-LN does not even the layers out: in 24 layers, the first gradient is
-# between 2.0 and 5.6 times the last. With post-LN the two are of similar size, and which is larger
-# is chance. [Shleifer et al.](../docs/references.md#shleifer-2021) report the mismatch of pre-LN
-# from pretraining, too.
-#
+# between 2.0 and 5.6 times the last. [Shleifer et al.](../docs/references.md#shleifer-2021) report
+# this mismatch from pretraining, too. With post-LN, either gradient can be the larger one.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ### What one step does to the output
 #
-# The size of a gradient does not tell you how training will begin: Adam, the usual optimiser,
-# divides it out. Its first step moves nearly every parameter by the same amount, the learning rate.
+# Does a larger gradient mean larger steps? Not with Adam, the usual optimiser, which divides the
+# size of the gradient out. Its first step moves nearly every parameter by the same amount, the learning rate.
 # What matters is what such a step does to the *output*. Take one step towards random targets, and
 # compare the output before and after it. *Moved* is how far the output went, as a share of its
 # size; *error* is how the squared error changed.

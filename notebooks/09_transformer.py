@@ -279,12 +279,11 @@ for batch_first in (True, False):
 # ## Embeddings, and why times √e
 #
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
-# The paper uses the same table at both ends of the model: at the start it turns ids into vectors,
-# and at the end, transposed, it turns the last vectors into a score for each word. A score is a sum
-# of e products, and the last vectors come from a norm, so the score is about $\sqrt e$ times as
-# large as the numbers of the table. For scores of size about 1, the table must have a standard
-# deviation of $1 / \sqrt e$. At the start each word is multiplied by $\sqrt e$. The paper gives no
-# reason; one that fits is that so small a word would drown in the position that is added to it.
+# The paper uses the same table at both ends of the model: at the input it turns ids into vectors,
+# and at the output, transposed, it turns the last vectors into a score for each word. The output
+# wants small numbers in the table, of size $1 / \sqrt e$: each of its scores adds up e products. At
+# the input so small a word would drown in the position that is added to it, so the word is
+# multiplied by $\sqrt e$. The paper gives no reason; this one fits.
 
 # %% [markdown]
 # <!-- deeper: Both ends of the table, measured -->
@@ -323,8 +322,8 @@ for e in (32, 512):
 #
 # The whole model has two embeddings, positions, the two stacks of [the last
 # chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves out the
-# constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer with one
-# row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
+# constructor: `scale` is √e, `positions` a `PositionalEncoding`, `transformer` holds the two stacks,
+# and `project` is a linear layer with one row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
 # `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
 # size of the vocabulary.
 
@@ -338,8 +337,8 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 # The model makes its own masks: it reads from the ids which tokens are padding, and its decoder
 # uses a causal mask. Its three tables, two embeddings and the projection, are separate; the
 # embeddings are drawn with $1 / \sqrt e$ all the same. Its layers are post-LN, and each stack ends in
-# a norm, as in PyTorch. With `share_embeddings=True` and
-# `final_norm=False` it is the model of the paper.
+# a norm, as in PyTorch. With `share_embeddings=True` and `final_norm=False` it is the model of the
+# paper.
 #
 # Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer
 # begins with *start*, so that there is a row that scores its first word. For data, take our
