@@ -233,8 +233,8 @@ torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
-# PyTorch gave the same. The figure puts the three steps side by side, and its
-# last line adds up each column.
+# PyTorch gave the same. The table puts the three steps side by side. Its last line adds up each
+# column, the features' numbers times their weights.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
@@ -308,9 +308,9 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
 # nothing else, and gives 0.86 of its attention to *cat*. The word *it* has a quality of 1, so its
 # query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* asks for an animal in the sentence
-# with *sweet*, too, and finds the cat there as well: 2.19 of animal in place of 2.21. Without a
-# matrix, *it* also looked at the last word, whose value told the sentences apart. So a question alone
-# is not enough: other matrices decide what a word is found by, and what it hands over.
+# with *sweet*, too. Most of its attention goes to *cat* in both sentences, so *animal*, which should
+# tell them apart, hardly changes: 2.21 and 2.19. A question alone is not enough: other matrices
+# decide what a word is found by, and what it hands over.
 #
 # ## Four learned matrices
 #
@@ -346,7 +346,8 @@ show(WORDS, ["animal", "qual.", "score", "score/√2", "weight"], torch.stack(co
 # `(2, 2)`, so both score 6. *Sweet* would have `(0, 2)`, a quality without an animal, and score
 # $2 \cdot 0 + 1 \cdot 2 = 2$. The head is 2 wide, so its scores are divided by $\sqrt 2$. *Cat* and
 # *thirsty* get 0.46 each: one says *who* is meant, the other *what is said* about it. $W_V$ lets
-# each hand over its quality, and then its animal, which meets the zero row of $W_O$ and is dropped.
+# each hand over its quality, and then its animal, which meets the zero row of $W_O$ and is dropped
+# (a spare number, tried out below).
 # $W_O$ writes the quality into the column *animal*: a large number there means yes, and a model that
 # adds it to *it* makes *it* more of an animal. What does *it* receive in our two sentences?
 
@@ -361,8 +362,6 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 # After *thirsty*, *it* receives 0.97 under *animal*: yes, something is said about an animal. After
 # *sweet* it receives only 0.19, since most of the attention goes to *cat*, which has no quality. So
 # this head tells the sentences apart again; the same question about food comes in the next chapter.
-# (Words without a quality ask nothing: like *because* above, they look everywhere equally, and what
-# they receive has no meaning.)
 #
 # Which of the four matrices can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
 #

@@ -102,7 +102,8 @@ one.show(["first", "second"], FEATURES, torch.stack(rows))
 # home, and you cannot read two warmths from one number. A head that gives three quarters to the cat
 # separates these two scenes, but [confuses two
 # others](#going-deeper-a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
-# collects 1 both times.
+# collects 1 both times. If the keys held the warmth, the weights would change with it, and one head
+# could find the warm word; but it still brings home one number per feature, and not both warmths.
 
 # %% [markdown]
 # <!-- deeper: A head that leans towards the cat -->
@@ -291,8 +292,8 @@ draw_heads(weights, one.SWEET, "two-heads-sweet")
 # without being mixed: each head's weights add up to one on their own, so the heads do not compete,
 # and $W_O$ writes the answers under different features. A Transformer adds them to *it*, which was
 # as much animal as food. It is then more of an animal after *thirsty*, and more of a food after
-# *sweet*. A single head that looks for both at once has one sum of quality: [the short
-# path](short_path.ipynb#two-heads-in-a-loop) measures the same sum in both sentences.
+# *sweet*. A single head that looks for animal and food alike collects one sum of quality, [the same in
+# both sentences](short_path.ipynb#two-heads-in-a-loop).
 #
 # ## A list of heads
 #
