@@ -410,7 +410,8 @@ assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
 # 1 to 5 with the first head alone: tokens 1 and 2 in row 1, tokens 3 and 4 in row 2, and so on.
 # Rows 6 to 10 hold the second head, from token 1 again. The residual connection adds to each row
 # its own token. The decoder merges twice, in its self-attention and in its cross-attention. The
-# second merge again puts two rows into one, so these are the tokens on which each row depends:
+# second merge again puts two rows into one: row 4 takes rows 7 and 8 of the line above, and keeps its
+# own. These are the tokens on which each row depends:
 #
 # | row | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |
 # |---|---|---|---|---|---|---|---|---|---|---|
@@ -1161,7 +1162,8 @@ exercises.training.check_look_back.folded(my_look_back)
 # > - teacher forcing: `model(src, tgt[:, :-1])` scores `tgt[:, 1:]`, all places at once, `(b, n,
 # >   v)`
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
-# > - a checkpoint: parameters, optimizer, schedule, and the random generator
+# > - [a checkpoint](#going-deeper-go-on-from-a-checkpoint), to go on exactly: parameters, optimizer,
+# >   schedule, and the random generator
 # > - silencing head i: a hook before `out_proj` that replaces the features `i * d` to `(i + 1) * d`
 # >   by zero, or by their mean
 # >

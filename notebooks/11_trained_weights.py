@@ -452,7 +452,7 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # Each line of the table gives a test, the chosen head (its layer and its number), its hits in the
 # second half with their interval, and the control's hits. `knowledge*` leaves out sentences of the
 # knowledge test that can be read either way, such as "the horse left the barn because it was dark".
-# The last two lines belong to the places.
+# Below the table, the two tests of places are made again with the words shuffled.
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 print("test           head  hits   interval  control")
@@ -486,8 +486,9 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 #
 # - **Places.** [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2, head
 #   9](#head-2-9) at the word after. When the words are shuffled, they no longer find the former
-#   neighbour. In every sentence they look at the new one, as the last two lines show: these heads
-#   go by position. No head gives more than half of its weight two places away.
+#   neighbour. They look at the new one, as the two lines below the table show, and give it more than
+#   half of their weight in every sentence: these heads go by position. No head gives more than half
+#   of its weight two places away.
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. The control, *the* in its place, is hit just as often, so the head does not
 #   pass. It seems to go by the place rather than by the token.
@@ -742,7 +743,7 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 # whose value is zero, so that a head can attend to nothing. This model was built without one. It
 # seems that training has turned the first token of each sentence into nearly such a zero, in almost
 # every head. If so, replacing its value with an exact zero in the 34 heads that use it should
-# change next to nothing. Compare the sentences' vectors with and without these zeros. The control
+# change little. Compare the sentences' vectors with and without these zeros. The control
 # puts the zeros at one word instead.
 
 # %% [markdown]
@@ -800,8 +801,9 @@ assert lost[0].mean() < lost[1:].mean() / 5
 # Zeros at `[CLS]`, which has most of the weight, lower the cosine by 0.0020 on average. (The cosine
 # of a vector with itself is 1; two sentences of a pair have 0.59 to 0.72.) Zeros at a single word,
 # which shares the rest of the weight with all others, lower it by 0.0111, more than five times as
-# much. So a column at the left edge of a map does not mean that the head reads `[CLS]`: most of
-# what the head hands over comes from the other tokens.
+# much. (How far a vector moves goes with the root of this number: more than twice as far.) So a
+# column at the left edge of a map does not mean that the head reads `[CLS]`: most of what the head
+# hands over comes from the other tokens.
 #
 # The weight that rests on `[CLS]` is free to go elsewhere when there is something to find. [Layer
 # 3, head 10](#head-3-10) looks for the same word. Compare the sentence of the maps, in which no
@@ -813,7 +815,7 @@ once, second = weights[2, 9, 1:-1, 0].mean(), twice[2, 9, 8]  # (), (13,)
 alone = twice[2, 9, [3, 5, 6, 9, 11], 0].mean()  # saw, duck, and, heard, cow
 print(f"no word twice: words give [CLS] {once:.2f}")
 print(f"cat twice: words that come once give [CLS] {alone:.2f}")
-print(f"cat twice: the second gives [CLS] {second[0]:.2f} and the first {second[2]:.2f}")
+print(f"cat twice: the second gives [CLS] {second[0]:.2f} and the first cat {second[2]:.2f}")
 print(f"norm at [CLS] divided by the norm at a word: {at_cls[2, 9] / at_words[2, 9]:.2f}")
 assert second[2] > 0.5 > second[0]
 
