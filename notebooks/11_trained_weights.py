@@ -815,7 +815,7 @@ once, second = weights[2, 9, 1:-1, 0].mean(), twice[2, 9, 8]  # (), (13,)
 alone = twice[2, 9, [3, 5, 6, 9, 11], 0].mean()  # saw, duck, and, heard, cow
 print(f"no word twice: words give [CLS] {once:.2f}")
 print(f"cat twice: words that come once give [CLS] {alone:.2f}")
-print(f"cat twice: the second gives [CLS] {second[0]:.2f} and the first cat {second[2]:.2f}")
+print(f"cat twice: the second gives [CLS] {second[0]:.2f}, the first cat {second[2]:.2f}")
 print(f"norm at [CLS] divided by the norm at a word: {at_cls[2, 9] / at_words[2, 9]:.2f}")
 assert second[2] > 0.5 > second[0]
 
