@@ -452,7 +452,8 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # Each line of the table gives a test, the chosen head (its layer and its number), its hits in the
 # second half with their interval, and the control's hits. `knowledge*` leaves out sentences of the
 # knowledge test that can be read either way, such as "the horse left the barn because it was dark".
-# Below the table, the two tests of places are made again with the words shuffled.
+# For the two tests of places that pass, the lines below the table say how much weight the new
+# neighbour gets when the words are shuffled.
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 print("test           head  hits   interval  control")
@@ -741,8 +742,8 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 #
 # `add_zero_attn`, an option of [Multi-head attention](07_multihead_attention.ipynb), appends a key
 # whose value is zero, so that a head can attend to nothing. This model was built without one. It
-# seems that training has turned the first token of each sentence into nearly such a zero, in almost
-# every head. If so, replacing its value with an exact zero in the 34 heads that use it should
+# seems that training has turned the first token of each sentence into nearly such a zero, in the
+# heads that rest on it. If so, replacing its value with an exact zero in the 34 heads that use it should
 # change little. Compare the sentences' vectors with and without these zeros. The control
 # puts the zeros at one word instead.
 
