@@ -164,8 +164,8 @@ display.excerpts(
 
 # %% [markdown]
 # `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
-# `_as_given` brings the merged heads back to the layout of the query. Read `...` as h; only [Fewer
-# keys](20_fewer_keys.ipynb) changes that.
+# `_as_given` brings the merged heads back to the layout of the query. In `(b, ..., m, d)` read the dots
+# as h; only [Fewer keys](20_fewer_keys.ipynb) changes that.
 #
 # `_merge_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
 # boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need
@@ -478,7 +478,7 @@ class WithoutHead(MultiheadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
         heads, weights = super().attend(q, k, v, **options)
-        kept = torch.arange(self.num_heads) != self.silent  # (h,)
+        kept = torch.arange(self.num_heads, device=q.device) != self.silent  # (h,)
         return heads * kept[:, None, None], weights
 
 
@@ -490,8 +490,8 @@ for silent, name in enumerate(("animal", "food")):
 one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 
 # %% [markdown]
-# This $W_O$ writes the quality that the animal head collects under *animal*, and that of the food head
-# under *food*. So each number disappears with its own head.
+# This $W_O$ writes what the animal head has collected under *animal*, and what the food head has
+# collected under *food*. So each number disappears with its own head.
 
 # %% [markdown]
 # <!-- deeper: A place to attend when nothing matters -->
