@@ -16,12 +16,13 @@ from attention_doctor import (
     ask_order,
     ask_today,
     ask_weights,
+    look_scores,
     look_tokens,
 )
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
 from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.look_inside import Inside, cleared, located, named, returned, summary
+from attention_doctor.look_inside import Inside, cleared, located, named, summary
 from attention_doctor.patient import Patient
 from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
@@ -94,7 +95,7 @@ def examine(
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
         reference: another implementation, which is trusted, called in the same way. It is given the
-            parameters of ``attend``, and outputs and gradients are compared.
+            parameters of ``attend``, and outputs are compared.
         context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
@@ -289,7 +290,9 @@ class _Tests:
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         else:  # as right as attention without positions
-            self.seen = [*look_tokens.turned(inside.equal), *returned(inside)]
+            self.seen = [*look_tokens.turned(inside.equal)]
+            if inside.first is not None:
+                self.seen += look_scores.returned(self.patient, inside.first)
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)
