@@ -30,15 +30,14 @@ class Projections:
         biases: the biases of these projections; zeros for a missing bias.
         how: where the projections were found.
         code: the code of the mistake that this order would be; "" for the usual order.
-        basis: how the roles were recognised: by ``"names"``, PyTorch's or others; by the
-            ``"shape"`` of one packed matrix; or only by their ``"order"``.
+        packed: whether one packed matrix, of no known name, was recognised by its shape.
     """
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
     how: str
     code: str = ""
-    basis: str = "names"
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,48 +92,27 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
         By the name of the parameter: the rows, columns or heads, counted from 0.
     """
     rows: dict[str, list[int]] = {}
-    named = dict(module.named_parameters()) | unregistered(module)
-    for x in _matrices(module):
-        grad = named[x.name].grad
-        if grad is None or not grad.any() or role_of(x.name) in ("", "o"):
+    for name, x in (dict(module.named_parameters()) | unregistered(module)).items():
+        if x.grad is None or not x.grad.any() or x.dim() < 2 or role_of(name) in ("", "o"):
             continue
-        for axis in range(grad.dim()):
-            dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
+        for axis in range(x.dim()):
+            dead = (x.grad.movedim(axis, 0).flatten(1) == 0).all(1)
             if dead.any():
-                rows[x.name] = dead.nonzero().flatten().tolist()
+                rows[name] = dead.nonzero().flatten().tolist()
     return rows
 
 
-def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Tensor, int]]:
-    """Find projections of a role, by name: each parameter, and the axis of its outputs.
-
-    Args:
-        module: where to look.
-        role: a key of ``_ROLES``.
-        d: the width of a head, which divides the outputs.
-    """
-    return {
-        matrix.name: (x, axis)
-        for matrix, x, axis in _of_role(module, role)
-        if matrix.linear is not None and x.size(axis) % d == 0
-    }
-
-
-def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
-    """Find the output projection: the parameter, and the axis of its inputs; None if none is.
+def of_role(module: nn.Module, role: str) -> dict[str, tuple[Tensor, int]]:
+    """Find the matrices of a role, by name: each parameter, and the axis of its outputs.
 
     A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
     """
-    of_role = _of_role(module, "o")
-    return next(((x, 1 - axis) for _, x, axis in of_role if x.size(axis) == embed_dim), None)
-
-
-def _of_role(module: nn.Module, role: str) -> Iterator[tuple[_Matrix, Tensor, int]]:
-    """Give the registered matrices of a role: each parameter, and the axis of its outputs."""
     named = dict(module.named_parameters())
-    for matrix in _matrices(module):
-        if matrix.weight.dim() == 2 and matrix.name in named and role_of(matrix.name) == role:
-            yield matrix, named[matrix.name], 0 if matrix.linear else 1
+    return {
+        matrix.name: (named[matrix.name], 0 if matrix.linear else 1)
+        for matrix in _matrices(module)
+        if matrix.weight.dim() == 2 and matrix.name in named and role_of(matrix.name) == role
+    }
 
 
 def _matrices(module: nn.Module) -> Iterator[_Matrix]:
@@ -190,7 +168,6 @@ def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]
     out = _out(groups.get("o", []) or [x for x in every if x is not matrix], e, flip)
     if bias.numel() != 3 * e or out is None:
         return
-    basis = "names" if "in_proj_weight" in matrix.name else "shape"
     rows = torch.arange(3 * e)
     for by_head, order in itertools.product((False, True), itertools.permutations(range(3))):
         blocks = rows.view(h, 3, -1).transpose(0, 1) if by_head else rows.view(3, h, -1)
@@ -202,21 +179,17 @@ def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]
             biases=(*(bias[x] for x in chosen), out[1]),
             how=f"{matrix.name}, {'packed head by head' if by_head else f'as {names}'}",
             code="interleaved-per-head" if by_head else code,
-            basis=basis,
+            packed="in_proj_weight" not in matrix.name,
         )
 
 
 def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
     """Read a matrix, or one for each head, as each projection."""
-    groups, basis = dict(groups), "names"
+    groups = dict(groups)
     if "kv" in groups and "k" not in groups:
         groups["k"], groups["v"] = ([_half(x, e, i) for x in groups["kv"]] for i in range(2))
     if not all(groups.get(role) for role in "qkv"):
-        square = [x for group in groups.values() for x in group if x.weight.shape == (e, e)]
-        if len(square) < 3:
-            return
-        groups = dict(zip("qkvo", ([x] for x in square), strict=False))
-        basis = "order"
+        return
     outs = groups.get("o", [])
     pairs = [*(_join(groups[role], e, h, flip) for role in "qkv"), _out(outs, e, flip)]
     found = [pair for pair in pairs if pair is not None]
@@ -225,8 +198,7 @@ def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projection
     weights, biases = zip(*found, strict=True)
     names = ", ".join([*(groups[role][0].name for role in "qkv"),
                        *(x.name for x in _fitting(outs, e)[-1:])])  # fmt: skip
-    by_name = "by their names" if basis == "names" else "in this order"
-    usual = Projections(weights, biases, f"{names}, {by_name}", basis=basis)
+    usual = Projections(weights, biases, f"{names}, by their names")
     yield usual
     for order in itertools.permutations(range(3)):
         if order != (0, 1, 2):

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,15 +20,12 @@ _SHOWN = 4  # of the names that differ
 State = Mapping[str, Tensor]
 
 
-def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
+def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding]:
     """Give both the same parameters, and compare outputs in every situation.
 
     Args:
         patient: the implementation under examination, admitted.
         reference: the trusted implementation, called in the same way; it is left as it was.
-
-    Returns:
-        What differs, the most serious first.
 
     Raises:
         NotAsked: the reference cannot be called.
@@ -38,17 +34,17 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
     with trusted.admitted(), trusted.converted(patient.dtype):
         mine, theirs = _named(patient.module), _named(trusted.module)
         states = list(_shared(patient, trusted.module, mine, theirs))
-        if not states:
-            return [replace(_parameters(mine, theirs), test=TRUSTED)]
         differing = [_difference(patient, trusted, state) for state in states]
         seen = Inside(trusted).first
         patient.trusted_scale = None if seen is None else seen.found[0].scale
-    findings = [] if None in differing else [x for x in differing if x is not None][:1]
+    if not states:
+        yield _parameters(mine, theirs)
+    elif None not in differing:
+        yield from [x for x in differing if x is not None][:1]
     if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
         pairs = [f"{a} for {b}" for a, b in zip(mine, theirs, strict=True) if a != b]
         symptom = "its parameters have other names than the reference's; their order matches them"
-        findings.append(convention("parameters-named-otherwise", symptom, _some(pairs)))
-    return [replace(finding, test=TRUSTED) for finding in findings]
+        yield convention("parameters-named-otherwise", symptom, _some(pairs))
 
 
 def _named(module: nn.Module | None) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """The examination: both stages, one after the other, made into one report."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -138,7 +139,7 @@ def examine(
 
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
     """Examine what may be called in a way of its own."""
-    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    tests, diagnosis, inside = _Tests(patient, reference), Diagnosis(), Inside(patient)
     with contextlib.ExitStack() as until:
         try:
             patient.settle()
@@ -153,10 +154,8 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
         elif tests.run("evaluation") and not _is_calm(patient, until):
             diagnosis.reason = "the same input gives a different result each time"
         else:
-            tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
+            tests.run(*(name for name in tests.known if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
-            if reference is not None:
-                tests.compare(reference)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
         findings = located(inside, merged(tests.findings, tests.seen, diagnosis, patient.kind))
@@ -247,8 +246,11 @@ class _Tests:
         not_examined: as in ``Report``, when it has ended.
     """
 
-    def __init__(self, patient: Patient) -> None:
+    def __init__(self, patient: Patient, reference: Callable[..., Any] | None) -> None:
         self.patient = patient
+        self.known = dict(SYMPTOMS)
+        if reference is not None:
+            self.known[TRUSTED] = functools.partial(compare, reference=reference)
         self.findings: list[Finding] = []
         self.seen: list[Finding] = []
         self.results = {"answers": FINE}
@@ -261,7 +263,9 @@ class _Tests:
         count = len(self.findings)
         for name in names:
             try:
-                self.add(*(replace(x, test=name) for x in SYMPTOMS[name](self.patient)), test=name)
+                self.add(
+                    *(replace(x, test=name) for x in self.known[name](self.patient)), test=name
+                )
             except NotAsked as reason:
                 self._left.setdefault(str(reason), []).append(name)
             except Failed as failure:
@@ -273,16 +277,6 @@ class _Tests:
         """Add what a test has found."""
         self.findings += [x if x.test else replace(x, test=test) for x in findings]
         self.results[test] = _worst([*findings])
-
-    def compare(self, reference: Callable[..., Any]) -> None:
-        """Compare with a trusted implementation."""
-        try:
-            findings = compare(self.patient, reference)
-        except NotAsked as reason:
-            self._left.setdefault(str(reason), []).append(TRUSTED)
-            return
-        self.findings += findings
-        self.results[TRUSTED] = findings[0].severity if findings else FINE
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""

@@ -212,15 +212,7 @@ def softmax(step: Step) -> Softmax | None:
         axis = _axis(step.option("dim", 1), source.value.dim())
         weights = step.value.exp() if step.name == "log_softmax" else step.value
         return Softmax(step, source, step, source.value, weights, axis)
-    if step.name == "sum":
-        return _by_hand(step, source)
-    if step.name == "exp" and source.name == "sub":
-        total = next((x for x in source.parents if x.name == "logsumexp"), None)
-        if total is not None and total.parents:
-            scores = total.parents[0]
-            axis = _axis(total.option("dim", 1), scores.value.dim())
-            return Softmax(step, scores, step, scores.value, step.value, axis)
-    return None
+    return _by_hand(step, source) if step.name == "sum" else None
 
 
 def _by_hand(total: Step, source: Step) -> Softmax | None:

@@ -1,8 +1,7 @@
 """Trace a call: what is computed from its inputs, step by step, and on which lines.
 
-PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity, or by their
-memory where an operation passes unseen; each is kept alive, so that no other takes its place, and
-copied at once, since some are changed later.
+PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity; each is
+kept alive, so that no other takes its place, and copied at once, since some are changed later.
 """
 
 import sys
@@ -105,7 +104,6 @@ class Trace(TorchFunctionMode):
         self.failed: Exception | None = None
         self._until = sys._getframe(1)
         self._of: dict[int, Step] = {}
-        self._last_in: dict[int, Step] = {}  # the last step, by the memory of its result
         for name, x in roots.items():
             if x is not None and id(x) not in self._of:
                 self._enter(Step("input", (), _copied(x), x, (), {}, frozenset({name}), None))
@@ -144,35 +142,18 @@ class Trace(TorchFunctionMode):
             return None
         taken = args[:1] if name in _FIRST_ALONE else args
         options = [x for key, x in kwargs.items() if key != "out"]
-        given = tuple(self._behind(x) for x in tensors([*taken, *options]))
+        given = tuple(self._of.get(id(x)) for x in tensors([*taken, *options]))
         return given if any(given) else None
-
-    def _behind(self, x: Tensor) -> Step | None:
-        """Find the step that made a tensor, or that has written into its memory since."""
-        known, last = self._of.get(id(x)), self._last_in.get(_memory(x))
-        if last is None or last is known:
-            return known
-        if known is not None and torch.equal(known.value, x.detach()):
-            return known
-        given = (last,) if known is None else (known, last)
-        return self._enter(_made("written", given, x, (), {}, last.frame))
 
     def _record(self, func: Any, args: Any, kwargs: Any, given: Any, result: Any) -> None:
         name, frame = _named(func), innermost(self._until)
+        roots = frozenset().union(*(step.roots for step in given if step is not None))
         for x in [args[0]] if name == "setitem" else tensors(result):
-            self._enter(_made(name, given, x, args, kwargs, frame))
+            self._enter(Step(name, given, _copied(x), x, args, kwargs, roots, frame))
 
-    def _enter(self, step: Step) -> Step:
+    def _enter(self, step: Step) -> None:
         self.steps.append(step)
         self._of[id(step.tensor)] = step
-        if memory := _memory(step.tensor):
-            self._last_in[memory] = step
-        return step
-
-
-def _made(name: str, given: Any, x: Tensor, args: Any, kwargs: Any, frame: Frame | None) -> Step:
-    roots = frozenset().union(*(step.roots for step in given if step is not None))
-    return Step(name, given, _copied(x), x, args, kwargs, roots, frame)
 
 
 def _named(func: Any) -> str:
@@ -187,11 +168,3 @@ def _named(func: Any) -> str:
 
 def _copied(x: Tensor) -> Tensor:
     return x.detach().clone()
-
-
-def _memory(x: Tensor) -> int:
-    """Give the address of a tensor's memory; 0 if it has none of its own."""
-    try:
-        return x.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
