@@ -12,7 +12,8 @@ from attention_doctor.patient import Patient
 from tests.attention_doctor.planted import HEAD, STYLES, E, H
 
 D = E // H
-SEEN = [style for style in STYLES if style not in ("vmap", "through a view")]
+UNSEEN = ("vmap", "through a view", "by logarithms")  # or not in all that they do
+SEEN = [style for style in STYLES if style not in UNSEEN]
 
 
 def made(text, folder, name="mine"):
