@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,16 +43,15 @@ class Projections:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A parameter, and whether it is laid out (out, in), as in ``nn.Linear``; None: unknown."""
+    """A parameter; ``linear`` if it is laid out (out, in), as in ``nn.Linear``.
+
+    A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
+    """
 
     name: str
     weight: Tensor
     bias: Tensor | None
-    linear: bool | None
-
-    def turned(self, flip: bool) -> bool:
-        """Tell whether it is laid out (in, out), if need be by a guess."""
-        return self.linear is False or (self.linear is None and flip)
+    linear: bool
 
     def bias_of(self, size: int) -> Tensor:
         """Give the bias; zeros where there is none."""
@@ -64,24 +64,24 @@ Groups = dict[str, list[_Matrix]]  # matrices by their role
 def unregistered(module: nn.Module) -> dict[str, Tensor]:
     """Find parameters in lists, dictionaries and attributes where a module does not look."""
     known = {id(x) for x in module.parameters()}
+    registered = ("_parameters", "_buffers", "_modules")
+    waiting = [
+        (f"{path}.{name}".lstrip("."), value)
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if name not in registered
+    ]
     lost: dict[str, Tensor] = {}
-
-    def look(name: str, value: object) -> None:
+    for name, value in waiting:  # which grows
+        inside: Any = value
         if isinstance(value, nn.Module):
-            for inner, x in value.named_parameters():
-                look(f"{name}.{inner}", x)
-        elif isinstance(value, Tensor):
-            if value.is_leaf and value.requires_grad and id(value) not in known:
-                lost[name] = value
-        elif isinstance(value, list | tuple | dict):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in items:
-                look(f"{name}.{key}", item)
-
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
-                look(f"{path}.{name}".lstrip("."), value)
+            inside = dict(value.named_parameters())
+        elif isinstance(value, list | tuple):
+            inside = dict(enumerate(value))
+        if isinstance(inside, dict):
+            waiting += [(f"{name}.{key}", x) for key, x in inside.items()]
+        elif isinstance(value, Tensor) and value.is_leaf and value.requires_grad:
+            lost |= {} if id(value) in known else {name: value}
     return lost
 
 
@@ -103,10 +103,7 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
 
 
 def of_role(module: nn.Module, role: str) -> dict[str, tuple[Tensor, int]]:
-    """Find the matrices of a role, by name: each parameter, and the axis of its outputs.
-
-    A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
-    """
+    """Find the matrices of a role, by name: each parameter, and the axis of its outputs."""
     named = dict(module.named_parameters())
     return {
         matrix.name: (named[matrix.name], 0 if matrix.linear else 1)
@@ -122,12 +119,9 @@ def _matrices(module: nn.Module) -> Iterator[_Matrix]:
     for name, x in named.items():
         if x.dim() not in (2, 3):
             continue
-        linear = True if re.search(r"_proj_weight$|\.weight$", name) else None
-        linear = False if type(owners.get(name)).__name__ == "Conv1D" else linear
+        linear = bool(re.search(r"_proj_weight$|\.weight$", name))
+        linear &= type(owners.get(name)).__name__ != "Conv1D"
         bias = named.get(re.sub(r"weight(?!.*weight)", "bias", name)) if "weight" in name else None
-        if bias is None and "weight" not in name:
-            stem = re.sub(r"(^|[._])[wW](?=[._]?[a-zA-Z]+$)", r"\1b", name)
-            bias = named.get(stem) if stem != name else None
         yield _Matrix(name, x.detach(), None if bias is None else bias.detach(), linear)
 
 
@@ -150,13 +144,11 @@ def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projecti
     groups: Groups = {}
     for matrix in _matrices(module):
         groups.setdefault(role_of(matrix.name), []).append(matrix)
-    unclear = any(matrix.linear is None for group in groups.values() for matrix in group)
-    for flip in (False, True) if unclear else (False,):
-        yield from _packed(groups, embed_dim, num_heads, flip)
-        yield from _separate(groups, embed_dim, num_heads, flip)
+    yield from _packed(groups, embed_dim, num_heads)
+    yield from _separate(groups, embed_dim, num_heads)
 
 
-def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+def _packed(groups: Groups, e: int, h: int) -> Iterator[Projections]:
     """Read one matrix as all three projections, in PyTorch's order and in others."""
     every = [x for group in groups.values() for x in group]
     packed = [x for x in every if {*x.weight.shape} == {e, 3 * e} and x.weight.dim() == 2]
@@ -165,7 +157,7 @@ def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]
     (matrix,) = packed
     weight = matrix.weight if len(matrix.weight) == 3 * e else matrix.weight.mT
     bias = matrix.bias_of(3 * e)
-    out = _out(groups.get("o", []) or [x for x in every if x is not matrix], e, flip)
+    out = _out(groups.get("o", []) or [x for x in every if x is not matrix], e)
     if bias.numel() != 3 * e or out is None:
         return
     rows = torch.arange(3 * e)
@@ -183,7 +175,7 @@ def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]
         )
 
 
-def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+def _separate(groups: Groups, e: int, h: int) -> Iterator[Projections]:
     """Read a matrix, or one for each head, as each projection."""
     groups = dict(groups)
     if "kv" in groups and "k" not in groups:
@@ -191,7 +183,7 @@ def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projection
     if not all(groups.get(role) for role in "qkv"):
         return
     outs = groups.get("o", [])
-    pairs = [*(_join(groups[role], e, h, flip) for role in "qkv"), _out(outs, e, flip)]
+    pairs = [*(_join(groups[role], e, h) for role in "qkv"), _out(outs, e)]
     found = [pair for pair in pairs if pair is not None]
     if len(found) < len(pairs):
         return
@@ -213,23 +205,17 @@ def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projection
 
 
 def _half(matrix: _Matrix, e: int, i: int) -> _Matrix:
-    axis = 1 if matrix.linear is False or matrix.weight.size(-1) != e else 0
+    axis = 1 if not matrix.linear or matrix.weight.size(-1) != e else 0
     bias = None if matrix.bias is None else matrix.bias.chunk(2)[i]
     return replace(matrix, weight=matrix.weight.chunk(2, axis)[i], bias=bias)
 
 
-def _join(group: list[_Matrix], e: int, h: int, flip: bool) -> Pair | None:
+def _join(group: list[_Matrix], e: int, h: int) -> Pair | None:
     """Make one (e, e) matrix of what belongs to one role."""
     weights = []
     for matrix in group:
-        weight, turned = matrix.weight, matrix.turned(flip)
-        if weight.dim() == 3:  # one for each head, and e on any of three axes
-            if weight.size(0) == e != h:
-                weight = weight.permute(1, 2, 0)
-            elif weight.size(1) == e and (weight.size(2) != e or turned):
-                weight = weight.mT
-            weight = weight.flatten(0, 1)
-        weights.append(weight.mT if turned and matrix.weight.dim() == 2 else weight)
+        weight = matrix.weight if matrix.linear else matrix.weight.mT
+        weights.append(weight.flatten(0, 1) if weight.dim() == 3 else weight)  # one for each head
     if len({weight.size(-1) for weight in weights}) != 1:
         return None  # not all of them are projections
     biases = [x.bias_of(len(weight)) for x, weight in zip(group, weights, strict=True)]
@@ -245,7 +231,7 @@ def _join(group: list[_Matrix], e: int, h: int, flip: bool) -> Pair | None:
     )
 
 
-def _out(group: list[_Matrix], e: int, flip: bool) -> Pair | None:
+def _out(group: list[_Matrix], e: int) -> Pair | None:
     """Take the output projection; the identity where there is none."""
     fits = _fitting(group, e)
     if not fits:
@@ -256,7 +242,7 @@ def _out(group: list[_Matrix], e: int, flip: bool) -> Pair | None:
     weight = matrix.weight
     if weight.dim() == 3:  # one for each head
         weight = weight.flatten(0, 1).mT if weight.size(-1) == e else weight.flatten(1)
-    elif matrix.turned(flip):
+    elif not matrix.linear:
         weight = weight.mT
     bias = matrix.bias_of(e)
     return (weight, bias) if bias.numel() == e else None

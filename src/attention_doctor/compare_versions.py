@@ -1,5 +1,6 @@
 """Stage two: compare outputs with the right version and every wrong one, given the same weights."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -123,11 +124,8 @@ def questions(patient: Patient) -> Iterator[Situation]:
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask; what fails says nothing here."""
     for case in questions(patient):
-        try:
-            output = patient.answer(case.inputs, case.blocked)
-        except (Failed, NotAsked):
-            continue
-        yield case, output
+        with contextlib.suppress(Failed, NotAsked):
+            yield case, patient.answer(case.inputs, case.blocked)
 
 
 def _agrees(
@@ -166,19 +164,12 @@ def state_of(reading: Projections) -> dict[str, Tensor]:
 
 def _built(patient: Patient, version: type[nn.Module], reading: Projections) -> nn.Module:
     """Make a version with these weights."""
-    theirs: Any = patient.module
-    learned = isinstance(getattr(theirs, "bias_k", None), Tensor)
     module = version(
         patient.embed_dim,
         patient.num_heads,
-        add_bias_kv=learned,
-        add_zero_attn=getattr(theirs, "add_zero_attn", False) is True,
         batch_first=True,
         # Without memory of its own: initial values would take longer than all questions together.
         device="meta",
     )
-    state = state_of(reading)
-    if learned:
-        state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}
-    module.load_state_dict(state, strict=False, assign=True)
+    module.load_state_dict(state_of(reading), strict=False, assign=True)
     return module.to(patient.dtype).eval()

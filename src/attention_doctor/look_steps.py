@@ -30,8 +30,7 @@ LAYERS = SOFTMAXES | {
 # Behind these, weights are weights no more.
 PRODUCTS = LAYERS | {"matmul", "baddbmm", "einsum"}
 SCALES = frozenset({"mul", "div"})
-_PLAIN = 1e-5  # how far factors may be apart that are one, in float32 and float64
-_COARSE = 0.03  # in half precision
+_CLOSE = 1e-5  # how far factors may be apart that are one
 
 
 def back(
@@ -101,9 +100,7 @@ def constant(old: Step, new: Step) -> float | None:
     if not ratio.numel():
         return None
     middle = ratio.median()
-    exact = min(old.value.element_size(), new.value.element_size()) > 2
-    near = (ratio - middle).abs().max() <= (_PLAIN if exact else _COARSE) * middle.abs()
-    return middle.item() if near else None
+    return middle.item() if (ratio - middle).abs().max() <= _CLOSE * middle.abs() else None
 
 
 @dataclass(frozen=True)
