@@ -154,11 +154,12 @@ def _agrees(
 
 def state_of(reading: Projections) -> dict[str, Tensor]:
     """Give projections the names that PyTorch's class has for them."""
+    *qkv, out = reading.matrices
     return {
-        "in_proj_weight": torch.cat(reading.weights[:3]),
-        "in_proj_bias": torch.cat(reading.biases[:3]),
-        "out_proj.weight": reading.weights[3],
-        "out_proj.bias": reading.biases[3],
+        "in_proj_weight": torch.cat(qkv)[:, :-1],
+        "in_proj_bias": torch.cat(qkv)[:, -1],
+        "out_proj.weight": out[:, :-1],
+        "out_proj.bias": out[:, -1],
     }
 
 

@@ -206,14 +206,23 @@ def projected(patient: Patient, look: Look | None) -> bool:
 
 
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
-    """Find keys that are made by the parameter that is named after values."""
+    """Find keys and values that are made by parameters that are named after something else."""
     named = () if patient.module is None else patient.module.named_parameters()
     roles = {x.data_ptr(): role_of(name) for name, x in named}
-    for seen in found:
-        projections = [step for step in before(seen.key.step) if is_projection(step)]
+
+    def role(made: Step) -> set[str | None]:
+        projections = [step for step in before(made) if is_projection(step)]
         taken = [x for step in projections for x in tensors([step.arguments, step.options])]
         own = {id(x.tensor) for step in projections for x in step.parents}
-        if {roles.get(x.data_ptr()) for x in taken if id(x) not in own} == {"v"}:
+        return {roles.get(x.data_ptr()) for x in taken if id(x) not in own}
+
+    for seen in found:
+        if role(seen.key.step) == {"v"}:
             symptom = "the keys are made by the projection that is named after values"
             yield seen_inside("keys-and-values-swapped", symptom, "", seen.where("product"))
-            return
+        elif role(seen.key.step) == {"q"}:
+            symptom = "the keys are made by the projection that is named after queries"
+            yield seen_inside("keys-from-queries", symptom, "", seen.where("product"))
+        elif role(seen.value.step) == {"k"}:
+            symptom = "the values are made by the projection that is named after keys"
+            yield seen_inside("values-from-keys", symptom, "", seen.where("mix"))
