@@ -106,7 +106,7 @@ def _matrices(module: nn.Module, e: int) -> Matrices:
     named, linear = {**dict(module.named_parameters()), **unregistered(module)}, _linear(module)
     found: Matrices = {}
     for name, x in named.items():
-        if x.dim() == 3:  # (h, e, d), or (h, d, e) for the output
+        if x.dim() == 3:  # one for each head, and of the output one that ends with e
             weight = x.flatten(0, 1).mT if x.size(-1) == e else x.mT.flatten(0, 1)
         elif x.dim() == 2:
             weight = x if name in linear or len(x) != e else x.mT
