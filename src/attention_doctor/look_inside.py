@@ -8,7 +8,7 @@ from torch import nn
 
 from attention_doctor import look_scores, look_tokens, situations
 from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.look_call import Look, look
+from attention_doctor.look_attention import Look, look
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where, where
 from attention_doctor.report import CONVENTION, WRONG, Finding

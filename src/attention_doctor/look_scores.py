@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from attention_doctor.look_attention import Seen
-from attention_doctor.look_call import Look
+from attention_doctor.look_attention import Look, Seen
 from attention_doctor.look_steps import LOW, NORMS, before, constant
 from attention_doctor.look_trace import Step
 from attention_doctor.patient import Patient

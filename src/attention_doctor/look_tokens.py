@@ -8,8 +8,7 @@ from torch import Tensor
 
 from attention_doctor.compare_parameters import role_of
 from attention_doctor.influence import each
-from attention_doctor.look_attention import Seen, split
-from attention_doctor.look_call import Look
+from attention_doctor.look_attention import Look, Seen, split
 from attention_doctor.look_scores import seen_inside
 from attention_doctor.look_steps import before, is_projection
 from attention_doctor.look_trace import Step, tensors
@@ -49,10 +48,14 @@ class Origin:
 def _origin(rows: Tensor, source: Tensor, leaf: Tensor) -> Origin:
     """Tell which rows, (b, n, e), depend on which numbers of what they are made from."""
     weights = torch.randn(rows.shape[2:], generator=torch.Generator().manual_seed(19)).to(rows)
-    grads = [grad for (grad,) in each((rows * weights).sum(-1).flatten(), [source])]
-    tied = torch.stack([torch.zeros_like(source) if x is None else x for x in grads]) != 0
-    token, n = tied.int().argmax(0), leaf.size(1)
-    return Origin((token % n).masked_fill(~tied.any(0), -1), token // n, tied.sum(0) > 1)
+    token = torch.full_like(source, -1, dtype=torch.long)
+    count = torch.zeros_like(token)
+    for i, (grad,) in enumerate(each((rows * weights).sum(-1).flatten(), [source])):
+        if grad is not None:
+            token[grad != 0] = i
+            count += grad != 0
+    n = leaf.size(1)
+    return Origin((token % n).masked_fill(token < 0, -1), token // n, count > 1)
 
 
 def made_from(made: Step, leaf: Tensor) -> Origin | None:

@@ -2,18 +2,22 @@
 
 PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity; each is
 kept alive, so that no other takes its place, and copied at once, since some are changed later.
+PyTorch's functions that compute a whole attention are taken apart, so that their steps are seen.
 """
 
+import functools
+import math
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attention_doctor.look_kernels import opened
 from attention_doctor.places import Frame, Where, innermost, where
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
@@ -116,7 +120,7 @@ class Trace(TorchFunctionMode):
         # What is being compiled is recorded by others, who do not get through here.
         if torch.compiler.is_compiling() or self.failed is not None:
             return func(*args, **kwargs)
-        if kernel := opened(func):
+        if kernel := _opened(func):
             with self:
                 return kernel(*args, **kwargs)
         given = self._guarded(self._given, func, args, kwargs)
@@ -168,3 +172,50 @@ def _named(func: Any) -> str:
 
 def _copied(x: Tensor) -> Tensor:
     return x.detach().clone()
+
+
+def _opened(function: Any) -> Callable[..., Any] | None:
+    """Give a function that computes the same in steps; None if a function is no such kernel."""
+    if function is F.scaled_dot_product_attention:
+        return _in_steps
+    return _multi_head() if function is F.multi_head_attention_forward else None
+
+
+def _in_steps(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute what the fused kernel computes."""
+    if enable_gqa:
+        h = query.size(-3)
+        key, value = (x.repeat_interleave(h // x.size(-3), -3) for x in (key, value))
+    scores = query @ key.mT * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    if is_causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    if attn_mask is not None:
+        boolean = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
+    weights = torch._safe_softmax(scores, -1)
+    return F.dropout(weights, dropout_p) @ value
+
+
+@functools.cache
+def _multi_head() -> Any:
+    """Copy the function behind ``nn.MultiheadAttention`` so that its own steps are handed over.
+
+    It hands itself over as a whole, unless a check says that nobody is interested.
+    """
+    closed = F.multi_head_attention_forward
+    space = {**vars(F), "has_torch_function": lambda tensors: False}
+    made = types.FunctionType(
+        closed.__code__, space, closed.__name__, closed.__defaults__, closed.__closure__
+    )
+    made.__kwdefaults__ = closed.__kwdefaults__
+    return made
