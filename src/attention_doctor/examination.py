@@ -147,14 +147,14 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
             patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
+        first = ("meaning", "answers", "evaluation")
         tests.run("meaning")
-        if broken := _not_finite(patient):
-            tests.add(broken)
+        if tests.run("answers"):
             diagnosis.reason = "there are no numbers to compare"
         elif tests.run("evaluation") and not _is_calm(patient, until):
             diagnosis.reason = "the same input gives a different result each time"
         else:
-            tests.run(*(name for name in tests.known if name not in ("meaning", "evaluation")))
+            tests.run(*(name for name in tests.known if name not in first))
             diagnosis = diagnose(patient)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
@@ -203,11 +203,11 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
 
 
-def _not_finite(patient: Patient) -> Finding | None:
-    """Find that there are no numbers to compare, and what left them out."""
+def _answers(patient: Patient) -> Iterator[Finding]:
+    """The output is finite; what is not leaves no numbers to compare."""
     finite = patient.ask(patient.draw(0)).isfinite().all(-1)  # (b, n)
     if finite.all():
-        return None
+        return
     named = [] if patient.module is None else list(patient.module.named_parameters())
     bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
     places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
@@ -215,12 +215,14 @@ def _not_finite(patient: Patient) -> Finding | None:
         if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
             code = "mask-inverted" if place else "causal-hides-itself"
             symptom = "the mask hides every token from one query, even the query's own"
-            return wrong(code, symptom, f"the result of the {name} token is NaN in every sample")
+            evidence = f"the result of the {name} token is NaN in every sample"
+            yield wrong(code, symptom, evidence)
+            return
     evidence = f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, "
     evidence += f"infinite or huge: {', '.join(bad) or 'none'}"
     symptom = "standard normal inputs give NaN or infinity"
     remedy = "Initialise every parameter in the constructor." if bad else ""
-    return wrong("output-not-finite", symptom, evidence, remedy)
+    yield wrong("output-not-finite", symptom, evidence, remedy)
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
@@ -248,12 +250,12 @@ class _Tests:
 
     def __init__(self, patient: Patient, reference: Callable[..., Any] | None) -> None:
         self.patient = patient
-        self.known = dict(SYMPTOMS)
+        self.known = {"answers": _answers, **SYMPTOMS}
         if reference is not None:
             self.known[TRUSTED] = functools.partial(compare, reference=reference)
         self.findings: list[Finding] = []
         self.seen: list[Finding] = []
-        self.results = {"answers": FINE}
+        self.results: dict[str, str] = {}
         self.not_examined: list[str] = []
         self._left: dict[str, list[str]] = {}  # names of tests, by the reason
         self._failed: dict[str, list[str]] = {}
@@ -263,20 +265,16 @@ class _Tests:
         count = len(self.findings)
         for name in names:
             try:
-                self.add(
-                    *(replace(x, test=name) for x in self.known[name](self.patient)), test=name
-                )
+                found = [replace(x, test=name) for x in self.known[name](self.patient)]
             except NotAsked as reason:
                 self._left.setdefault(str(reason), []).append(name)
             except Failed as failure:
                 self._failed.setdefault(str(failure), []).append(name)
                 self.results[name] = "fails"
+            else:
+                self.findings += found
+                self.results[name] = _worst(found)
         return len(self.findings) > count
-
-    def add(self, *findings: Finding, test: str = "answers") -> None:
-        """Add what a test has found."""
-        self.findings += [x if x.test else replace(x, test=test) for x in findings]
-        self.results[test] = _worst([*findings])
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
