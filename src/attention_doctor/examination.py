@@ -17,8 +17,6 @@ from attention_doctor import (
     ask_order,
     ask_today,
     ask_weights,
-    look_scores,
-    look_tokens,
 )
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
@@ -279,12 +277,7 @@ class _Tests:
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
         complaints = [x for x in self.findings if x.test not in CONDUCT]
-        if diagnosis.version != "right":
-            self.seen = named(inside, complaints)
-        else:  # as right as attention without positions
-            self.seen = [*look_tokens.turned(inside.equal)]
-            if inside.first is not None:
-                self.seen += look_scores.returned(self.patient, inside.first)
+        self.seen = named(inside, complaints, diagnosis.version == "right")
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)

@@ -111,11 +111,19 @@ class Inside:
         yield from [one for one in self.looks.values() if one is not None]
 
 
-def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside, given what was found from outside."""
+def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Finding]:
+    """Name the mistakes that show inside.
+
+    Args:
+        inside: what was seen.
+        findings: what was found from outside.
+        right: whether it is as right as attention without positions.
+    """
     patient, first = inside.patient, inside.first
     if first is None:
         return []
+    if right:
+        return [*look_tokens.turned(inside.equal), *look_scores.returned(patient, first)]
     names = [
         *look_scores.scale(patient, first, inside.short),
         *look_scores.slips(patient, first),

@@ -51,8 +51,9 @@ class Causal(nn.Module):
         return getattr(self, self.names[3])((weights @ v).transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
-@pytest.mark.parametrize("reference", [nn.MultiheadAttention, MultiheadAttention])
+@pytest.mark.parametrize(
+    ("kind", "reference"), [("self", nn.MultiheadAttention), ("causal", MultiheadAttention)]
+)
 def test_the_same_agrees(kind, reference):
     torch.manual_seed(0)
     report = compare(MultiheadAttention(E, H), reference(E, H), kind)
