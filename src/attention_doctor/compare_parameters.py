@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -174,13 +174,7 @@ def _separate(found: Matrices, e: int, h: int) -> Iterator[Projections]:
         return
     name, out = _out(found.get("o", []), e, qkv[0])
     names = ", ".join([*(found[role][0][0] for role in "qkv"), *([name] if name else [])])
-    usual = Projections((*qkv, out), f"{names}, by their names")
-    yield usual
-    for order in itertools.permutations(range(3)):
-        if order != (0, 1, 2):
-            code = "keys-and-values-swapped" if order == (0, 2, 1) else "chunks-in-the-wrong-order"
-            how = f"{names}, used as {', '.join('QKV'[i] for i in order)}"
-            yield replace(usual, matrices=(*(qkv[i] for i in order), out), how=how, code=code)
+    yield Projections((*qkv, out), f"{names}, by their names")
 
 
 def _join(group: list[Tensor], e: int, h: int) -> Tensor | None:

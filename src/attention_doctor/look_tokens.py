@@ -208,24 +208,30 @@ def projected(patient: Patient, look: Look | None) -> bool:
     return of_several and any(seen.scores.size(seen.axis) in shape for shape in shapes)
 
 
+# What is wrong where queries, keys and values are made by parameters of these names.
+_MADE_BY: dict[tuple[str, ...], str] = {
+    ("q", "q", "v"): "keys-from-queries",
+    ("q", "k", "k"): "values-from-keys",
+    ("q", "v", "k"): "keys-and-values-swapped",
+}
+
+
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
-    """Find keys and values that are made by parameters that are named after something else."""
+    """Find what is made by parameters that are named after something else."""
     named = () if patient.module is None else patient.module.named_parameters()
     roles = {x.data_ptr(): role_of(name) for name, x in named}
 
-    def role(made: Step) -> set[str | None]:
+    def role(made: Step) -> str:
         projections = [step for step in before(made) if is_projection(step)]
         taken = [x for step in projections for x in tensors([step.arguments, step.options])]
         own = {id(x.tensor) for step in projections for x in step.parents}
-        return {roles.get(x.data_ptr()) for x in taken if id(x) not in own}
+        names = {roles.get(x.data_ptr(), "") for x in taken if id(x) not in own}
+        return names.pop() if len(names) == 1 else ""
 
     for seen in found:
-        if role(seen.key.step) == {"v"}:
-            symptom = "the keys are made by the projection that is named after values"
-            yield seen_inside("keys-and-values-swapped", symptom, "", seen.where("product"))
-        elif role(seen.key.step) == {"q"}:
-            symptom = "the keys are made by the projection that is named after queries"
-            yield seen_inside("keys-from-queries", symptom, "", seen.where("product"))
-        elif role(seen.value.step) == {"k"}:
-            symptom = "the values are made by the projection that is named after keys"
-            yield seen_inside("values-from-keys", symptom, "", seen.where("mix"))
+        made_by = tuple(role(x.step) for x in (seen.query, seen.key, seen.value))
+        exchanged = {*made_by} == {"q", "k", "v"} and made_by != ("q", "k", "v")
+        if code := _MADE_BY.get(made_by, "chunks-in-the-wrong-order" if exchanged else ""):
+            symptom = "queries, keys and values are made by projections that are named after "
+            yield seen_inside(code, symptom + ", ".join(made_by), "", None)
+            return
