@@ -86,16 +86,15 @@ def heads(look: Look | None) -> Iterator[Finding]:
         "key": (seen.key.step, seen.key.own, leaves.key),
         "value": (seen.value.step, seen.value.summed, leaves.value),
     }
-    origins = {
-        name: made_from(step, leaf) if _counts(step, axis, leaf) else None
-        for name, (step, axis, leaf) in parts.items()
+    origins = {name: made_from(step, leaf) for name, (step, _, leaf) in parts.items()}
+    splits = {
+        name: mixed
+        for name, (_, axis, leaf) in parts.items()
+        if (mixed := _mixed(origins[name], axis, leaf.size(1)))
     }
-    splits = {name: mixed for name, x in origins.items() if (mixed := _mixed(x))}
     name, mixed = next(iter(splits.items()), ("", ""))
-    if _counts(last.mix.step, last.mixed.kept, look.output):
-        merge = _mixed(_taken_by(last.mix.step, look.output), origins["query"])
-    else:
-        merge = ""
+    taken, n = _taken_by(last.mix.step, look.output), look.output.size(1)
+    merge = _mixed(taken, last.mixed.kept, n, origins["query"])
     both = "split-and-merge-without-transpose" if mixed == merge == "tokens" else ""
     of_splits = {"tokens": "split-without-transpose", "samples": "batch-mixed-into-sequence"}
     of_merges = {"tokens": "merge-without-transpose", "samples": "heads-of-other-samples"}
@@ -111,31 +110,27 @@ def heads(look: Look | None) -> Iterator[Finding]:
         yield seen_inside(of_merges[merge], symptom, evidence, last.where("merge", "mix"))
 
 
-def _counts(step: Step, axis: int | None, leaf: Tensor) -> bool:
-    """Tell whether an axis counts all tokens, and not those of windows or of padding."""
-    return axis is not None and step.value.size(axis) == leaf.size(1)
-
-
-def _mixed(origin: Origin | None, before: Origin | None = None) -> str:
-    """Say what is out of its place in a tensor that has an axis for the tokens of one sample.
+def _mixed(origin: Origin | None, axis: int | None, n: int, before: Origin | None = None) -> str:
+    """Say what is out of its place in a tensor, if an axis of it counts all tokens of a sample.
 
     Returns:
-        ``"samples"``, also where they stand in another order than before; ``"tokens"``; or "".
+        ``"samples"``, also where they stand in another order than before; ``"tokens"``; or "",
+        also where the axis counts those of windows, or of padding.
     """
-    if origin is None or not origin.clear:
+    if origin is None or not origin.clear or axis is None or origin.place.size(axis) != n:
         return ""
-    samples = _order(origin.sample)
-    were = samples if before is None or not before.clear else _order(before.sample)
+    axes = range(-origin.sample.dim(), 0)
+    samples = _order(origin.sample, axes)
+    were = samples if before is None or not before.clear else _order(before.sample, axes)
     alike = were is None or len(were) == len(samples or ())
     if samples is None or samples != (were if alike else sorted(samples)):
         return "samples"
-    places = _order(origin.place)
-    return "" if places == sorted({*origin.place.flatten().tolist()}) else "tokens"
+    return "tokens" if _order(origin.place, [axis]) is None else ""
 
 
-def _order(labels: Tensor) -> list[int] | None:
-    """Give labels along the one axis along which they change; None if they change along more."""
-    for axis in range(labels.dim()):
+def _order(labels: Tensor, axes: Sequence[int]) -> list[int] | None:
+    """Give labels along the one of these axes along which they change; None if there is none."""
+    for axis in axes:
         last = labels.movedim(axis, -1)
         row = last.flatten(0, -2)[0]
         if (last == row).all():
@@ -208,18 +203,12 @@ def projected(patient: Patient, look: Look | None) -> bool:
     return of_several and any(seen.scores.size(seen.axis) in shape for shape in shapes)
 
 
-# What is wrong where queries, keys and values are made by parameters of these names.
-_MADE_BY: dict[tuple[str, ...], str] = {
-    ("q", "q", "v"): "keys-from-queries",
-    ("q", "k", "k"): "values-from-keys",
-    ("q", "v", "k"): "keys-and-values-swapped",
-}
-
-
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
     """Find what is made by parameters that are named after something else."""
     named = () if patient.module is None else patient.module.named_parameters()
     roles = {x.data_ptr(): role_of(name) for name, x in named}
+    if not {"q", "k", "v"} <= {*roles.values()}:
+        return  # what is shared by design has no parameters of its own
 
     def role(made: Step) -> str:
         projections = [step for step in before(made) if is_projection(step)]
@@ -229,9 +218,12 @@ def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
         return names.pop() if len(names) == 1 else ""
 
     for seen in found:
-        made_by = tuple(role(x.step) for x in (seen.query, seen.key, seen.value))
-        exchanged = {*made_by} == {"q", "k", "v"} and made_by != ("q", "k", "v")
-        if code := _MADE_BY.get(made_by, "chunks-in-the-wrong-order" if exchanged else ""):
+        query, key, value = made_by = [role(x.step) for x in (seen.query, seen.key, seen.value)]
+        code = {"q": "keys-from-queries", "v": "keys-and-values-swapped"}.get(key, "")
+        code = code or ("values-from-keys" if value == "k" else "")
+        if sorted(made_by) == ["k", "q", "v"] and query != "q":
+            code = "chunks-in-the-wrong-order"
+        if code:
             symptom = "queries, keys and values are made by projections that are named after "
-            yield seen_inside(code, symptom + ", ".join(made_by), "", None)
+            yield seen_inside(code, symptom + ", ".join(x or "nothing" for x in made_by), "", None)
             return
