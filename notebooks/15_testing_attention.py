@@ -522,9 +522,10 @@ for code in missed:
 # with the same seed before each call, then in float16 with a mask. The other three need a question of
 # their own: is a hook called, is the caller's tensor unchanged, is a fully masked row finite?
 #
-# Given a `reference=`, `examine` does the same: it copies the patient's parameters into the
-# reference by name. Let the reference be `Near` with the right scale, and the patient a version of
-# it with keys and values swapped. Does the doctor call it wrong without the reference, and with it?
+# Given a `reference=`, `examine` compares outputs in the same way, with all masks: it copies the
+# patient's parameters into the reference by name. Let the reference be `Near` with the right
+# scale, and the patient a version of it with keys and values swapped. Does the doctor call it
+# wrong without the reference, and with it?
 #
 # <details><summary>What do you expect?</summary>
 #

@@ -12,8 +12,7 @@ from attention_doctor import situations
 from attention_doctor.ask_today import claim
 from attention_doctor.influence import exchanged
 from attention_doctor.inputs import Failed, Inputs
-from attention_doctor.look_seen import Seen
-from attention_doctor.look_sight import attentions
+from attention_doctor.look_attention import Seen, attentions
 from attention_doctor.look_trace import Trace
 from attention_doctor.patient import Patient
 from attention_doctor.places import describe
@@ -169,9 +168,10 @@ class _Text:
         if not (plain and first and near and far) or plain.width == first.width:
             return None
         scores, of_step = (seen.scores[~seen.mask] for seen in (plain, first))
-        if near.query.shape != far.query.shape or scores.shape != of_step.shape:
+        queries = [seen.query.step.value for seen in (near, far)]
+        if queries[0].shape != queries[1].shape or scores.shape != of_step.shape:
             return None
-        if not self.same(near.query, far.query):
+        if not self.same(*queries):
             if self.same(scores, of_step):
                 return "rotation-absorbed", "a query turns with its position, and no key does", ""
         elif unordered:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.compare_parameters import output_projection, projection_rows
+from attention_doctor.compare_parameters import of_role
 from attention_doctor.influence import exchanged, moves, number, roles
 from attention_doctor.inputs import Inputs, NotAsked
 from attention_doctor.patient import Patient
@@ -143,7 +143,7 @@ def groups(patient: Patient) -> Iterator[Finding]:
     """Heads that share a key and a value are neighbours."""
     module = patient.needed_module()
     h, d = patient.num_heads, patient.embed_dim // patient.num_heads
-    last = output_projection(module, patient.embed_dim)
+    last = _last(module, patient.embed_dim)
     if last is not None and last[0].size(last[1]) != h * d:
         raise NotAsked("its heads together are of another width than the model")
     shared = {name: _groups(blocks, h) for name, blocks in _moved(patient, module, d).items()}
@@ -159,6 +159,12 @@ def groups(patient: Patient) -> Iterator[Finding]:
         symptom = "keys and values are repeated for different heads" if mixed else symptom
         evidence = f"{name}: heads {' and '.join(map(str, heads))} share the first, counted from 0"
         yield Finding("groups-tiled", severity, symptom, evidence)
+
+
+def _last(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
+    """Find the output projection: the parameter, and the axis of its inputs; None if none is."""
+    found = of_role(module, "o").values()
+    return next(((x, 1 - axis) for x, axis in found if x.size(axis) == embed_dim), None)
 
 
 def _order(heads: list[int], h: int) -> str:
@@ -191,10 +197,11 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
     rows = {
         name: (x, axis)
         for role, kinds in {"k": 1, "v": 1, "kv": 2, "qkv": 3}.items()
-        for name, (x, axis) in projection_rows(module, role, d).items()
-        if x.size(axis) < kinds * patient.num_heads * d  # else every head has rows of its own
+        for name, (x, axis) in of_role(module, role).items()
+        if x.size(axis) % d == 0
+        and x.size(axis) < kinds * patient.num_heads * d  # else every head has rows of its own
     }
-    last, inputs = output_projection(module, patient.embed_dim), patient.draw(1)
+    last, inputs = _last(module, patient.embed_dim), patient.draw(1)
     moved: dict[str, list[Tensor]] = {name: [] for name in rows}
     with patient.converted(patient.dtype):
         weight = None if last is None else last[0].detach().clone()
@@ -219,7 +226,7 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
 
 def residual(patient: Patient) -> Iterator[Finding]:
     """The output holds what the heads give; an input that is added to it is reported."""
-    last = output_projection(patient.needed_module(), patient.embed_dim)
+    last = _last(patient.needed_module(), patient.embed_dim)
     if last is None:
         raise NotAsked("no output projection is found")
     inputs = patient.draw(1)

@@ -26,7 +26,6 @@ _OWN = {
     "future-leaks-in-a-chunk": "no causal mask within a chunk that is added to a cache",
     "gradient-mode-matters": "a shortcut that is taken where no gradients are recorded",
     "gradient-not-finite": "gradients through a fully masked row, or through a number too large",
-    "gradients-differ-from-reference": "a `detach`, or another way back than the reference's",
     "half-differs": "a number that half precision does not hold, such as a large fill",
     "heads-mixed": "the weights of all heads are mixed with each other, as talking heads do",
     "heads-not-split": "attention with a single head, or heads that are never split",

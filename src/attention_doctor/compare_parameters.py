@@ -3,7 +3,8 @@
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,71 +19,47 @@ _ROLES = {
 }
 _BEFORE = r"^(to_*|(w|b|lin|linear|proj|fc|attn|self|heads?)_+)"
 _BEHIND = r"_*(s|projs?|projections?|lin|linears?|layer|net|weights?|w|bias|b)$"
-Pair = tuple[Tensor, Tensor]  # a weight, and its bias
+Matrices = dict[str, list[tuple[str, Tensor]]]  # by their role: names, and (out, in + 1)
 
 
 @dataclass(frozen=True)
 class Projections:
-    """The four matrices, each (e, e) as in ``nn.Linear``, and their biases.
+    """The four projections, each (e, e + 1): as in ``nn.Linear``, with the bias as last column.
 
     Attributes:
-        weights: W_Q, W_K, W_V and W_O.
-        biases: the biases of these projections; zeros for a missing bias.
-        how: where the projections were found.
+        matrices: those of queries, keys, values and the output.
+        how: where they were found.
         code: the code of the mistake that this order would be; "" for the usual order.
-        basis: how the roles were recognised: by ``"names"``, PyTorch's or others; by the
-            ``"shape"`` of one packed matrix; or only by their ``"order"``.
+        packed: whether one packed matrix, of no known name, was recognised by its shape.
     """
 
-    weights: tuple[Tensor, ...]
-    biases: tuple[Tensor, ...]
+    matrices: tuple[Tensor, ...]
     how: str
     code: str = ""
-    basis: str = "names"
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """A parameter, and whether it is laid out (out, in), as in ``nn.Linear``; None: unknown."""
-
-    name: str
-    weight: Tensor
-    bias: Tensor | None
-    linear: bool | None
-
-    def turned(self, flip: bool) -> bool:
-        """Tell whether it is laid out (in, out), if need be by a guess."""
-        return self.linear is False or (self.linear is None and flip)
-
-    def bias_of(self, size: int) -> Tensor:
-        """Give the bias; zeros where there is none."""
-        return self.weight.new_zeros(size) if self.bias is None else self.bias.reshape(-1)
-
-
-Groups = dict[str, list[_Matrix]]  # matrices by their role
+    packed: bool = False
 
 
 def unregistered(module: nn.Module) -> dict[str, Tensor]:
     """Find parameters in lists, dictionaries and attributes where a module does not look."""
     known = {id(x) for x in module.parameters()}
+    registered = ("_parameters", "_buffers", "_modules")
+    waiting = [
+        (f"{path}.{name}".lstrip("."), value)
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if name not in registered
+    ]
     lost: dict[str, Tensor] = {}
-
-    def look(name: str, value: object) -> None:
+    for name, value in waiting:  # which grows
+        inside: Any = value
         if isinstance(value, nn.Module):
-            for inner, x in value.named_parameters():
-                look(f"{name}.{inner}", x)
-        elif isinstance(value, Tensor):
-            if value.is_leaf and value.requires_grad and id(value) not in known:
-                lost[name] = value
-        elif isinstance(value, list | tuple | dict):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in items:
-                look(f"{name}.{key}", item)
-
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
-                look(f"{path}.{name}".lstrip("."), value)
+            inside = dict(value.named_parameters())
+        elif isinstance(value, list | tuple):
+            inside = dict(enumerate(value))
+        if isinstance(inside, dict):
+            waiting += [(f"{name}.{key}", x) for key, x in inside.items()]
+        elif isinstance(value, Tensor) and value.is_leaf and value.requires_grad:
+            lost |= {} if id(value) in known else {name: value}
     return lost
 
 
@@ -93,64 +70,54 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
         By the name of the parameter: the rows, columns or heads, counted from 0.
     """
     rows: dict[str, list[int]] = {}
-    named = dict(module.named_parameters()) | unregistered(module)
-    for x in _matrices(module):
-        grad = named[x.name].grad
-        if grad is None or not grad.any() or role_of(x.name) in ("", "o"):
+    for name, x in (dict(module.named_parameters()) | unregistered(module)).items():
+        if x.grad is None or not x.grad.any() or x.dim() < 2 or role_of(name) in ("", "o"):
             continue
-        for axis in range(grad.dim()):
-            dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
+        for axis in range(x.dim()):
+            dead = (x.grad.movedim(axis, 0).flatten(1) == 0).all(1)
             if dead.any():
-                rows[x.name] = dead.nonzero().flatten().tolist()
+                rows[name] = dead.nonzero().flatten().tolist()
     return rows
 
 
-def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Tensor, int]]:
-    """Find projections of a role, by name: each parameter, and the axis of its outputs.
-
-    Args:
-        module: where to look.
-        role: a key of ``_ROLES``.
-        d: the width of a head, which divides the outputs.
-    """
+def of_role(module: nn.Module, role: str) -> dict[str, tuple[Tensor, int]]:
+    """Find the matrices of a role, by name: each parameter, and the axis of its outputs."""
+    linear = _linear(module)
     return {
-        matrix.name: (x, axis)
-        for matrix, x, axis in _of_role(module, role)
-        if matrix.linear is not None and x.size(axis) % d == 0
+        name: (x, 0 if name in linear else 1)
+        for name, x in module.named_parameters()
+        if x.dim() == 2 and role_of(name) == role
     }
 
 
-def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
-    """Find the output projection: the parameter, and the axis of its inputs; None if none is.
+def _linear(module: nn.Module) -> set[str]:
+    """Name the parameters that are laid out (out, in), as in ``nn.Linear``.
 
-    A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
+    All others are taken to stand on the right of a product, ``x @ w``.
     """
-    of_role = _of_role(module, "o")
-    return next(((x, 1 - axis) for _, x, axis in of_role if x.size(axis) == embed_dim), None)
-
-
-def _of_role(module: nn.Module, role: str) -> Iterator[tuple[_Matrix, Tensor, int]]:
-    """Give the registered matrices of a role: each parameter, and the axis of its outputs."""
-    named = dict(module.named_parameters())
-    for matrix in _matrices(module):
-        if matrix.weight.dim() == 2 and matrix.name in named and role_of(matrix.name) == role:
-            yield matrix, named[matrix.name], 0 if matrix.linear else 1
-
-
-def _matrices(module: nn.Module) -> Iterator[_Matrix]:
-    """Give every parameter with two axes or three, with the bias that belongs to it."""
     named = {**dict(module.named_parameters()), **unregistered(module)}
-    owners = {f"{path}.weight".lstrip("."): part for path, part in module.named_modules()}
+    turned = {path for path, part in module.named_modules() if type(part).__name__ == "Conv1D"}
+    found = {name for name in named if re.search(r"_proj_weight$|\.weight$", name)}
+    return found - {f"{path}.weight" for path in turned}
+
+
+def _matrices(module: nn.Module, e: int) -> Matrices:
+    """Give every parameter with two axes, or three for heads, with the bias that belongs to it."""
+    named, linear = {**dict(module.named_parameters()), **unregistered(module)}, _linear(module)
+    found: Matrices = {}
     for name, x in named.items():
-        if x.dim() not in (2, 3):
+        if x.dim() == 3:  # one for each head, and of the output one that ends with e
+            weight = x.flatten(0, 1).mT if x.size(-1) == e else x.mT.flatten(0, 1)
+        elif x.dim() == 2:
+            weight = x if name in linear or len(x) != e else x.mT
+        else:
             continue
-        linear = True if re.search(r"_proj_weight$|\.weight$", name) else None
-        linear = False if type(owners.get(name)).__name__ == "Conv1D" else linear
         bias = named.get(re.sub(r"weight(?!.*weight)", "bias", name)) if "weight" in name else None
-        if bias is None and "weight" not in name:
-            stem = re.sub(r"(^|[._])[wW](?=[._]?[a-zA-Z]+$)", r"\1b", name)
-            bias = named.get(stem) if stem != name else None
-        yield _Matrix(name, x.detach(), None if bias is None else bias.detach(), linear)
+        fits = bias is not None and bias.shape == weight.shape[:1]
+        bias = bias if fits and bias is not None else weight.new_zeros(len(weight))
+        matrix = torch.cat([weight, bias[:, None]], 1).detach()
+        found.setdefault(role_of(name), []).append((name, matrix))
+    return found
 
 
 def role_of(name: str) -> str:
@@ -169,129 +136,63 @@ def role_of(name: str) -> str:
 
 def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projections]:
     """Give readings of the module's parameters as projections, the likeliest first."""
-    groups: Groups = {}
-    for matrix in _matrices(module):
-        groups.setdefault(role_of(matrix.name), []).append(matrix)
-    unclear = any(matrix.linear is None for group in groups.values() for matrix in group)
-    for flip in (False, True) if unclear else (False,):
-        yield from _packed(groups, embed_dim, num_heads, flip)
-        yield from _separate(groups, embed_dim, num_heads, flip)
+    found = _matrices(module, embed_dim)
+    yield from _packed(found, embed_dim, num_heads)
+    yield from _separate(found, embed_dim, num_heads)
 
 
-def _packed(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+def _packed(found: Matrices, e: int, h: int) -> Iterator[Projections]:
     """Read one matrix as all three projections, in PyTorch's order and in others."""
-    every = [x for group in groups.values() for x in group]
-    packed = [x for x in every if {*x.weight.shape} == {e, 3 * e} and x.weight.dim() == 2]
+    every = [x for group in found.values() for x in group]
+    packed = [x for x in every if x[1].shape == (3 * e, e + 1)]
     if len(packed) != 1:
         return
-    (matrix,) = packed
-    weight = matrix.weight if len(matrix.weight) == 3 * e else matrix.weight.mT
-    bias = matrix.bias_of(3 * e)
-    out = _out(groups.get("o", []) or [x for x in every if x is not matrix], e, flip)
-    if bias.numel() != 3 * e or out is None:
-        return
-    basis = "names" if "in_proj_weight" in matrix.name else "shape"
-    rows = torch.arange(3 * e)
+    ((name, matrix),) = packed
+    _, out = _out(found.get("o", []) or every, e, matrix)
     for by_head, order in itertools.product((False, True), itertools.permutations(range(3))):
-        blocks = rows.view(h, 3, -1).transpose(0, 1) if by_head else rows.view(3, h, -1)
+        blocks = matrix.unflatten(0, (h, 3, -1) if by_head else (3, h, -1))
+        blocks = blocks.movedim(1, 0) if by_head else blocks
         names = ", ".join("QKV"[order.index(i)] for i in range(3))
         code = "" if order == (0, 1, 2) else "chunks-in-the-wrong-order"
-        chosen = [blocks[i].flatten() for i in order]
         yield Projections(
-            weights=(*(weight[x] for x in chosen), out[0]),
-            biases=(*(bias[x] for x in chosen), out[1]),
-            how=f"{matrix.name}, {'packed head by head' if by_head else f'as {names}'}",
+            matrices=(*(blocks[i].flatten(0, 1) for i in order), out),
+            how=f"{name}, {'packed head by head' if by_head else f'as {names}'}",
             code="interleaved-per-head" if by_head else code,
-            basis=basis,
+            packed="in_proj_weight" not in name,
         )
 
 
-def _separate(groups: Groups, e: int, h: int, flip: bool) -> Iterator[Projections]:
+def _separate(found: Matrices, e: int, h: int) -> Iterator[Projections]:
     """Read a matrix, or one for each head, as each projection."""
-    groups, basis = dict(groups), "names"
-    if "kv" in groups and "k" not in groups:
-        groups["k"], groups["v"] = ([_half(x, e, i) for x in groups["kv"]] for i in range(2))
-    if not all(groups.get(role) for role in "qkv"):
-        square = [x for group in groups.values() for x in group if x.weight.shape == (e, e)]
-        if len(square) < 3:
-            return
-        groups = dict(zip("qkvo", ([x] for x in square), strict=False))
-        basis = "order"
-    outs = groups.get("o", [])
-    pairs = [*(_join(groups[role], e, h, flip) for role in "qkv"), _out(outs, e, flip)]
-    found = [pair for pair in pairs if pair is not None]
-    if len(found) < len(pairs):
+    found = dict(found)
+    if "kv" in found and "k" not in found:
+        halves = [[(name, half) for half in x.chunk(2)] for name, x in found["kv"]]
+        found["k"], found["v"] = ([*each] for each in zip(*halves, strict=True))
+    joined = [_join([x for _, x in found.get(role, [])], e, h) for role in "qkv"]
+    qkv = [x for x in joined if x is not None]
+    if len(qkv) < 3:
         return
-    weights, biases = zip(*found, strict=True)
-    names = ", ".join([*(groups[role][0].name for role in "qkv"),
-                       *(x.name for x in _fitting(outs, e)[-1:])])  # fmt: skip
-    by_name = "by their names" if basis == "names" else "in this order"
-    usual = Projections(weights, biases, f"{names}, {by_name}", basis=basis)
-    yield usual
-    for order in itertools.permutations(range(3)):
-        if order != (0, 1, 2):
-            code = "keys-and-values-swapped" if order == (0, 2, 1) else "chunks-in-the-wrong-order"
-            yield replace(
-                usual,
-                weights=(*(weights[i] for i in order), weights[3]),
-                biases=(*(biases[i] for i in order), biases[3]),
-                how=f"{names}, used as {', '.join('QKV'[i] for i in order)}",
-                code=code,
-            )
+    name, out = _out(found.get("o", []), e, qkv[0])
+    names = ", ".join([*(found[role][0][0] for role in "qkv"), *([name] if name else [])])
+    yield Projections((*qkv, out), f"{names}, by their names")
 
 
-def _half(matrix: _Matrix, e: int, i: int) -> _Matrix:
-    axis = 1 if matrix.linear is False or matrix.weight.size(-1) != e else 0
-    bias = None if matrix.bias is None else matrix.bias.chunk(2)[i]
-    return replace(matrix, weight=matrix.weight.chunk(2, axis)[i], bias=bias)
-
-
-def _join(group: list[_Matrix], e: int, h: int, flip: bool) -> Pair | None:
-    """Make one (e, e) matrix of what belongs to one role."""
-    weights = []
-    for matrix in group:
-        weight, turned = matrix.weight, matrix.turned(flip)
-        if weight.dim() == 3:  # one for each head, and e on any of three axes
-            if weight.size(0) == e != h:
-                weight = weight.permute(1, 2, 0)
-            elif weight.size(1) == e and (weight.size(2) != e or turned):
-                weight = weight.mT
-            weight = weight.flatten(0, 1)
-        weights.append(weight.mT if turned and matrix.weight.dim() == 2 else weight)
-    if len({weight.size(-1) for weight in weights}) != 1:
+def _join(group: list[Tensor], e: int, h: int) -> Tensor | None:
+    """Make one matrix, (e, e + 1), of what belongs to one role."""
+    d = e // h
+    if len({x.size(1) for x in group}) != 1:
         return None  # not all of them are projections
-    biases = [x.bias_of(len(weight)) for x, weight in zip(group, weights, strict=True)]
-    weight, bias, d = torch.cat(weights), torch.cat(biases), e // h
-    if weight.shape == (d, d) and h > 1:  # one small projection of every head's own slice
-        weight, bias = torch.block_diag(*[weight] * h), bias.repeat(h)
-    if weight.size(1) != e or len(weight) % d or len(bias) != len(weight) or e % len(weight):
+    matrix = torch.cat(group)
+    if matrix.shape == (d, d + 1) and h > 1:  # one small projection of every head's own slice
+        weight, bias = torch.block_diag(*[matrix[:, :-1]] * h), matrix[:, -1:].repeat(h, 1)
+        matrix = torch.cat([weight, bias], 1)
+    if matrix.size(1) != e + 1 or len(matrix) % d or e % len(matrix):
         return None
-    shared, repeats = weight.unflatten(0, (-1, d)), e // len(weight)  # heads that share keys
-    return (
-        shared.repeat_interleave(repeats, 0).flatten(0, 1),
-        bias.unflatten(0, (-1, d)).repeat_interleave(repeats, 0).flatten(),
-    )
+    shared = matrix.unflatten(0, (-1, d))  # heads may share keys
+    return shared.repeat_interleave(e // len(matrix), 0).flatten(0, 1)
 
 
-def _out(group: list[_Matrix], e: int, flip: bool) -> Pair | None:
-    """Take the output projection; the identity where there is none."""
-    fits = _fitting(group, e)
-    if not fits:
-        like = group[0].weight if group else torch.zeros(0)
-        eye = torch.eye(e, dtype=like.dtype, device=like.device)
-        return eye, eye.new_zeros(e)
-    matrix = fits[-1]
-    weight = matrix.weight
-    if weight.dim() == 3:  # one for each head
-        weight = weight.flatten(0, 1).mT if weight.size(-1) == e else weight.flatten(1)
-    elif matrix.turned(flip):
-        weight = weight.mT
-    bias = matrix.bias_of(e)
-    return (weight, bias) if bias.numel() == e else None
-
-
-def _fitting(group: list[_Matrix], e: int) -> list[_Matrix]:
-    """Choose what has the numbers and an axis of an (e, e) matrix."""
-    return [
-        x for x in group if x.weight.numel() == e * e and e in (x.weight.size(-1), len(x.weight))
-    ]
+def _out(group: list[tuple[str, Tensor]], e: int, like: Tensor) -> tuple[str, Tensor]:
+    """Take the output projection, and its name; the identity where there is none."""
+    fitting = [x for x in group if x[1].shape == (e, e + 1)]
+    return fitting[-1] if fitting else ("", torch.eye(e, e + 1).to(like))

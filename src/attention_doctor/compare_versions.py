@@ -1,5 +1,6 @@
 """Stage two: compare outputs with the right version and every wrong one, given the same weights."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,20 +52,18 @@ def diagnose(patient: Patient) -> Diagnosis:
     if not answers:
         return Diagnosis(reason="every call fails")
     usual = [reading for reading in readings if not reading.code]
-    for reading in usual:
-        if _agrees(patient, answers, MultiheadAttention, reading):
-            return Diagnosis(None, _say(answers, "the right version", reading), "right")
     # Where masks give NaN, a mistake beside them shows in what is not masked.
     numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
-    masks_alone = len(numbers) < len(answers) and any(
-        _agrees(patient, numbers, MultiheadAttention, reading) for reading in usual
-    )
-    answers = answers if masks_alone else numbers
+    for reading in usual:
+        if _agrees(patient, numbers, MultiheadAttention, reading):
+            if len(numbers) < len(answers):
+                return Diagnosis(reason="with some masks, it gives NaN, and nothing else is wrong")
+            return Diagnosis(None, _say(answers, "the right version", reading), "right")
     for reading, mistake in itertools.product(usual, MISTAKES.values()):
         if (
             mistake.of is MultiheadAttention
             and mistake.code not in _skipped(patient, reading)
-            and _agrees(patient, answers, mistake.version, reading)
+            and _agrees(patient, numbers, mistake.version, reading)
         ):
             # Without a scale, it is wrong only by the parameters of a class that has one.
             names = [name for name, _ in patient.module.named_parameters()]
@@ -75,11 +74,11 @@ def diagnose(patient: Patient) -> Diagnosis:
                 "the scores are not scaled" if meant else "",
                 f"with the same weights, its outputs are those of {mistake.version.__name__}",
             )
-            return Diagnosis(found, _say(answers, f"`{mistake.code}`", reading), mistake.code)
+            return Diagnosis(found, _say(numbers, f"`{mistake.code}`", reading), mistake.code)
     for reading in readings:
-        if reading.code and _agrees(patient, answers, MultiheadAttention, reading):
-            finding = None if reading.basis == "order" else _layout(reading)
-            return Diagnosis(finding, _say(answers, "the right version", reading), "right")
+        if reading.code and _agrees(patient, numbers, MultiheadAttention, reading):
+            agreement = _say(numbers, "the right version", reading)
+            return Diagnosis(_layout(reading), agreement, "right")
     reason = (
         f"put into a right attention, and into each known mistake, its weights ({usual[0].how}) "
         "give other outputs: it does more, has positions inside, or, where something is wrong, "
@@ -94,9 +93,8 @@ def _skipped(patient: Patient, reading: Projections) -> set[str]:
     Projections in a plain list cannot be given these weights, and look otherwise anyway.
     """
     order = {"chunks-in-the-wrong-order", "interleaved-per-head", "heads-in-a-plain-list"}
-    if reading.basis != "names" and patient.kind != "cross":
-        order.add("keys-and-values-swapped")
-    return order
+    guessed = reading.packed and patient.kind != "cross"
+    return order | ({"keys-and-values-swapped"} if guessed else set())
 
 
 def _say(answers: Answers, version: str, reading: Projections) -> str:
@@ -105,11 +103,10 @@ def _say(answers: Answers, version: str, reading: Projections) -> str:
 
 def _layout(reading: Projections) -> Finding:
     """Say that the projections are read in another order."""
-    packed = reading.basis == "shape"
-    said = "packed in another way than PyTorch's" if packed else "not what their names say"
+    said = "packed in another way than PyTorch's" if reading.packed else "not what their names say"
     return Finding(
         reading.code,
-        CONVENTION if packed else WRONG,
+        CONVENTION if reading.packed else WRONG,
         f"the projections are {said}",
         f"it agrees with the right version with {reading.how}",
     )
@@ -127,11 +124,8 @@ def questions(patient: Patient) -> Iterator[Situation]:
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask; what fails says nothing here."""
     for case in questions(patient):
-        try:
-            output = patient.answer(case.inputs, case.blocked)
-        except (Failed, NotAsked):
-            continue
-        yield case, output
+        with contextlib.suppress(Failed, NotAsked):
+            yield case, patient.answer(case.inputs, case.blocked)
 
 
 def _agrees(
@@ -160,29 +154,23 @@ def _agrees(
 
 def state_of(reading: Projections) -> dict[str, Tensor]:
     """Give projections the names that PyTorch's class has for them."""
+    *qkv, out = reading.matrices
     return {
-        "in_proj_weight": torch.cat(reading.weights[:3]),
-        "in_proj_bias": torch.cat(reading.biases[:3]),
-        "out_proj.weight": reading.weights[3],
-        "out_proj.bias": reading.biases[3],
+        "in_proj_weight": torch.cat(qkv)[:, :-1],
+        "in_proj_bias": torch.cat(qkv)[:, -1],
+        "out_proj.weight": out[:, :-1],
+        "out_proj.bias": out[:, -1],
     }
 
 
 def _built(patient: Patient, version: type[nn.Module], reading: Projections) -> nn.Module:
     """Make a version with these weights."""
-    theirs: Any = patient.module
-    learned = isinstance(getattr(theirs, "bias_k", None), Tensor)
     module = version(
         patient.embed_dim,
         patient.num_heads,
-        add_bias_kv=learned,
-        add_zero_attn=getattr(theirs, "add_zero_attn", False) is True,
         batch_first=True,
         # Without memory of its own: initial values would take longer than all questions together.
         device="meta",
     )
-    state = state_of(reading)
-    if learned:
-        state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}
-    module.load_state_dict(state, strict=False, assign=True)
+    module.load_state_dict(state_of(reading), strict=False, assign=True)
     return module.to(patient.dtype).eval()

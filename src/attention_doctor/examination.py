@@ -1,6 +1,7 @@
 """The examination: both stages, one after the other, made into one report."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,12 +17,11 @@ from attention_doctor import (
     ask_order,
     ask_today,
     ask_weights,
-    look_tokens,
 )
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
 from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.look_inside import Inside, cleared, located, named, returned, summary
+from attention_doctor.look_inside import Inside, cleared, located, named, summary
 from attention_doctor.patient import Patient
 from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
@@ -94,7 +94,7 @@ def examine(
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
         reference: another implementation, which is trusted, called in the same way. It is given the
-            parameters of ``attend``, and outputs and gradients are compared.
+            parameters of ``attend``, and outputs are compared.
         context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
@@ -137,7 +137,7 @@ def examine(
 
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
     """Examine what may be called in a way of its own."""
-    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    tests, diagnosis, inside = _Tests(patient, reference), Diagnosis(), Inside(patient)
     with contextlib.ExitStack() as until:
         try:
             patient.settle()
@@ -145,17 +145,15 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
             patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
+        first = ("meaning", "answers", "evaluation")
         tests.run("meaning")
-        if broken := _not_finite(patient):
-            tests.add(broken)
+        if tests.run("answers"):
             diagnosis.reason = "there are no numbers to compare"
         elif tests.run("evaluation") and not _is_calm(patient, until):
             diagnosis.reason = "the same input gives a different result each time"
         else:
-            tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
+            tests.run(*(name for name in tests.known if name not in first))
             diagnosis = diagnose(patient)
-            if reference is not None:
-                tests.compare(reference)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
         findings = located(inside, merged(tests.findings, tests.seen, diagnosis, patient.kind))
@@ -203,11 +201,11 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
 
 
-def _not_finite(patient: Patient) -> Finding | None:
-    """Find that there are no numbers to compare, and what left them out."""
+def _answers(patient: Patient) -> Iterator[Finding]:
+    """The output is finite; what is not leaves no numbers to compare."""
     finite = patient.ask(patient.draw(0)).isfinite().all(-1)  # (b, n)
     if finite.all():
-        return None
+        return
     named = [] if patient.module is None else list(patient.module.named_parameters())
     bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
     places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
@@ -215,12 +213,14 @@ def _not_finite(patient: Patient) -> Finding | None:
         if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
             code = "mask-inverted" if place else "causal-hides-itself"
             symptom = "the mask hides every token from one query, even the query's own"
-            return wrong(code, symptom, f"the result of the {name} token is NaN in every sample")
+            evidence = f"the result of the {name} token is NaN in every sample"
+            yield wrong(code, symptom, evidence)
+            return
     evidence = f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, "
     evidence += f"infinite or huge: {', '.join(bad) or 'none'}"
     symptom = "standard normal inputs give NaN or infinity"
     remedy = "Initialise every parameter in the constructor." if bad else ""
-    return wrong("output-not-finite", symptom, evidence, remedy)
+    yield wrong("output-not-finite", symptom, evidence, remedy)
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
@@ -246,11 +246,14 @@ class _Tests:
         not_examined: as in ``Report``, when it has ended.
     """
 
-    def __init__(self, patient: Patient) -> None:
+    def __init__(self, patient: Patient, reference: Callable[..., Any] | None) -> None:
         self.patient = patient
+        self.known = {"answers": _answers, **SYMPTOMS}
+        if reference is not None:
+            self.known[TRUSTED] = functools.partial(compare, reference=reference)
         self.findings: list[Finding] = []
         self.seen: list[Finding] = []
-        self.results = {"answers": FINE}
+        self.results: dict[str, str] = {}
         self.not_examined: list[str] = []
         self._left: dict[str, list[str]] = {}  # names of tests, by the reason
         self._failed: dict[str, list[str]] = {}
@@ -260,36 +263,21 @@ class _Tests:
         count = len(self.findings)
         for name in names:
             try:
-                self.add(*(replace(x, test=name) for x in SYMPTOMS[name](self.patient)), test=name)
+                found = [replace(x, test=name) for x in self.known[name](self.patient)]
             except NotAsked as reason:
                 self._left.setdefault(str(reason), []).append(name)
             except Failed as failure:
                 self._failed.setdefault(str(failure), []).append(name)
                 self.results[name] = "fails"
+            else:
+                self.findings += found
+                self.results[name] = _worst(found)
         return len(self.findings) > count
-
-    def add(self, *findings: Finding, test: str = "answers") -> None:
-        """Add what a test has found."""
-        self.findings += [x if x.test else replace(x, test=test) for x in findings]
-        self.results[test] = _worst([*findings])
-
-    def compare(self, reference: Callable[..., Any]) -> None:
-        """Compare with a trusted implementation."""
-        try:
-            findings = compare(self.patient, reference)
-        except NotAsked as reason:
-            self._left.setdefault(str(reason), []).append(TRUSTED)
-            return
-        self.findings += findings
-        self.results[TRUSTED] = findings[0].severity if findings else FINE
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
         complaints = [x for x in self.findings if x.test not in CONDUCT]
-        if diagnosis.version != "right":
-            self.seen = named(inside, complaints)
-        else:  # as right as attention without positions
-            self.seen = [*look_tokens.turned(inside.equal), *returned(inside)]
+        self.seen = named(inside, complaints, diagnosis.version == "right")
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from attention_doctor import look_fused, look_masks, look_scores, look_tokens, situations
+from attention_doctor import look_scores, look_tokens, situations
 from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.look_sight import Look, look
+from attention_doctor.look_attention import Look, look
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where, where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -111,38 +111,37 @@ class Inside:
         yield from [one for one in self.looks.values() if one is not None]
 
 
-def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside, given what was found from outside."""
+def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Finding]:
+    """Name the mistakes that show inside.
+
+    Args:
+        inside: what was seen.
+        findings: what was found from outside.
+        right: whether it is as right as attention without positions.
+    """
     patient, first = inside.patient, inside.first
-    complaints = [x for x in findings if x.severity == WRONG]
     if first is None:
         return []
-    names = [*look_scores.scale(patient, first, inside.short), *look_tokens.letters(first.found)]
-    names += [
-        *look_scores.late(first),
-        *look_scores.sides(first),
-        *look_scores.heads(patient, first),
+    if right:
+        return [*look_tokens.turned(inside.equal), *look_scores.returned(patient, first)]
+    names = [
+        *look_scores.scale(patient, first, inside.short),
+        *look_scores.slips(patient, first),
+        *look_scores.returned(patient, first),
+        *look_tokens.swapped(patient, first.found),
     ]
-    names += [*returned(inside), *look_tokens.swapped(patient, first.found)]
     more = list(look_scores.axis(patient, first.found))
-    if complaints:
-        back = inside.watch(situations.free(patient), gradient=True)
-        cases = [] if patient.kind == "causal" else [*situations.with_masks(patient)]
-        masked = [x for case in cases if (x := inside.watch(case)) is not None] or [first]
+    wrong = {x.code for x in findings if x.severity == WRONG}
+    if wrong:
+        cases = [] if patient.kind == "causal" else situations.with_masks(patient)
+        masked = [x for case in cases if (x := inside.watch(case)) is not None]
+        masked += [first] if patient.kind == "causal" else []
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
-        masked = masked if cases or patient.kind == "causal" else []
-        hidden = [] if more else look_masks.masks(masked)
-        mixes = any(x.code != "parameters-without-gradient" for x in complaints)
-        more += [*hidden, *(look_tokens.heads(back) if mixes else ())]
+        more += [] if more else look_scores.masks(masked)
+    if wrong - {"parameters-without-gradient"} or any(x.code == "order-matters" for x in findings):
+        more += look_tokens.heads(inside.equal)
     more += () if more else look_tokens.turned(inside.equal)
     return [*names, *more]
-
-
-def returned(inside: Inside) -> Iterator[Finding]:
-    """Judge the weights that are returned besides."""
-    if inside.first is not None:
-        inside.patient.ask(inside.first.case.inputs)
-        yield from look_scores.returned(inside.patient, inside.first)
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
@@ -178,7 +177,7 @@ def _designs(inside: Inside, first: Look) -> dict[str, bool]:
         "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
         "tokens-projected": len(keys) == 2
         and keys[0] == keys[1] != {first.leaves.key.size(1)}
-        and look_tokens.projected(patient, first),
+        and look_tokens.projected(patient, inside.equal),
         "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),
@@ -197,8 +196,8 @@ def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
 
 def _located(inside: Inside, finding: Finding) -> Finding:
     if finding.code == "dropout-in-evaluation" and inside.first is not None:
-        dropped = [x.steps["dropout"].name for x in inside.first.found if "dropout" in x.steps]
-        if dropped == [look_fused.NAME]:
+        place = inside.first.found[0].where("dropout")
+        if place is not None and "dropout_p" in place.text:
             remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
             finding = replace(finding, remedy=remedy)
     return finding if finding.where else replace(finding, where=_where(inside, finding))
@@ -209,14 +208,12 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     if inside.first is None:
         return None
     looks = [*inside.all(masked="mask" in roles)]
-    if finding.code == "input-changed-in-place":
-        return next((x.written.where for x in looks if x.written is not None), None)
     if finding.code.startswith(_TRIANGLES) and any(
         "mask" in seen.steps for one in looks for seen in one.found
     ):
-        drawn = next((x.triangle for x in looks if x.triangle), ())
-        if drawn:
-            return where(drawn[0])
+        drawn = next((x.triangle for x in looks if x.triangle), None)
+        if drawn is not None:
+            return where(drawn)
     places = (seen.where(role) for role in roles for one in looks for seen in one.found)
     return next((place for place in places if place is not None), None)
 

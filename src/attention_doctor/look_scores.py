@@ -1,19 +1,18 @@
-"""What is wrong with scores, seen inside: their scale, and the axis of their softmax."""
+"""What is wrong with scores and weights, seen inside: scale, masks, the axis of the softmax."""
 
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from attention_doctor.look_paths import NORMS, before
-from attention_doctor.look_seen import Seen
-from attention_doctor.look_sight import Look
+from attention_doctor.look_attention import Look, Seen
+from attention_doctor.look_steps import LOW, NORMS, before, constant
+from attention_doctor.look_trace import Step
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
 
 _CLOSE = 1e-3
 _BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
-_OTHER_SCALE = "the scores are scaled by another number than 1/√d"
 
 
 def seen_inside(
@@ -28,7 +27,7 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
     others = first.found if short is None else short.found
     for i, seen in enumerate(first.found):
         other = others[i] if i < len(others) else seen
-        if seen.scale is None or other.scale is None or seen.width < 2 or seen.normalised:
+        if seen.scale is None or other.scale is None or seen.width < 2 or any(_normed(seen)):
             continue
         d, factor = seen.width, seen.scale
         if _is(factor, d**-0.5) and _is(other.scale, d**-0.5):
@@ -40,12 +39,13 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
         if not _is(factor, other.scale):
             lengths = [x.scores.size(x.axis) for x in (seen, other)]
             text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
+        symptom = "the scores are scaled by another number than 1/√d"
         evidence = f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}"
         # Some families of models have no scale, or another: what is wrong there, a reference says.
         meant = patient.trusted_scale is None or _is(factor, patient.trusted_scale)
         meant &= code in ("scale-by-convention", "no-scale")
         severity = CONVENTION if meant else WRONG
-        yield seen_inside(code, _OTHER_SCALE, evidence, seen.where("scale", "product"), severity)
+        yield seen_inside(code, symptom, evidence, seen.where("scale", "product"), severity)
         return
 
 
@@ -69,99 +69,84 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     return "scale-inverted" if any(_is(factor, x) for x in inverted) else "scale-by-convention"
 
 
-def late(first: Look) -> Iterator[Finding]:
-    """Find weights that are scaled, in the place of scores."""
+def _is(factor: float, expected: float) -> bool:
+    return abs(abs(factor) - abs(expected)) <= _CLOSE * abs(expected)
+
+
+def _normed(seen: Seen) -> list[bool]:
+    """Tell whether a norm makes up for the scale, of the queries and of the keys."""
+    return [any(x.name in NORMS for x in before(side.step)) for side in (seen.query, seen.key)]
+
+
+def slips(patient: Patient, first: Look) -> Iterator[Finding]:
+    """Find what is done to one side alone, in the wrong place, or to all heads at once."""
     for seen in first.found:
-        if "late scale" in seen.steps and seen.mixed is not None and seen.summed:
-            sums = seen.mixed.double().sum(seen.summed[0])
-            if (sums - 1).abs().max() < _CLOSE:  # other weights are added
-                continue
+        place = seen.where("product")
+        for apart in [x for x in (seen.first, seen.mix) if x.apart]:
+            symptom = "an einsum sums one operand on its own before it multiplies"
+            evidence = f"`{apart.step.option('equation', 0)}` has a letter in one operand alone, "
+            evidence += "and not in the result"
+            yield seen_inside("summed-apart", symptom, evidence, apart.step.where)
+        if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"
-            evidence = f"a row of weights sums to {sums.median():.3g}"
-            yield seen_inside("scaled-after-softmax", symptom, evidence, seen.where("late scale"))
-            return
-
-
-def sides(first: Look) -> Iterator[Finding]:
-    """Find queries that are normalised and keys that are not, and an activation on the values."""
-    for seen in (x for x in first.found if x.products):
-        product, mix = seen.products
-        normed = [any(x.name in NORMS for x in before(y)) for y in (product.left, product.right)]
-        if normed[0] != normed[1]:
+            yield seen_inside("scaled-after-softmax", symptom, "", seen.where("late scale"))
+        if len({*_normed(seen)}) > 1:
             symptom = "either the queries or the keys are normalised, and not both"
-            place = seen.where("product")
             yield seen_inside("one-side-normed", symptom, "", place, CONVENTION)
-        value = next(x for x in (mix.left, mix.right) if x.value is seen.value)
-        bends = [x for x in before(value) if x.name in _BENDS]
-        if bends:
-            symptom = f"the values go through {bends[0].name} before they are mixed"
-            yield seen_inside("values-bent", symptom, "", bends[0].where, CONVENTION)
-
-
-def returned(patient: Patient, first: Look) -> Iterator[Finding]:
-    """Find weights that are returned, and are not those that mix the values."""
-    weights, (seen, *more) = patient.weights, first.found
-    if more or weights is None or weights.shape != seen.weights.shape:
-        return
-    rows = weights.double().sum(seen.axis)
-    if (rows - 1).abs().max() < _CLOSE and not patient.same(weights, seen.weights):
-        symptom = "the weights that are returned are not those that were used"
-        evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
-        yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
-
-
-def heads(patient: Patient, first: Look) -> Iterator[Finding]:
-    """Find one matrix of weights for all heads."""
+        for bend in [x for x in before(seen.value.step) if x.name in _BENDS][:1]:
+            symptom = f"the values go through {bend.name} before they are mixed"
+            yield seen_inside("values-bent", symptom, "", bend.where, CONVENTION)
     b, n, m = *first.output.shape[:2], first.leaves.key.size(1)
     (seen, *more), h = first.found, patient.num_heads
     if h > 1 and not more and seen.scores.numel() == b * n * m:
         symptom = f"there is one matrix of weights for each sample, and not {h}"
         evidence = f"the scores have shape {tuple(seen.scores.shape)}; if one head is meant, ask "
         evidence += "with `--num-heads 1`"
-        place = seen.where("product")
         yield seen_inside("heads-not-split", symptom, evidence, place, CONVENTION)
 
 
-def _is(factor: float, expected: float) -> bool:
-    return abs(abs(factor) - abs(expected)) <= _CLOSE * abs(expected)
+def returned(patient: Patient, first: Look) -> Iterator[Finding]:
+    """Find weights that are returned, and are not those that mix the values."""
+    patient.ask(first.case.inputs)
+    weights, (seen, *more) = patient.weights, first.found
+    if more or weights is None or weights.shape != seen.weights.shape:
+        return
+    if _sums_to_one(weights, seen.axis) and not patient.same(weights, seen.weights):
+        symptom = "the weights that are returned are not those that were used"
+        evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
+        yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
 
 
 def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
     """Tell whether the softmax runs over the axis that is summed over when values are mixed."""
-    for seen in found:
-        if (finding := _over_heads(patient, seen) or _axis(patient, seen)) is not None:
-            yield finding
-            return
-
-
-def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
-    """Find scores of heads against heads, in place of tokens against tokens."""
     h, n = patient.num_heads, patient.n
-    rows, columns = seen.scores.shape[-2:] if seen.scores.dim() > 2 else (0, 0)
-    if patient.kind == "cross" or not rows == columns == h != n or n not in seen.scores.shape:
-        return None
-    symptom = "each token attends over heads, and sees no other token"
-    evidence = f"the scores have shape {tuple(seen.scores.shape)}: {h} heads against {h} heads"
-    return seen_inside("heads-attended-over", symptom, evidence, seen.where("product"))
+    for seen in found:
+        shape, (mixed, summed) = tuple(seen.scores.shape), _mixed(seen)
+        if patient.kind != "cross" and shape[-2:] == (h, h) and h != n and n in shape[:-2]:
+            symptom = "each token attends over heads, and sees no other token"
+            evidence = f"the scores have shape {shape}: {h} heads against {h} heads"
+            yield seen_inside("heads-attended-over", symptom, evidence, seen.where("product"))
+            return
+        if _sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights):
+            continue  # or more than their order has changed since the softmax
+        over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
+        sizes = {h: "heads", patient.b: "samples"}
+        what = sizes.get(shape[seen.axis], "heads" if over else "queries")
+        what = "queries" if seen.mixed.own in over else what
+        code, place = f"softmax-over-{what}", seen.where("softmax")
+        symptom = f"weights sum to one over the {what}, and not over the keys"
+        evidence = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
+        if seen.keys == seen.axis and what == "queries":
+            code, place = "mixed-over-queries", seen.where("mix")
+            symptom = "each output sums the weights of one key over the queries"
+            evidence = f"the softmax runs over the keys, axis {seen.axis} of {shape}"
+        yield seen_inside(code, symptom, evidence, place)
+        return
 
 
-def _axis(patient: Patient, seen: Seen) -> Finding | None:
-    mixed = seen.mixed
-    if mixed is None or not seen.products or not seen.summed:
-        return None
-    if any(_sums_to_one(mixed, axis) for axis in seen.summed):
-        return None
-    if not _reordered(mixed, seen.weights):
-        return None  # more than their order has changed since the softmax
-    what = _ran_over(patient, seen, mixed)
-    shape = tuple(seen.scores.shape)
-    if seen.keys == seen.axis and what == "queries":
-        symptom = "each output sums the weights of one key over the queries"
-        evidence = f"the softmax runs over the keys, axis {seen.axis} of {shape}; the mix does not"
-        return seen_inside("mixed-over-queries", symptom, evidence, seen.where("mix"))
-    symptom = f"weights sum to one over the {what}, and not over the keys"
-    evidence = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
-    return seen_inside(f"softmax-over-{what}", symptom, evidence, seen.where("softmax"))
+def _mixed(seen: Seen) -> tuple[Tensor, int]:
+    """Give the weights as they are mixed with values, and the axis that is summed over."""
+    return seen.mixed.step.value, seen.mixed.summed
 
 
 def _reordered(x: Tensor, y: Tensor) -> bool:
@@ -171,20 +156,40 @@ def _reordered(x: Tensor, y: Tensor) -> bool:
     return same and bool(((numbers[0] - numbers[1]).nan_to_num().abs() < 1e-6).all())
 
 
-def _ran_over(patient: Patient, seen: Seen, mixed: Tensor) -> str:
-    """Say what the softmax runs over, where it is not what the mix sums over."""
-    size = seen.scores.size(seen.axis)
-    over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
-    mix = seen.products[1]
-    own = mix.own[0] if mix.contracted[0][0] == seen.summed[0] else mix.own[1]
-    if over and over[0] in own:
-        return "queries"
-    if not over and size not in (patient.b, patient.num_heads):
-        return "queries"
-    return "samples" if size == patient.b else "heads"
-
-
 def _sums_to_one(weights: Tensor, axis: int) -> bool:
     sums = weights.double().sum(axis)
     sums = sums[sums.isfinite()]
     return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())
+
+
+def masks(looks: Sequence[Look]) -> Iterator[Finding]:
+    """Find how hidden scores keep a weight; which scores are hidden, the tests of masks say."""
+    found = [seen for look in looks for seen in look.found]
+    low = sum(int(x.mask.sum()) for x in found)
+    evidence = f"{low} of {sum(x.mask.numel() for x in found)} scores enter the softmax hidden"
+    for seen in found:
+        step = seen.steps.get("weak mask") or seen.steps.get("mask")
+        if step is not None and step.name == "mul":
+            symptom = "scores are multiplied by the mask"
+            yield seen_inside("mask-multiplied", symptom, evidence, step.where)
+            return
+        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
+            symptom = "scores that should be hidden get a number that leaves them a weight"
+            evidence = f"the number is {number:g}"
+            yield seen_inside("fill-does-not-block", symptom, evidence, seen.where("weak mask"))
+            return
+    late = next((x for seen in found if (x := seen.where("late mask"))), None)
+    if late is not None and not low:
+        symptom = "nothing is hidden before the softmax, and weights are set to zero after it"
+        yield seen_inside("mask-after-softmax", symptom, evidence, late)
+
+
+def _put(step: Step) -> float | None:
+    """Give the one number that a step puts in the place of scores, or adds to some of them."""
+    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
+    if not olds or constant(olds[0], step) is not None:
+        return None
+    old, new = olds[0].value, step.value
+    numbers = (new - old if step.name in ("add", "sub") else new)[old != new]
+    alike = numbers.numel() and (numbers - numbers[0]).abs().max() <= 1e-6 * (1 + numbers[0].abs())
+    return numbers[0].item() if alike and numbers[0] > LOW else None

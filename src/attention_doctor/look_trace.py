@@ -1,14 +1,15 @@
 """Trace a call: what is computed from its inputs, step by step, and on which lines.
 
-PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity, or by their
-memory where an operation passes unseen; each is kept alive, so that no other takes its place, and
-copied at once, since some are changed later.
+PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity; each is
+kept alive, so that no other takes its place, and copied at once, since some are changed later.
+PyTorch's functions that compute a whole attention are taken apart, so that their steps are seen.
 """
 
 import functools
+import math
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attention_doctor.places import Frame, Where, stack, where
+from attention_doctor.places import Frame, Where, innermost, where
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
 _NO_NUMBERS = {
@@ -25,7 +26,12 @@ _NO_NUMBERS = {
     "new_ones", "new_full", "new_empty", "new_tensor", "requires_grad_", "equal", "is_contiguous",
 }  # fmt: skip
 _FIRST_ALONE = {"type_as", "expand_as", "view_as", "reshape_as", "to"}
-_MASKS = frozenset({"mask"})
+# Other names, and those of operators: ``x += 1`` is an addition.
+_SAME = {
+    "truediv": "div", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
+    "concat": "cat", "concatenate": "cat", "mm": "matmul", "bmm": "matmul",
+}  # fmt: skip
+_OPERATORS = {"add", "sub", "mul", "truediv", "div", "pow"}
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
@@ -44,15 +50,14 @@ class Step:
     """One operation on something that depends on the inputs.
 
     Attributes:
-        name: of the operation, without underscores at its ends: ``"softmax"``, ``"iadd"``.
+        name: of the operation: ``"softmax"``, ``"add"``.
         given: the steps whose results it takes, in order; None for other tensors.
-        value: its result, as it was then; under vmap, with the axes that vmap hides in front.
+        value: its result, as it was then.
         tensor: the result itself.
         arguments: its arguments, as they were passed.
         options: its keyword arguments.
         roots: the inputs that it depends on: ``"query"``, ``"key"``, ``"value"``, ``"mask"``.
-        frames: the calls under way in the examined code, the innermost first.
-        in_place: whether it changes a tensor that was there before.
+        frame: the innermost call under way in the examined code.
     """
 
     name: str
@@ -62,8 +67,7 @@ class Step:
     arguments: tuple[Any, ...]
     options: dict[str, Any]
     roots: frozenset[str]
-    frames: tuple[Frame, ...]
-    in_place: bool = False
+    frame: Frame | None
 
     @property
     def parents(self) -> tuple["Step", ...]:
@@ -72,13 +76,13 @@ class Step:
 
     @property
     def where(self) -> Where | None:
-        """Its line: the innermost of the examined code."""
-        return where(self.frames[0]) if self.frames else None
+        """Its line in the examined code."""
+        return where(self.frame) if self.frame else None
 
     @property
     def from_tokens(self) -> bool:
         """Whether it depends on more than the mask."""
-        return bool(self.roots - _MASKS)
+        return bool(self.roots - {"mask"})
 
     def option(self, name: str, place: int, default: Any = None) -> Any:
         """Give an argument by its name, or by its place among all."""
@@ -92,7 +96,7 @@ class Trace(TorchFunctionMode):
 
     Attributes:
         steps: all steps, in order.
-        triangle: the calls around the last triangle that was made, on which causal masks stand.
+        triangle: where the last triangle was made, on which causal masks stand.
         failed: the error of the recording itself, after which nothing more is recorded.
     """
 
@@ -100,15 +104,13 @@ class Trace(TorchFunctionMode):
         """Begin with the inputs, by name; the same tensor under two names counts as the first."""
         super().__init__()
         self.steps: list[Step] = []
-        self.triangle: tuple[Frame, ...] = ()
+        self.triangle: Frame | None = None
         self.failed: Exception | None = None
         self._until = sys._getframe(1)
         self._of: dict[int, Step] = {}
-        self._in_memory: dict[int, list[Step]] = {}
         for name, x in roots.items():
             if x is not None and id(x) not in self._of:
-                kept = Step("input", (), _copied(x), x, (), {}, frozenset({name}), ())
-                self._enter(kept)
+                self._enter(Step("input", (), _copied(x), x, (), {}, frozenset({name}), None))
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any | None = None
@@ -118,9 +120,9 @@ class Trace(TorchFunctionMode):
         # What is being compiled is recorded by others, who do not get through here.
         if torch.compiler.is_compiling() or self.failed is not None:
             return func(*args, **kwargs)
-        if func is F.multi_head_attention_forward:
+        if kernel := _opened(func):
             with self:
-                return _opened()(*args, **kwargs)
+                return kernel(*args, **kwargs)
         given = self._guarded(self._given, func, args, kwargs)
         result = func(*args, **kwargs)
         if given:
@@ -139,102 +141,81 @@ class Trace(TorchFunctionMode):
         """Find the steps behind the arguments; None if the result depends on none."""
         name = _named(func)
         if name in ("triu", "tril"):
-            self.triangle = stack(self._until)
+            self.triangle = innermost(self._until)
         if name in _NO_NUMBERS:
             return None
         taken = args[:1] if name in _FIRST_ALONE else args
         options = [x for key, x in kwargs.items() if key != "out"]
-        given = tuple(self._behind(x) for x in tensors([*taken, *options]))
+        given = tuple(self._of.get(id(x)) for x in tensors([*taken, *options]))
         return given if any(given) else None
 
-    def _behind(self, x: Tensor) -> Step | None:
-        """Find the step that made a tensor, or that wrote into its memory."""
-        known = self._of.get(id(x))
-        if known is not None:
-            return known
-        shared = self._in_memory.get(_memory(x))
-        if not shared:
-            return None
-        return self._enter(_then("written", shared[-1], x))
-
     def _record(self, func: Any, args: Any, kwargs: Any, given: Any, result: Any) -> None:
-        name = _named(func)
-        writes = name == "setitem" or (name[:1] == "i" and name[1:] in _OPERATORS)
-        writes = writes or "out" in kwargs or (func.__name__[-1:] == "_" != func.__name__[-2:-1])
-        results = [args[0]] if name == "setitem" else list(tensors(result))
+        name, frame = _named(func), innermost(self._until)
         roots = frozenset().union(*(step.roots for step in given if step is not None))
-        frames = stack(self._until)
-        for x in results:
-            step = Step(name, given, _copied(x), x, args, kwargs, roots, frames, writes)
-            self._enter(step)
-            if writes:
-                self._pass_on(step)
+        for x in [args[0]] if name == "setitem" else tensors(result):
+            self._enter(Step(name, given, _copied(x), x, args, kwargs, roots, frame))
 
-    def _pass_on(self, step: Step) -> None:
-        """Tell tensors that share memory with one that was written to."""
-        others = {id(x.tensor): x.tensor for x in self._in_memory.get(_memory(step.tensor), ())}
-        for x in others.values():
-            if x is not step.tensor and not torch.equal(self._of[id(x)].value, _copied(x)):
-                self._enter(_then("written", step, x, self._of[id(x)]))
-
-    def _enter(self, step: Step) -> Step:
+    def _enter(self, step: Step) -> None:
         self.steps.append(step)
         self._of[id(step.tensor)] = step
-        if memory := _memory(step.tensor):
-            self._in_memory.setdefault(memory, []).append(step)
-        return step
-
-
-_OPERATORS = {"add", "sub", "mul", "truediv", "div", "and", "or", "xor", "pow"}
-
-
-def _then(name: str, step: Step, x: Tensor, before: Step | None = None) -> Step:
-    """Make the step of a tensor that changed, or came about, through another one's memory."""
-    given = (step,) if before is None else (before, step)
-    roots = frozenset().union(*(parent.roots for parent in given))
-    return Step(name, given, _copied(x), x, (), {}, roots, step.frames)
 
 
 def _named(func: Any) -> str:
-    """Name an operation, or the attribute that is read."""
+    """Name an operation, or the attribute that is read, by one name for all its spellings."""
     name = str(getattr(func, "__name__", ""))
     if name in ("__get__", "__set__"):
         name = str(getattr(func.__self__, "__name__", ""))
-    return name.strip("_")
-
-
-def _bare(x: Tensor) -> Tensor:
-    """Take a tensor out of what vmap and the like wrap it in, the hidden axes in front."""
-    functorch: Any = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(x):
-        axis = functorch.maybe_get_bdim(x) if functorch.is_batchedtensor(x) else -1
-        x = functorch.get_unwrapped(x)
-        x = x.movedim(axis, 0) if axis >= 0 else x
-    return x
+    name = name.strip("_")
+    name = name[1:] if name[:1] in ("i", "r") and name[1:] in _OPERATORS else name
+    return _SAME.get(name, name)
 
 
 def _copied(x: Tensor) -> Tensor:
-    return _bare(x).detach().clone()
+    return x.detach().clone()
 
 
-def _memory(x: Tensor) -> int:
-    """Give the address of a tensor's memory; 0 if it has none of its own."""
-    try:
-        return _bare(x).untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
+def _opened(function: Any) -> Callable[..., Any] | None:
+    """Give a function that computes the same in steps; None if a function is no such kernel."""
+    if function is F.scaled_dot_product_attention:
+        return _in_steps
+    return _multi_head() if function is F.multi_head_attention_forward else None
+
+
+def _in_steps(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute what the fused kernel computes."""
+    if enable_gqa:
+        h = query.size(-3)
+        key, value = (x.repeat_interleave(h // x.size(-3), -3) for x in (key, value))
+    scores = query @ key.mT * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    if is_causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    if attn_mask is not None:
+        boolean = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
+    weights = torch._safe_softmax(scores, -1)
+    return F.dropout(weights, dropout_p) @ value
 
 
 @functools.cache
-def _opened() -> Any:
+def _multi_head() -> Any:
     """Copy the function behind ``nn.MultiheadAttention`` so that its own steps are handed over.
 
     It hands itself over as a whole, unless a check says that nobody is interested.
     """
     closed = F.multi_head_attention_forward
     space = {**vars(F), "has_torch_function": lambda tensors: False}
-    opened = types.FunctionType(
+    made = types.FunctionType(
         closed.__code__, space, closed.__name__, closed.__defaults__, closed.__closure__
     )
-    opened.__kwdefaults__ = closed.__kwdefaults__
-    return opened
+    made.__kwdefaults__ = closed.__kwdefaults__
+    return made

@@ -76,15 +76,14 @@ def theirs(file: str) -> bool:
     return not file.startswith(_PYTHONS) or any(name in file for name in _PACKAGES)
 
 
-def stack(until: FrameType) -> tuple[Frame, ...]:
-    """Give the calls under way in the examined code, the innermost first, up to ``until``."""
+def innermost(until: FrameType) -> Frame | None:
+    """Give the innermost call under way in the examined code, up to ``until``."""
     frame: FrameType | None = sys._getframe(1)
-    found = []
     while frame is not None and frame is not until:
         if theirs(frame.f_code.co_filename):
-            found.append((frame.f_code.co_filename, frame.f_lineno))
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return tuple(found)
+    return None
 
 
 def describe(error: BaseException) -> str:

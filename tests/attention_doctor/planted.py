@@ -309,4 +309,12 @@ PLANTED = [
      "scores /= self.d"),
     ("vmap", "scores.softmax(-1)", "scores.softmax(-2)", "softmax-over-queries",
      "return scores.softmax(-2) @ v"),
+    ("grouped and rotated", "self.k_proj(x).view(b, n, -1, self.d).transpose(1, 2)",
+     "self.k_proj(x).view(b, -1, n, self.d)", "split-without-transpose",
+     "k = self.k_proj(x).view(b, -1, n, self.d)"),
+    ("grouped and rotated", "v = self.v_proj(x)", "v = self.k_proj(x)", "values-from-keys",
+     "heads = torch.matmul(weights, v)"),
+    ("a bias by distance", "(self.q, self.k, self.v))\n        place",
+     "(self.q, self.q, self.v))\n        place", "keys-from-queries",
+     "scores = q @ k.mT / math.sqrt(self.d)"),
 ]  # fmt: skip

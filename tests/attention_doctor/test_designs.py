@@ -68,6 +68,53 @@ class Shifted(Attention):
         return y.unflatten(0, (-1, x.size(1) // 2)).flatten(1, 2)[:, 1 : n + 1]
 
 
+class Cut(Attention):
+    """Windows of two tokens, which are cut out and know their places."""
+
+    def forward(self, x):
+        y = super().forward(x.unflatten(1, (-1, 2)).flatten(0, 1))
+        return y.unflatten(0, (len(x), -1)).flatten(1, 2)
+
+    def scored(self, q, k):
+        return super().scored(q, k) + torch.arange(4.0).view(2, 2).to(q)
+
+
+class Rolled(Attention):
+    """Moves the tokens by one, and back."""
+
+    def forward(self, x):
+        return super().forward(x.roll(1, 1)).roll(-1, 1)
+
+    def scored(self, q, k):
+        return super().scored(q, k) + torch.arange(q.size(2)).to(q)
+
+
+class Talking(Attention):
+    """Mixes the weights of all heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.talk = nn.Linear(H, H)
+
+    def heads(self, x):
+        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        weights = self.scored(q, k).softmax(-1)
+        return self.talk(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v
+
+
+class Tied(nn.Module):
+    """Queries and keys are made by one layer, on purpose: there is no other."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q_proj, self.v_proj, self.o_proj = (nn.Linear(E, E) for _ in range(3))
+
+    def forward(self, x):
+        q, v = (f(x).unflatten(-1, (H, -1)).transpose(1, 2) for f in (self.q_proj, self.v_proj))
+        return self.o_proj(F.scaled_dot_product_attention(q, q, v).transpose(1, 2).flatten(2))
+
+
 class Sinks(Attention):
     causal = True
 
@@ -121,9 +168,13 @@ DESIGNS = [
     (Attention, "self", ()),
     (Blocks, "self", ("sliding-window", "order-matters")),
     (Shifted, "self", ("sliding-window",)),
+    (Cut, "self", ("sliding-window", "order-matters")),
+    (Rolled, "self", ("order-matters",)),
     (Sinks, "causal", ("sliding-window",)),
     (Dilated, "self", ("sliding-window", "order-matters")),
     (TopK, "self", ("keys-selected",)),
+    (Tied, "self", ()),
+    (Talking, "self", ("heads-mixed",)),
     (LowRank, "self", ("tokens-projected", "order-matters")),
     (Late, "self", ()),
 ]
@@ -132,7 +183,8 @@ DESIGNS = [
 @pytest.mark.parametrize(("version", "kind", "codes"), DESIGNS)
 def test_a_design_is_no_mistake(version, kind, codes):
     attend = version() if kind == "causal" else adapt(version(), mask="none")
-    found = examine(attend, embed_dim=E, num_heads=H, kind=kind)
+    longest = 4 if version is Cut else 16  # or a window is not full
+    found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
     assert {*found.codes} == {*codes}
 
@@ -173,6 +225,25 @@ def test_an_overflow_beside_the_future_is_found():
     found = examine(adapt(Padded(), mask="bm blocked"), embed_dim=E, num_heads=H, kind="causal")
     assert "finite-fill-in-half" in found.codes
     assert found.version == "right"
+
+
+class ValuesSplit(Attention):
+    """Splits the values by a straight reshape, beside a bias that knows places."""
+
+    def changed(self, q, k, v):
+        return q, k, v.transpose(1, 2).reshape(v.shape)
+
+    def scored(self, q, k):
+        return super().scored(q, k) + torch.arange(q.size(2)).to(q)
+
+
+class ScaledLate(Attention):
+    def scored(self, q, k):
+        return q @ k.mT
+
+    def heads(self, x):
+        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        return (self.scored(q, k).softmax(-1) / math.sqrt(q.size(-1))) @ v
 
 
 class TimesRoot(Attention):
@@ -238,6 +309,7 @@ SLIPS = [
     (TimesRoot, "scale-inverted"), (Rectified, "values-bent"),
     (QueriesNormed, "one-side-normed"), (Exchanged, "keys-and-values-swapped"),
     (OtherWeights, "other-weights-returned"), (Filled, "query-order-matters"),
+    (ValuesSplit, "split-without-transpose"), (ScaledLate, "scaled-after-softmax"),
 ]  # fmt: skip
 
 

@@ -52,11 +52,10 @@ def test_the_same_examination_gives_the_same_report():
     assert reports[0] == reports[1]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_any_dtype(dtype):
-    ours = module(dtype=dtype)
+def test_a_module_in_half_precision_stays_in_it():
+    ours = module(dtype=torch.bfloat16)
     assert report(adapters.torch_like(ours)).ok
-    assert ours.in_proj_weight.dtype == dtype
+    assert ours.in_proj_weight.dtype == torch.bfloat16
 
 
 def test_what_cannot_be_made_float64_is_examined_as_it_is():
@@ -188,9 +187,9 @@ def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
     assert reason.startswith("precision, attention, visible, key order, ")
 
 
-@pytest.mark.parametrize("looked_into", [True, False])
-@pytest.mark.parametrize("kind", ["cross", "self"])
-@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
+@pytest.mark.parametrize(
+    ("looked_into", "kind", "fill"), [(True, "cross", float("-inf")), (False, "self", -1e4)]
+)
 def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kind, fill):
     module = Plain(fill=fill)
 
@@ -213,9 +212,8 @@ def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kin
 @pytest.mark.parametrize(
     ("diagonal", "code"), [(0, "causal-hides-itself"), (2, "causal-off-by-one")]
 )
-@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
-def test_the_wrong_diagonal_is_named_whatever_the_fill(diagonal, code, fill):
-    found = report(Plain(diagonal=diagonal, fill=fill), "causal")
+def test_the_wrong_diagonal_is_named_whatever_the_fill(diagonal, code):
+    found = report(Plain(diagonal=diagonal, fill=-1e4), "causal")
     assert found.codes[0] == code
     assert "triu(diagonal=1)" in found.findings[0].remedy
 
@@ -229,8 +227,7 @@ def test_a_causal_mask_the_other_way_round_is_named():
     assert report(attend, "causal").codes == ("mask-inverted",)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["cross", "causal"])
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float16, "cross"), (torch.bfloat16, "causal")])
 def test_a_softmax_in_half_precision_is_named_and_is_one_finding(dtype, kind):
     found = report(Plain(lambda scores: scores.to(dtype).softmax(-1).to(scores.dtype)), kind)
     wrong = [finding.code for finding in found.findings if finding.severity == "wrong"]

@@ -1,15 +1,13 @@
 """A trusted implementation is given the same parameters: what differs, where, and by how much."""
 
 import math
-import re
 
 import pytest
 import torch
 from torch import nn
 
-from annotated_attention import MultiheadAttention, modern
-from annotated_attention.mistakes import MISTAKES
-from annotated_attention.modern import CachedAttention, RotaryAttention, RotaryEmbedding
+from annotated_attention import MultiheadAttention
+from annotated_attention.modern import CachedAttention, RotaryEmbedding
 from attention_doctor import adapters, examine
 
 E, H = 12, 3
@@ -53,8 +51,9 @@ class Causal(nn.Module):
         return getattr(self, self.names[3])((weights @ v).transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
-@pytest.mark.parametrize("reference", [nn.MultiheadAttention, MultiheadAttention])
+@pytest.mark.parametrize(
+    ("kind", "reference"), [("self", nn.MultiheadAttention), ("causal", MultiheadAttention)]
+)
 def test_the_same_agrees(kind, reference):
     torch.manual_seed(0)
     report = compare(MultiheadAttention(E, H), reference(E, H), kind)
@@ -77,11 +76,11 @@ def test_what_no_property_shows_is_found_and_measured():
     assert not report.ok
 
 
-def test_gradients_are_compared_as_well():
+def test_a_detached_path_is_found_without_a_comparison_of_gradients():
     torch.manual_seed(0)
-    (finding,) = found_by_it(compare(Causal(detached=True), Causal(), "causal", None))
-    assert finding.code == "gradients-differ-from-reference"
-    assert "the gradient of the query differs by" in finding.evidence
+    report = compare(Causal(detached=True), Causal(), "causal", None)
+    assert not found_by_it(report)
+    assert "parameters-without-gradient" in report.codes
 
 
 def test_other_names_in_the_same_order_are_said():
@@ -124,29 +123,6 @@ def test_parameters_that_do_not_fit_are_named():
     assert finding.evidence == "only here: in_proj_bias (36,), out_proj.bias (12,)"
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize("kind", ["self", "causal"])
-def test_another_layout_is_named_and_the_way_to_reorder_is_right(layout, kind):
-    torch.manual_seed(0)
-    wrong, right = (
-        version(E, 2, batch_first=True, layout=layout)  # with 2 pairs, both orders are one
-        for version in (MISTAKES["rotation-layout-mixed"].version, RotaryAttention)
-    )
-    call, trusted = (adapters.torch_like(module, kind) for module in (wrong, right))
-    report = examine(call, embed_dim=E, num_heads=2, kind=kind, reference=trusted)
-    (finding,) = found_by_it(report)
-    assert (finding.code, finding.severity) == ("rotation-layout-mixed", "wrong")
-    assert finding.evidence.endswith("with W_Q and W_K in another layout's order, none")
-    (way,) = re.findall(r"`(\w+_to_\w+)`", finding.remedy)
-    state = {name: x.clone() for name, x in right.state_dict().items()}
-    for name in ("in_proj_weight", "in_proj_bias"):
-        *turning, values = state[name].chunk(3)
-        state[name] = torch.cat([*(getattr(modern, way)(x, 2) for x in turning), values])
-    wrong.load_state_dict(state)
-    x = torch.randn(2, 5, E)
-    torch.testing.assert_close(wrong(x, x, x), right(x, x, x))
-
-
 @pytest.mark.parametrize("other", ["half", "interleaved"])
 def test_a_layout_shows_at_the_positions_that_are_asked_for(other):
     """Called as the doctor calls what must be given a rotation: all tokens at position 0."""
@@ -165,7 +141,7 @@ def test_a_layout_shows_at_the_positions_that_are_asked_for(other):
 
     torch.manual_seed(0)
     report = compare(unturned("half"), unturned(other), "causal", None)
-    assert [x.code for x in found_by_it(report)] == ["rotation-layout-mixed"] * (other != "half")
+    assert [x.code for x in found_by_it(report)] == ["differs-from-reference"] * (other != "half")
 
 
 def test_a_reference_that_fails_is_said():

@@ -1,0 +1,332 @@
+"""Look inside a call: each softmax over a product in it, what is around it, and on which lines."""
+
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.look_steps import (
+    LAYERS,
+    LOW,
+    NORMS,
+    PRODUCTS,
+    REORDERS,
+    SCALES,
+    Operand,
+    Product,
+    Softmax,
+    back,
+    before,
+    constant,
+    is_projection,
+    product,
+    softmax,
+)
+from attention_doctor.look_trace import Step, Trace
+from attention_doctor.patient import Patient
+from attention_doctor.places import Frame, Where
+from attention_doctor.situations import Situation
+
+_CLOSE = 1e-3
+_RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
+_CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}
+_REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
+# They put something in the place of some scores, or of each.
+_REPLACES = SCALES | {"masked_fill", "where", "setitem", "masked_scatter", "add", "sub"}
+# Behind these, a factor on the scores is no number.
+_BENDS = frozenset({
+    "matmul", "einsum", "linear", "conv2d", "relu", "sigmoid", "exp", "log", "pow", "square",
+    "sqrt", "softplus", "abs",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One attention, as it was computed: the scores, their softmax, and the products around it.
+
+    Axes are counted from the end.
+
+    Attributes:
+        first: the product of queries and keys.
+        mix: the product of weights and values.
+        query: as it entered the first product.
+        key: as it entered the first product.
+        value: as it entered the mix.
+        mixed: the weights as they entered the mix.
+        scores: as they entered the softmax.
+        weights: as they left the softmax.
+        scale: the factor on the scores; None where it is no number.
+        width: d, the number of products in each score.
+        axis: the axis of the softmax.
+        keys: the axis of the scores that counts the keys; None where that is not clear.
+        steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
+            ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
+            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another
+            product, too, ``"heads mixed"`` where the weights of different heads are mixed with
+            each other.
+    """
+
+    first: Product
+    mix: Product
+    query: Operand
+    key: Operand
+    value: Operand
+    mixed: Operand
+    scores: Tensor
+    weights: Tensor
+    scale: float | None
+    width: int
+    axis: int
+    keys: int | None
+    steps: Mapping[str, Step]
+
+    @property
+    def mask(self) -> Tensor:
+        """Boolean, where the scores are so low that no weight is left."""
+        return self.scores <= LOW
+
+    def where(self, *roles: str) -> Where | None:
+        """Give the line of the first of these steps that there is."""
+        places = (self.steps[role].where for role in roles if role in self.steps)
+        return next((place for place in places if place is not None), None)
+
+
+def attentions(steps: list[Step]) -> Iterator[Seen]:
+    """Find every attention among the steps of a call."""
+    products = {x.step: x for x in map(product, steps) if x is not None}
+    for step in steps:
+        if (event := softmax(step)) and (seen := _seen(event, products, steps)):
+            yield seen
+
+
+def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> Seen | None:
+    """Put together what leads to a softmax and away from it; None if it is no attention."""
+    chain = _through(event.source, products.__contains__)
+    if not chain:
+        return None
+    first = products[chain[0]]
+    ways = (
+        (mix, i, _through(operand.step, lambda step: step is event.after, products))
+        for mix in products.values() if mix is not first
+        for i, operand in enumerate(mix.operands)
+    )  # fmt: skip
+    mix, side, away = next((x for x in ways if x[2]), (None, 0, []))
+    if mix is None:
+        return None
+    scale, scaled = _scale(first, chain)
+    roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
+    roles |= {} if scaled is None else {"scale": scaled}
+    roles |= _on_the_way(chain, away) | _around(first, mix, steps)
+    for step in steps:
+        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+            roles["table"] = step
+    for step in away[1:]:
+        if step.name in LAYERS or is_projection(step):
+            roles["heads mixed"] = step
+    left, right = (operand.step.roots for operand in first.operands)
+    query, key = first.operands[:: -1 if "query" not in left and "query" in right else 1]
+    moved = any(step.name in REORDERS for step in chain[1:])
+    return Seen(
+        first=first,
+        mix=mix,
+        query=query,
+        key=key,
+        value=mix.operands[1 - side],
+        mixed=mix.operands[side],
+        scores=event.scores,
+        weights=event.weights,
+        scale=scale,
+        width=first.width + sum(x.width for x in _added(chain, products)),
+        axis=event.axis,
+        keys=None if moved else key.kept,
+        steps=roles,
+    )
+
+
+def _added(chain: list[Step], products: dict[Step, Product]) -> Iterator[Product]:
+    """Give the products that are added to the first, as of features that are not rotated."""
+    for old, new in itertools.pairwise(chain):
+        for parent in new.parents if new.name == "add" else ():
+            if parent is not old and (way := back(parent, products.__contains__, LAYERS)):
+                yield products[way[0]]
+
+
+def _through(
+    start: Step, found: Callable[[Step], bool], not_past: Container[Step] = ()
+) -> list[Step]:
+    """Go back to a step; through layers only where they mix heads, and leave as many numbers."""
+    way = back(start, found, LAYERS, not_past)
+    if not way:
+        way = back(start, found, not_past=not_past)
+        if any(step.value.numel() != start.value.numel() for step in way):
+            return []
+    return way
+
+
+def _leads(after: Step, step: Step) -> bool:
+    """Tell whether weights go into a step directly."""
+    operand = next(x for x in step.parents if x.from_tokens)
+    return bool(back(operand, lambda x: x is after, stops=PRODUCTS))
+
+
+def _on_the_way(chain: list[Step], away: list[Step]) -> dict[str, Step]:
+    """Find the masks before and behind the softmax, and the dropout."""
+    roles: dict[str, Step] = {}
+    for old, new in itertools.pairwise(chain):
+        if _differ(old, new, lambda x, y: (y <= LOW) & (x > LOW)):
+            roles["mask"] = new
+        elif new.name in _REPLACES and constant(old, new) is None and _differ(old, new, torch.ne):
+            roles["weak mask"] = new
+    for old, new in itertools.pairwise(away):
+        if _differ(old, new, lambda x, y: (y == 0) & (x != 0)):
+            roles["late mask"] = new
+        if abs((constant(old, new) or 1.0) - 1) > _CLOSE:
+            roles["late scale"] = new
+    for step in (*chain, *away):
+        if step.name.startswith(("dropout", "native_dropout")):
+            roles["dropout"] = step
+    return roles
+
+
+def _differ(old: Step, new: Step, how: Callable[[Tensor, Tensor], Tensor]) -> bool:
+    """Tell whether two results, number by number, differ in some way."""
+    x, y = old.value, new.value
+    return x.numel() == y.numel() and bool(how(x.flatten(), y.flatten()).any())
+
+
+def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
+    """Find where heads are split, repeated and merged."""
+    queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
+    found = {
+        "split": split(first.operands[0].step),
+        "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
+        "repeat": _last(keys[::-1], _REPEATS),
+    }
+    roles = {role: step for role, step in found.items() if step is not None}
+    reached = {mix.step}
+    for step in steps:
+        if not reached.isdisjoint(step.parents):
+            if step.name in LAYERS or product(step) is not None:
+                break
+            reached.add(step)
+            if step.name in REORDERS and step.frame:
+                roles["merge"] = step
+    return roles
+
+
+def split(heads: Step) -> Step | None:
+    """Find where heads were split."""
+    steps = [step for step in before(heads) if step.frame]
+    return _last(steps, _RESHAPES) or _last(steps, REORDERS)
+
+
+def _last(steps: list[Step], names: Container[str]) -> Step | None:
+    """Give the last of these steps that has one of the names."""
+    return next((step for step in reversed(steps) if step.name in names), None)
+
+
+def _scale(first: Product, chain: list[Step]) -> tuple[float | None, Step | None]:
+    """Multiply the factors on the scores, wherever they come in.
+
+    Args:
+        first: the product of queries and keys.
+        chain: the steps from there to the softmax.
+
+    Returns:
+        The factor, or None if it is no number; and the last step with one that no other cancels, as
+        those of a soft cap do.
+    """
+    found = [x for side in first.operands[::-1] for x in _of_side(side.step)]
+    found.append((first.factor, first.step))
+    known = True
+    for old, new in itertools.pairwise(chain):
+        factor = constant(old, new) if new.name in SCALES else 1.0
+        known &= new.name not in _BENDS and factor is not None
+        found.append((1.0 if factor is None else factor, new))
+    scaled = None
+    for i, (factor, step) in enumerate(found):
+        others = [x for x, _ in (*found[:i], *found[i + 1 :])]
+        if abs(factor - 1) > _CLOSE and all(abs(factor * x - 1) > _CLOSE for x in others):
+            scaled = step
+    return math.prod(factor for factor, _ in found) if known else None, scaled
+
+
+def _of_side(side: Step) -> list[tuple[float, Step]]:
+    """Collect the factors on queries, or on keys, since their projection."""
+    found = []
+    for step in reversed(before(side)):
+        old = next((x for x in step.parents if x.from_tokens), None)
+        if step.name in SCALES and old is not None and not _has_another_way(side, step):
+            factor = constant(old, step)
+            found += [] if factor is None else [(factor, step)]
+    return found
+
+
+def _has_another_way(side: Step, step: Step) -> bool:
+    """Tell whether a projection is reached without going through a step."""
+    ends = before(side, without=step)
+    stops = {"input"} | (LAYERS - NORMS)
+    return side is not step and any(x.name in stops or is_projection(x) for x in ends)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen in one call.
+
+    Attributes:
+        case: the call.
+        leaves: its inputs.
+        output: (b, n, e).
+        found: every attention in it, in order.
+        triangle: where the last triangle was made, on which causal masks stand.
+    """
+
+    case: Situation
+    leaves: Inputs
+    output: Tensor
+    found: tuple[Seen, ...]
+    triangle: Frame | None
+
+
+def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
+    """Watch one call; with ``gradient``, its results can be differentiated.
+
+    Raises:
+        Failed: the call failed.
+        NotAsked: nothing could be seen, or the call gives another result when it is watched.
+    """
+    x, blocked = case.inputs, case.blocked
+    if gradient:
+        x = x.map(lambda tokens: tokens.clone().requires_grad_())
+    chance = torch.get_rng_state()
+    with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
+        output = patient.ask(x, blocked, gradient)
+    if trace.failed is not None:
+        raise NotAsked(f"the watching itself failed, with {type(trace.failed).__name__}")
+    if not _alike(patient, output, patient.answer(case.inputs, blocked)):
+        torch.set_rng_state(chance)  # of what is random there may be another answer
+        if not _alike(patient, output, patient.ask(case.inputs, blocked)):
+            raise NotAsked("the result is another one when it is watched")
+    found = tuple(attentions(trace.steps))
+    if not found:
+        raise NotAsked("no softmax over a product of queries and keys could be seen")
+    return Look(case, x, output, found, trace.triangle)
+
+
+def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:
+    """Tell whether results agree, those that are not finite in their places."""
+    finite = torch.equal(output.isfinite(), expected.isfinite())
+    return finite and patient.same(*(x.nan_to_num(0, 0, 0) for x in (output, expected)))
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[object]:
+    """Let compiled code run line by line: what is compiled hands nothing over."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
