@@ -65,8 +65,8 @@ for size in SIZES:
 # both return the weights by default.
 #
 # What takes so long? New memory has its price: the system hands it out in **pages** of 4 KiB (the
-# paper for the receipt) and first fills each page with zeros. In the table, freed memory goes back to
-# the system, so every call needs new pages. The same calls were measured again with freed memory kept
+# paper for the receipt) and first fills each page with zeros. For this table, all freed memory went
+# back to the system, so every call needed new pages. The same calls were measured again with freed memory kept
 # for the next call, which then needs none. The difference is the price of new pages.
 #
 # The figure shows both at n = 2048: blue is the time with memory kept, and orange comes on top when
@@ -75,7 +75,7 @@ for size in SIZES:
 #
 # <details><summary>What do you expect?</summary>
 #
-# More. The weights fill more memory than all other tensors together. The products of the heads are
+# More. Scores and weights fill more memory than all other tensors together. The products of the heads are
 # computed either way, inside the kernel or outside it.
 #
 # </details>
@@ -115,8 +115,8 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 #
 # Is memory kept or returned on your machine? By default, glibc, the C library of most Linux
 # systems, returns every block of 32 MiB or more and may keep smaller ones
-# [[mallopt](../docs/references.md#mallopt)]. So in the last two rows of the table, the weights cost
-# you new pages in every call. To keep freed memory, set two variables before Python starts; the
+# [[mallopt](../docs/references.md#mallopt)]. So by default, weights of 32 MiB or more, as in the last
+# two rows of the table, cost you new pages in every call. To keep freed memory, set two variables before Python starts; the
 # second must be larger than your peak memory:
 #
 # ```bash
@@ -259,11 +259,11 @@ assert worst("PyTorch", False) < 1
 # %% [markdown]
 # Look at the first line: without weights, the final class is never slower in this race, so putting
 # it in PyTorch's place costs you no time here. With weights, it takes a few percent longer at most in
-# training. In evaluation it takes more where there is no mask, and less where there is one (the fold
-# below has every case).
+# training. In evaluation, where PyTorch's class takes another routine, it takes more without a mask
+# and less with one (the fold below has every case; why a mask costs that routine so much was not
+# measured).
 #
-# In evaluation and without gradients, PyTorch's class takes a C++ routine of its own for
-# self-attention, its **fast path**; [Masks in the
+# That routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
 # wild](14_masks_in_the_wild.ipynb#what-a-fully-masked-row-gets) lists what it needs. This routine
 # writes all weights even when nobody asks for them. You can guess what that does to a long sequence.
 # Here is its time without weights, compared with the time when it is switched off, where freed memory
@@ -451,8 +451,8 @@ assert "the first nine cases of the final class" in RUN["measured again"]["what"
 #
 # ### Even, or not?
 #
-# *Easy, 2 minutes.* Here are the milliseconds of two versions in five rounds; the third and the
-# fifth met a busy machine. Divide our time by theirs in each round. With five rounds, the lower
+# *Easy, 2 minutes.* Here are the milliseconds of two versions in five rounds; the second,
+# the third and the fifth met a busy machine. Divide our time by theirs in each round. With five rounds, the lower
 # quartile is the second smallest ratio, the median the third, and the upper quartile the fourth.
 # Write down the three, and decide: is our version slower?
 #
