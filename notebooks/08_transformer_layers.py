@@ -285,7 +285,7 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
 # that with post-LN the last layer's gradient is large, however deep the stack, and that with pre-LN
 # it shrinks with the depth. Look at sizes and gradients first; the section after this one asks which
-# of them matters for training. Take untrained stacks of 6, 12 and 24 layers, initialised as in
+# of them matters for training (it is the sizes). Take untrained stacks of 6, 12 and 24 layers, initialised as in
 # `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
 # yours do ([*The same as PyTorch's*](#going-deeper-the-same-as-pytorchs) checks it). A pre-LN stack
 # ends in one more norm, [the final norm](#the-final-norm).
@@ -365,8 +365,8 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 #    pre-LN, the norms sit on the branches, and the stream runs past all of them.
 # 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from
 #    layer to layer, because nothing ever divides the sum.
-# 3. Look at the gradient. With pre-LN it falls from layer to layer. With post-LN it changes less, and
-#    in 24 layers it rises.
+# 3. Look at the gradient, and compare the last layers. With pre-LN, the deeper the stack, the lower
+#    the line ends, as Xiong et al. prove. With post-LN, it ends about as high at every depth.
 
 # %% [markdown]
 # <!-- deeper: how much the seeds differ -->
@@ -436,12 +436,14 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
 # the output of post-LN further. What does ten times the step bring with 24 layers? On average,
 # post-LN gains less than twice as much: the error falls by 4.4% instead of 2.5%, and with one seed
-# by no more than 1.0%. Pre-LN gains more than five times as much, 10.8% instead of 1.9%.
+# by no more than 1.0%. Pre-LN gains more than five times as much, 10.8% instead of 1.9%. So in a
+# deep post-LN stack, a large first step goes too far and wastes most of its length.
 #
 # [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
 # stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
 # large share of the stream even in the last layer. After 24 pre-LN layers, the stream is 3.8 times
-# as large, so the same change weighs about a quarter.
+# as large, so the same change weighs about a quarter. It is the size of the stream that
+# matters here, not the size of the gradient.
 #
 # ### Learning-rate warm-up in training runs
 #

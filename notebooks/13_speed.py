@@ -259,15 +259,14 @@ assert worst("PyTorch", False) < 1
 # %% [markdown]
 # Look at the first line: without weights, the final class is never slower in this race, so putting
 # it in PyTorch's place costs you no time here. With weights, it takes a few percent longer at most in
-# training. In evaluation, where PyTorch's class takes another routine, it takes more without a mask
-# and less with one (the fold below has every case; why a mask costs that routine so much was not
-# measured).
+# training. In evaluation, where PyTorch's class takes another routine, the final class takes up to
+# 1.16 times as long without a mask, and less than PyTorch's with one.
 #
-# That routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
+# PyTorch's other routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
 # wild](14_masks_in_the_wild.ipynb#what-a-fully-masked-row-gets) lists what it needs. This routine
 # writes all weights even when nobody asks for them. You can guess what that does to a long sequence.
-# Here is its time without weights, compared with the time when it is switched off, where freed memory
-# is returned as glibc does by default:
+# It was on in the race, and here is what it does to PyTorch's own time without weights, where freed
+# memory is returned as glibc does by default:
 
 # %% jupyter={"source_hidden": true}
 for row in find("fast path"):
@@ -280,12 +279,13 @@ for row in find("fast path"):
 # > 2048. For long sequences, switch it off with `torch.backends.mha.set_fastpath_enabled(False)`.
 
 # %% [markdown]
-# <!-- deeper: Every case, and those that miss the goal -->
-# ### Going deeper: Every case, and those that miss the goal
+# <!-- deeper: Every case, and the slowest -->
+# ### Going deeper: Every case, and the slowest
 #
 # Each line stands for a length n and a mask, and each entry is the larger of the medians with
 # memory kept and returned. In the "× PyTorch" columns, a star marks a case where the final class is
-# slower: the ratio was above one in about three out of four rounds, or more. "Every head" is a
+# slower: the ratio was above one in about three out of four rounds, or more. Why a mask costs
+# PyTorch's fast path so much was not measured. "Every head" is a
 # boolean mask of shape (b · h, n, m), which few models need. It raced on another machine: the
 # largest medians are 1.01 without weights, where no case is marked, and 1.09 with them.
 

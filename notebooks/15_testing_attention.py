@@ -426,9 +426,9 @@ for place, owner in (
 # - *cross*: `(query, key, value, blocked)`
 #
 # In `blocked`, None or `(b, n, m)`, True hides a key. The result may be the first of a tuple. If
-# yours takes tokens or masks in another form, say so, as in `adapt(module, layout="nbe", mask="b1nm
-# allowed")`: [adapters](../docs/package/doctor.md#adapters) keep the module's parameters and lines in
-# sight. The doctor does two things that no probe does. It copies the module's parameters into the right
+# yours takes tokens or masks in another form, say so with an
+# [adapter](../docs/package/doctor.md#adapters), as in `adapt(module, layout="nbe", mask="b1nm
+# allowed")`, and give `examine` what it returns. The doctor does two things that no probe does. It copies the module's parameters into the right
 # class and into every mistake on the list, trying each order of Q, K and V. If one of these
 # computes the same, the report names it. And it looks inside: while your code runs, it finds each
 # softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
@@ -551,6 +551,9 @@ for name, reference in (("alone", None), ("with the reference", trusted)):
     assert report.ok == (reference is None)
 
 # %% [markdown]
+# Alone, nothing says which third of `qkv` is meant to hold the keys, and no class on the list prefers
+# near tokens as this one does.
+#
 # ## Which sizes to test with
 #
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing

@@ -84,8 +84,8 @@ def attempt(call) -> None:
 # which takes three axes, and the tensors now have four. And its `forward` uses `d_model`, a name
 # that only the constructor knows.
 #
-# Mend these, write the products as `@`, and the code runs. Two defects are left, and no error will
-# tell you. A fully masked row is NaN, as before. And the post still passes masks of shape
+# Mend these, write the products as `@`, and the code runs. Two defects are left, and an error
+# does not always tell you. A fully masked row is NaN, as before. And the post still passes masks of shape
 # `(b, n, n)`, one matrix for each sample, to a class whose scores are `(b, h, n, n)` now.
 # Broadcasting aligns axes from the right, so the samples of the mask meet the *heads* of the scores.
 # A single sample comes out right, and most other sizes crash. But try two samples and two heads.
@@ -349,7 +349,8 @@ print(f"an even share: {1 / 49:.3f}")
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
-# [[article](../docs/references.md#article-through-the-source)]. Samples and heads are folded into one
+# [[article](../docs/references.md#article-through-the-source)]. One packed matrix projects queries,
+# keys and values, and that works; the trouble is in the masks. Samples and heads are folded into one
 # axis of length b · h, as in [Masks in the
 # wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #

@@ -666,8 +666,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # paper measured one in translation, a small one [[Su et al., section
 # 4.1](../docs/references.md#su-2021)].
 #
-# What goes wrong with rotary positions? A nearby right key always stands at a trained distance, but
-# hundreds of others, right and wrong, do not, and their scores can come out high. Take one of them,
+# What goes wrong with rotary positions? The last place where the answer stood is always at a trained
+# distance. But hundreds of farther keys are not, and their scores can come out high. Take one of them,
 # made by hand: a key whose slow pair points away from the query's. The cell moves it away from the
 # query, and prints its score with rotary positions and with ALiBi's slope of 1/16.
 
@@ -719,13 +719,14 @@ one.show(("plain", *SLOWER), STRETCHES, table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic`, which slows the middle pairs less, reaches 0.66, and `llama3`, which
-# slows them more, 0.80 with some loss on short texts. `linear` fails even on short texts: it also
+# trained length. The pairs on its ramp decide: `dynamic` slows them less than YaRN does and reaches
+# 0.66, and `llama3` slows them more and reaches 0.80, with some loss on short texts. `linear` fails even on short texts: it also
 # slows the fast pairs, which tell neighbours apart. `dynamic` is meant for models without further
 # training. The other three were proposed together with some, which these models did not get.
 #
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
-# slowly. A long text still brings new angles, but fewer pairs turn far in it. Llama 3 has 500,000
+# slowly. More pairs then meet new angles in a long text, but these angles stay small, and so does
+# what they do to a score. Llama 3 has 500,000
 # in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)].
 
 # %% [markdown]
