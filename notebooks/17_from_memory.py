@@ -150,7 +150,7 @@ for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
 # **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
 # variance is 1.** (That is for independent entries with mean 0 and variance 1.) The softmax of
 # numbers that are far apart gives nearly all the weight to one key, and then hardly any gradient
-# comes back. Compare the weights for three divisors, with d = 256 and a thousand keys.
+# comes back: the derivative of a weight w by its own score is w (1 − w), which is nearly 0 at both ends. Compare the weights for three divisors, with d = 256 and a thousand keys.
 
 # %%
 q, k = torch.randn(2, 1000, 256)

@@ -343,8 +343,8 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 #
 # The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
 # step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
-# program, compiles for the first shape it meets, and again when the shape changes: here two more
-# times, the last time for any length. A `StaticCache` avoids both: it reserves room for the longest
+# program, compiles for the first shape it meets, and again when the shape changes, while the
+# reader waits. A `StaticCache` avoids both: it reserves room for the longest
 # text once and writes each new key into its place.
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros.
@@ -575,20 +575,23 @@ for code, entry in {**WRONG, "right": None}.items():
 # mask can be right for one query and wrong for several, or the other way round. The check needs no
 # second implementation: each way of cutting serves as the reference for the others.
 #
-# The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
-# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias
-# by distance must count from the position of the new query, and not from the beginning of its
-# chunk. And if the rotation slows down as the text grows, a key turned once no longer fits. Then
-# keep the keys unrotated, and turn all of them at today's speeds, counting from 0. The scores of a
-# step then fit together, but chunks still differ from a single call: older outputs were made at
-# older speeds, and no cache can mend that. To pass the check, fix the speeds before writing
-# (`yarn`, `llama3`).
+# <details><summary>What the check finds with other positions</summary>
+#
+# Two mistakes with other kinds of [positions](18_positions.ipynb) come from published code
+# [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by distance must
+# count from the position of the new query, and not from the beginning of its chunk. And a rotation
+# that slows down as the text grows (`dynamic`) does not pass the check at all. Keys turned at older
+# speeds no longer fit; even with all keys turned anew, older outputs were made at older speeds. To
+# pass the check, fix the speeds before writing (`yarn`, `llama3`).
+#
+# </details>
 #
 # ## Texts of different lengths
 #
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
-# short sentence was padded at its end. A text that will be continued must end at the right-hand
-# edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
+# short sentence was padded at its end. As long as all texts share one length in the cache, a
+# text that will be continued must end at the right-hand edge, where the next word goes, so it is
+# **padded on the left**. The padding mask has a column for
 # each key that `append` returns (in a cache of fixed size, for each place), and a new word is never
 # padding. A padded place in front has no key that it may see. The class returns zeros there, and no
 # one uses them.
@@ -620,8 +623,9 @@ for words, text in zip(prompts, texts):
 # %% [markdown]
 # Both prompts continue as they do on their own, although *because* stands at position 2 in this
 # batch and at position 0 on its own. Rotary positions make this easy: every word of the short text
-# is moved by the same two places, so all distances stay the same. Added places would need positions
-# counted for each text.
+# is moved by the same two places, so all distances stay the same. Position
+# vectors that are added to the words, as in [The transformer](09_transformer.ipynb), would have to be
+# counted separately for each text.
 #
 # ## Going back, and branching
 #
@@ -654,8 +658,9 @@ print("after crop and after reorder: as if the text had always been this one")
 # et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
 # table says which pages a text consists of. A text takes as many pages as it needs.
 #
-# Here two prompts have ten and three words. Feed them padded on the right, where the causal mask
-# already hides the padding from every word. For a moment this takes six pages; then crop each text
+# Here two prompts have ten and three words. Feed them padded on the right this time, because
+# each text is then cut to its own length; there the causal mask already hides the padding from every
+# word. For a moment this takes six pages; then crop each text
 # to its own length. From there each text goes on at its own position:
 
 # %%

@@ -317,11 +317,9 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each head of queries still
 # compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
-# as they are. What shrinks is the cache, and the time to read it. PyTorch's fused kernel reads
-# shared keys without copies: on a GPU only in half precision, and with a mask only where it can use
-# cuDNN's kernel (PyTorch 2.13) [[PyTorch](../docs/references.md#pytorch)]. One new token behind a
-# cache that grows needs no mask, so `CachedAttention` passes none, and the kernel runs. A cache of
-# fixed size always needs one.
+# as they are. What shrinks is the cache, and the time to read it, as long as the shared keys are not
+# copied for the call. So where nobody asks for the weights, `CachedAttention` hands them over as they
+# are, with `enable_gqa=True`, and PyTorch's fused kernel finds each query's keys by itself.
 
 # %% [markdown]
 # <!-- deeper: What is counted, and what is measured -->
@@ -446,8 +444,9 @@ for g in (2, 1):
         print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
-# Averaging alone costs most of the accuracy. After fifteen steps, one twentieth of the first
-# training, two KV heads are close to where four were, and a single one comes close after 75. New
+# Averaging alone costs most of the accuracy: with four KV heads, a copier gets 0.996 right (in the
+# fold below). After fifteen steps, one twentieth of the first training, two KV heads are close to
+# that, and a single one comes close after 75. New
 # keys and values start at 0.04, which is what guessing one of 26 letters gives, and stay far
 # behind: the old ones are worth a lot, even averaged. Keeping the first heads depends more on luck.
 # Models that shared from the beginning get nearly everything right, too, so on this small task four
@@ -558,7 +557,8 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # *All heads* share it. Only the short key is rotated, and it is kept in its rotated form. Each head
 # also makes a second, short query. The short query is appended to the long query, and the short key
 # to the long key. The dot product is then the sum of two scores: one from the latents, without
-# positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d + r}$. (DeepSeek's
+# positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d + r}$, in the
+# absorbed form too, although its queries are c + r wide. (DeepSeek's
 # models stretch their positions with YaRN, and multiply this scale by a further constant. To load
 # them, pass the product as `scale`.)
 #
