@@ -343,8 +343,8 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 #
 # The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
 # step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
-# program, compiles for the first shape it meets, and again when the shape changes, while the
-# reader waits. A `StaticCache` avoids both: it reserves room for the longest
+# program, compiles for the first shape it meets, and again when the shape changes, while you
+# wait. A `StaticCache` avoids both: it reserves room for the longest
 # text once and writes each new key into its place.
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros.
