@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         interleaved_to_half,
         rotate,
     )
+    from annotated_attention.modern.tiles import merge_parts, tiled_attention
 
 __all__ = [
     "AlibiBias",
@@ -62,10 +63,12 @@ __all__ = [
     "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
+    "merge_parts",
     "relative_buckets",
     "repeat_heads",
     "rotary_frequencies",
     "rotate",
+    "tiled_attention",
 ]
 
 import_lazily(__name__)
