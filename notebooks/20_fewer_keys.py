@@ -13,8 +13,9 @@
 # cache](19_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share in
-# three ways, all found in today's models: one catalogue for all, one for each group, or a short
-# summary from which every reader makes a catalogue. You see what each way saves, what it gives up,
+# three ways, all found in today's models: one catalogue for all (multi-query attention, MQA), one for
+# each group of readers (grouped-query attention, GQA), or a short summary from which every reader
+# makes a catalogue (latent attention, MLA). You see what each way saves, what it gives up,
 # and which mistake hands readers the wrong catalogue. Below, only *project in* and *split* make
 # fewer keys and values; *score* and *mix* share them.
 

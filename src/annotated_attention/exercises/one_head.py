@@ -76,7 +76,7 @@ check_weights = Exercise(
         "these are the scores. They still have to become shares.": _of_drank(4, 2, 0),
         "these are the scores divided by 2. The exponential comes next.": _of_drank(2, 1, 0),
         "these are the exponentials. Divide each by the sum of all eight.": (
-            _of_drank(7.389, 2.718, 1)
+            Either([_of_drank(7.389, 2.718, 1), _of_drank(7.4, 2.7, 1)])
         ),
         "there is no exponential: you divided the scores by their sum.": _of_drank(2 / 3, 1 / 3, 0),
         "you left the division out: halve each score before you take its exponential.": (
