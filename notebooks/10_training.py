@@ -857,13 +857,15 @@ for what, (_, accuracy, exact) in zero.items():
 assert zero["nothing"] == mean["nothing"] == curve[LONG]
 for left in (zero, mean):
     assert all(left[f"{part}, both heads"][2] < 0.3 for part in attentions(right.model))
+assert zero["encoder, head 1"][2] < mean["encoder, head 1"][2]
+assert zero["decoder, head 1"][2] > mean["decoder, head 1"][2]
 
 # %% [markdown]
 # The model uses all three attentions: without both heads of any one of them, most sequences come
-# out wrong, by zero and by mean. For single heads the two columns can differ a lot. Zero in place
-# of the encoder's first head leaves an exact match of 0.645, and the head's mean leaves 0.875. With
-# the decoder's first head, the mean does more harm in this model. So whenever you report such a
-# number, say what you put in the head's place.
+# out wrong, by zero and by mean. For single heads the two columns can differ a lot. In place of the
+# encoder's first head, zero does more harm than the head's mean. With the decoder's first head, the
+# mean does more harm in this model. So whenever you report such a number, say what you put in the
+# head's place.
 #
 # Without the decoder's self-attention the exact match is zero. Does the task need this attention,
 # then? Take a fresh model, and silence the decoder's self-attention from the first training step

@@ -156,7 +156,8 @@ for i, layer in enumerate(noting.layers):
     print(f"layer {i + 1}: {', '.join(before[i])} of the four words are as before")
 
 # %% [markdown]
-# Nothing about the old words has changed. What does the new word need from all this? Its query is
+# Nothing about the old words has changed, because the causal mask hides the new word from them in
+# every layer. What does the new word need from all this? Its query is
 # compared with all keys, and then the values are mixed. The old words' queries and outputs are not
 # needed again: the next layer has already made its own keys and values from these outputs. So keep
 # the **keys and values** of each layer, and nothing else. This is the **KV cache**. The class
@@ -478,7 +479,8 @@ for name in ("fixed size", "grows"):
 # %% [markdown]
 # Without a cache, the time for one token grows faster than the text. With a cache, only scoring and
 # mixing take longer as the text grows, because they read all keys and values. The growing cache
-# also copies all of them in each step.
+# also copies all of them in each step. The cache of fixed size has room for just these tokens; empty
+# places would cost as much as words.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
 # parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
@@ -661,7 +663,9 @@ print("after crop and after reorder: as if the text had always been this one")
 # Here two prompts have ten and three words. Feed them padded on the right this time, because
 # each text is then cut to its own length; there the causal mask already hides the padding from every
 # word. For a moment this takes six pages; then crop each text
-# to its own length. From there each text goes on at its own position:
+# to its own length. From there each text goes on at its own position.
+# `cache.length` is one number per text here, so the positions are (b, n), and m is that of the longest
+# text:
 
 # %%
 from annotated_attention.modern import PagedCache
