@@ -110,7 +110,7 @@ def attention_map(
     """
     n, m = weights.shape
     slanted = max(map(len, keys)) > 5  # longer words would run into each other
-    drawing, (ax,) = panels(44 * m + 80, 34 * n + (110 if slanted else 70))
+    drawing, (ax,) = panels(40 * m + 80, 34 * n + (110 if slanted else 70))
     strongest = []
     for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
         for j, weight in enumerate(row):
