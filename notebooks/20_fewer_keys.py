@@ -134,7 +134,7 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
-display.annotated(repeat_heads, sections=False)
+display.annotated(repeat_heads)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
@@ -253,7 +253,6 @@ from annotated_attention.modern import grouped
 
 display.annotated(
     GroupedQueryAttention.__init__, GroupedQueryAttention.attend, grouped._fused_for_speed,
-    sections=False,
 )
 
 # %% [markdown]
@@ -582,7 +581,7 @@ from annotated_attention.modern import LatentAttention
 
 display.annotated(
     LatentAttention.queries, LatentAttention.compress,
-    LatentAttention.attend_plainly, LatentAttention.attend_absorbed, sections=False,
+    LatentAttention.attend_plainly, LatentAttention.attend_absorbed,
 )
 
 # %% [markdown]
