@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 
 from annotated_attention import MultiheadAttention, TransformerDecoderLayer, heads, masks
 from annotated_attention.display import annotated
-from annotated_attention.display.annotation import render, shapes, split
+from annotated_attention.display.annotation import render, split
 from annotated_attention.display.code import located_source
 
 
@@ -32,8 +32,6 @@ def test_nothing_is_lost_and_nothing_stands_twice(function):
     lines = [(int(tag["data-line"]), tag.text) for tag in soup.select(".aa-line")]
     assert lines == [(number, source[number]) for number, _ in lines]
     assert lines == sorted(dict(lines).items())
-    for extra in soup.select(".aa-shapes"):
-        extra.decompose()
     left_out = [line for number, line in source.items() if number not in dict(lines)]
     notes = " ".join(note.get_text(" ") for note in soup.select(".aa-note"))
     assert words(LISTED.sub("", "\n".join(left_out))) == words(notes)
@@ -115,21 +113,6 @@ def test_notes_are_prose():
     assert [tag.text for tag in soup.select("li code")] == ["(b, n, d)"]
     assert len(soup.select("code .dim-n")) == 2
     assert soup.text.rstrip().endswith("Source: a book.")
-
-
-def test_shapes_stand_first():
-    """They are those of the comments behind the lines, which the build checks."""
-    rows = [
-        "q = f(x)  # (b, n, e) -> (b, h, n, d)",
-        "k = q.mT  # (b, h, d, n)",
-        "v = k  # no shape",
-    ]
-    assert shapes(rows) == ["(b, h, n, d)", "(b, h, d, n)"]
-    assert shapes(["def f(x):", *rows]) == ["(b, h, d, n)"]
-    assert shapes(["x = f(1, 2)", "z = 1  # (b, n)", "z = 1  # (b, n)"]) == ["(b, n)"]
-    notes = page(MultiheadAttention.forward).select(".aa-note:has(.aa-shapes)")
-    assert notes
-    assert all(note.select(":scope > .aa-shapes + p") for note in notes)
 
 
 def test_outside_of_a_page_it_is_the_source():

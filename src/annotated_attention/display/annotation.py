@@ -14,7 +14,6 @@ from annotated_attention.display.code import located_source
 from annotated_attention.display.colours import SHAPE_IN_PROSE, colour_shapes
 
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-_COMMENTED_SHAPE = re.compile(r"\([^()]*,[^()]*\)")
 _LINE = '<span class="aa-line" data-line="{}">{}</span>'
 # What a docstring lists: a title at the margin, and the indented lines below it.
 _LISTED = re.compile(r"^\w+:\n(?: .*\n|\n)+", re.MULTILINE)
@@ -28,7 +27,7 @@ def annotated(*functions: Callable[..., Any]) -> Output:
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is left
-    out. Before the prose stand the shapes that the lines make, if comments behind them say so.
+    out.
 
     Args:
         *functions: functions or methods of a file.
@@ -50,10 +49,6 @@ def _shown(function: Callable[..., Any]) -> tuple[str, str]:
     blocks = ""
     for notes, numbers in split(text):
         prose = "".join(map(render, notes))
-        made = shapes([rows[i] for i in numbers])
-        if prose and made:
-            codes = colour_shapes(", ".join(f"<code>{shape}</code>" for shape in made))
-            prose = f'<span class="aa-shapes">{codes}</span>{prose}'
         lines = "\n".join(_LINE.format(first + i, highlighted[i]) for i in numbers)
         code = code_block(lines, "no-copy")
         blocks += f'<div class="aa-block"><div class="aa-note">{prose}</div>{code}</div>'
@@ -81,18 +76,6 @@ _write = mistune.create_markdown(plugins=[_python])
 def render(note: str) -> str:
     """Write a docstring in Google's style, or a comment without its signs, as HTML."""
     return colour_shapes(str(_write(_LISTED.sub("", f"{note}\n"))))
-
-
-def shapes(rows: list[str]) -> list[str]:
-    """List the shapes that the comments behind these lines give, each once.
-
-    Where a function begins, its last such comment counts alone: what comes out.
-    """
-    behind = [row.partition("  # ")[2].rpartition("->")[2] for row in rows]
-    found = [shaped for text in behind if (shaped := _COMMENTED_SHAPE.findall(text))]
-    if any(re.match(r"\s*def ", row) for row in rows):
-        found = found[-1:]
-    return list(dict.fromkeys(shape for shaped in found for shape in shaped))
 
 
 def split(text: str) -> list[Block]:
