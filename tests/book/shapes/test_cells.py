@@ -41,7 +41,8 @@ def chapter(cells):
     """Number the lines as a file would in which each cell has a marker line above."""
     line, made = 1, []
     for source, section, exempt in cells:
-        made.append({"source": source, "line": line + 1, "section": section, "exempt": exempt})
+        tags = ["exercise"] if exempt else []
+        made.append({"source": source, "line": line + 1, "section": section, "tags": tags})
         line += source.count("\n") + 2
     return made
 
@@ -144,7 +145,7 @@ from book.shapes.cells import install_in_kernel
 
 HistoryManager.enabled = False
 shell = InteractiveShell()
-cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "exempt": False}
+cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "tags": []}
 checker = install_in_kernel(shell, [cell], "chapter.py")
 shell.user_ns["X"] = SimpleNamespace(shape=(2, 3))
 shell.run_cell(cell["source"]).raise_error()
