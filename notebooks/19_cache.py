@@ -164,7 +164,7 @@ for i, layer in enumerate(noting.layers):
 # `KVCache` holds two tensors, and this is how it grows:
 
 # %%
-display.annotated(KVCache.append, sections=False)
+display.annotated(KVCache.append)
 
 # %% [markdown]
 # Nothing here depends on the number of heads, so the next chapter uses the class unchanged.
@@ -186,7 +186,7 @@ display.annotated(KVCache.append, sections=False)
 # have g heads, here as many as the queries. The next chapter makes g smaller.
 
 # %%
-display.annotated(CachedAttention.keep, CachedAttention.hide, sections=False)
+display.annotated(CachedAttention.keep, CachedAttention.hide)
 
 # %% [markdown]
 # <!-- deeper: The method that calls both -->
@@ -196,7 +196,7 @@ display.annotated(CachedAttention.keep, CachedAttention.hide, sections=False)
 # when there is a single new token that may see every key.
 
 # %%
-display.annotated(CachedAttention.forward, sections=False)
+display.annotated(CachedAttention.forward)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -406,7 +406,7 @@ assert empty == 0
 # changes this number alone: what stands behind it is masked, and overwritten later.
 
 # %%
-display.annotated(StaticCache.append, StaticCache.crop, sections=False)
+display.annotated(StaticCache.append, StaticCache.crop)
 
 # %% [markdown]
 # Compile the attention for both kinds of cache, write 12 words one by one, and count how many
@@ -714,7 +714,7 @@ print("the tables:", cache.tables)
 # where they are.
 
 # %%
-display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sections=False)
+display.annotated(PagedCache.append, PagedCache._own, PagedCache._places)
 
 # %% [markdown]
 # All three caches must give what attention gives without one. The cell tries chunks of three sizes,

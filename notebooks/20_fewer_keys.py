@@ -135,7 +135,7 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
-display.annotated(repeat_heads, sections=False)
+display.annotated(repeat_heads)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
@@ -254,7 +254,6 @@ from annotated_attention.modern import grouped
 
 display.annotated(
     GroupedQueryAttention.__init__, GroupedQueryAttention.attend, grouped._fused_for_speed,
-    sections=False,
 )
 
 # %% [markdown]
@@ -583,7 +582,7 @@ from annotated_attention.modern import LatentAttention
 
 display.annotated(
     LatentAttention.queries, LatentAttention.compress,
-    LatentAttention.attend_plainly, LatentAttention.attend_absorbed, sections=False,
+    LatentAttention.attend_plainly, LatentAttention.attend_absorbed,
 )
 
 # %% [markdown]

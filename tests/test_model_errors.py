@@ -288,6 +288,8 @@ TYPES = [
     (each_cache(lambda cache: cache.reorder([0, 1])), "index must be a tensor, got list"),
     (each_cache(lambda cache: cache.reorder(numbers(2))), "index must be int64 or int32, got"),
     (lambda: StaticCache(B, H, 9.0, D), "max_length (9.0) must be an integer"),
+    (lambda: Seq2SeqTransformer(11.0, 13), "src_vocab (11.0) must be an integer"),
+    (positions(N, D, max_len=9.0), "max_len (9.0) must be an integer"),
     (cached(numbers(B, N, E).double()), "x (torch.float64) must have the parameters' dtype"),
     (cached(rotary="half"), "rotary ('half') must be callable, as a RotaryEmbedding is, or None"),
     (cached(cache={}), "cache must be a Cache, such as KVCache, got dict"),

@@ -8,10 +8,10 @@ The text on the page is the code that runs: nothing is copied into the package.
 
 import ast
 import builtins
-import dis
 import importlib
 import importlib.util
 import re
+import symtable
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
@@ -31,7 +31,6 @@ _LOAD = re.compile(r"chapters\.load\('\w+'\)(\.\w+)?")
 
 # A kernel plants these two in `builtins`; everywhere else they are free.
 _KERNEL_ONLY = {"display", "get_ipython"}
-_READS_GLOBAL = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 class ChapterError(ImportError):
@@ -185,25 +184,20 @@ def _free_names(kept: list[ast.stmt]) -> list[str]:
     """Say which definitions use a global name that is neither a definition nor a builtin."""
     defined = set(dir(builtins)) - _KERNEL_ONLY
     defined.update(name for statement in kept for name in _bound(statement))
-    problems: dict[str, int] = {}
+    problems = []
     for statement in kept:
-        code = compile(ast.Module([statement], []), "", "exec", dont_inherit=True)
         owner = next(iter(_bound(statement)))
-        for name, line in _global_reads(code):
-            if name not in defined and not re.fullmatch("__.*__", name):
-                problems.setdefault(f"{owner} uses {name}, which it does not define", line)
-    return [f"line {line}: {problem}" for problem, line in problems.items()]
+        table = symtable.symtable(ast.unparse(statement), "", "exec")
+        reads = [x for x in ast.walk(statement) if isinstance(x, ast.Name)]
+        lines = {x.id: x.lineno for x in reversed(reads) if isinstance(x.ctx, ast.Load)}
+        for name in sorted(_global_reads(table) - defined):
+            if not re.fullmatch("__.*__", name):
+                line = lines.get(name, statement.lineno)
+                problems.append(f"line {line}: {owner} uses {name}, which it does not define")
+    return problems
 
 
-def _global_reads(code: CodeType) -> Iterator[tuple[str, int]]:
-    """Yield each global name that is read by ``code`` or by code inside it, and the line."""
-    instructions = list(dis.get_instructions(code))
-    # A class body stores its names where it also looks them up first.
-    own = {step.argval for step in instructions if step.opname == "STORE_NAME"}
-    for step in instructions:
-        if step.opname in _READS_GLOBAL and step.argval not in own:
-            line = step.positions.lineno if step.positions else None
-            yield step.argval, line or code.co_firstlineno
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _global_reads(constant)
+def _global_reads(table: symtable.SymbolTable) -> set[str]:
+    """Give the global names that a scope, or one inside it, reads."""
+    own = {x.get_name() for x in table.get_symbols() if x.is_referenced() and x.is_global()}
+    return own.union(*map(_global_reads, table.get_children()))

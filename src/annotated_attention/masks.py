@@ -92,8 +92,8 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
     """
     if any(size < 0 for size in sizes):
         raise ValueError(f"sizes {tuple(sizes)} must not be negative")
-    inside = [torch.ones(size, size, dtype=torch.bool, device=device) for size in sizes]
-    return ~torch.block_diag(*inside) if inside else torch.ones(0, 0, dtype=torch.bool)
+    inside = [torch.ones(size, size, dtype=torch.bool, device=device) for size in (0, *sizes)]
+    return ~torch.block_diag(*inside)  # (n, n)
 
 
 def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:

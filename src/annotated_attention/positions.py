@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.checks import check_sizes
+
 
 def sinusoidal_code(n: int, e: int) -> Tensor:
     """Write each position as the sines and cosines of e / 2 clocks of different speed.
@@ -55,12 +57,11 @@ class _Positions(nn.Module):
             dtype: Dtype of the table; None means torch's default.
 
         Raises:
+            TypeError: a size that is not an integer.
             ValueError: a size below 1, or ``dropout`` outside [0, 1].
         """
         super().__init__()
-        for name, size in (("d_model", d_model), ("max_len", max_len)):
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes({"d_model": d_model, "max_len": max_len})
         self.d_model, self.max_len, self.batch_first = d_model, max_len, batch_first
         self.dropout = nn.Dropout(dropout)
         self._make_table(torch.empty(max_len, d_model, device=device, dtype=dtype))

@@ -39,7 +39,7 @@ def quick_weights(
         if added is None:
             return _Softmax.apply(scores, None)
         fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
-        scores += added                                                    # (..., n, m)
+        scores += added
         return _Softmax.apply(scores, fully_masked)
     except RuntimeError:
         return None

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.checks import check_sizes
 from annotated_attention.positions import PositionalEncoding
 from annotated_attention.transformer import Transformer
 
@@ -55,11 +56,6 @@ class Seq2SeqTransformer(nn.Module):
         Args:
             src_vocab: size of the source vocabulary; its ids are 0 to src_vocab - 1.
             tgt_vocab: size of the target vocabulary.
-            d_model: e, the width of embeddings and layers.
-            nhead: h, the number of heads; must divide ``d_model``.
-            num_encoder_layers: how many layers the encoder has.
-            num_decoder_layers: how many layers the decoder has.
-            dim_feedforward: the width inside the feed-forward networks.
             dropout: as in ``TransformerEncoderLayer``, and on embeddings with positions.
             pad: the id of padding in both vocabularies; None means that there is no padding.
             max_len: the length of the longest sequence.
@@ -68,15 +64,15 @@ class Seq2SeqTransformer(nn.Module):
             share_embeddings: whether one matrix embeds both sides and scores the output.
             **settings: for ``Transformer``: ``activation``, ``norm_first``, ``attention``, ...
 
+        All other arguments are those of ``Transformer``.
+
         Raises:
             TypeError: as ``Transformer`` does.
             ValueError: as ``Transformer`` does; a vocabulary below 1; or vocabularies of different
                 sizes that should share a matrix.
         """
         super().__init__()
-        for name, size in (("src_vocab", src_vocab), ("tgt_vocab", tgt_vocab)):
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes({"src_vocab": src_vocab, "tgt_vocab": tgt_vocab})
         if share_embeddings and src_vocab != tgt_vocab:
             raise ValueError(
                 f"src_vocab ({src_vocab}) and tgt_vocab ({tgt_vocab}) must be equal to share"
@@ -137,11 +133,7 @@ class Seq2SeqTransformer(nn.Module):
             padding: (b, m), True where ``src`` is padding, or None.
 
         Returns:
-            Scores (logits), (b, n, tgt_vocab).
-
-        Raises:
-            TypeError: ids that are not integers.
-            ValueError: as a call does.
+            Scores (logits), (b, n, tgt_vocab). Errors: as in a call of the model.
         """
         x = self._embed("tgt", tgt, self.embed_tgt)
         x = self.transformer.decoder(
@@ -165,11 +157,8 @@ class Seq2SeqTransformer(nn.Module):
 
         Returns:
             (b, n): the ids, n at most 1 + ``max_new``. They are ``start``, the written tokens, and
-            after the first ``end`` only ``pad``, or ``end`` if there is no ``pad``.
-
-        Raises:
-            TypeError: ids that are not integers.
-            ValueError: as a call does; ``max_new`` longer than the positions fails on the way.
+            after the first ``end`` only ``pad``, or ``end`` if there is no ``pad``. Errors: as in a
+            call of the model; ``max_new`` longer than the positions fails on the way.
         """
         memory, padding = self.encode(src), self._padding(src)
         written = src.new_full((src.size(0), 1), start)                # (b, 1)

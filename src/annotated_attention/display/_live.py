@@ -13,11 +13,12 @@ import posixpath
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from annotated_attention.display._html import Output
 
+_FOLDER = Path(__file__).with_name("live_figures")
 _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
 
 
@@ -58,17 +59,15 @@ def live(
 @cache
 def modules() -> dict[str, str]:
     """Give the modules that a page with live figures loads, their text under their path."""
-    folder = resources.files(__package__) / "live_figures"
-    host = {f"host/{file.name}": file for file in (folder / "host").iterdir()}
-    del host["host/jupyter.js"]
-    found = {file.name: file for file in folder.iterdir() if file.name.endswith(".js")} | host
-    return {path: found[path].read_text(encoding="utf-8") for path in sorted(found)}
+    found = {path.relative_to(_FOLDER).as_posix(): path for path in sorted(_FOLDER.rglob("*.js"))}
+    del found["host/jupyter.js"]
+    return {name: path.read_text(encoding="utf-8") for name, path in found.items()}
 
 
 def bundle(module: str) -> str:
     """Give the script of an output in a notebook, with all that it imports inside."""
-    starter = resources.files(__package__) / "live_figures/host/jupyter.js"
-    text = starter.read_text(encoding="utf-8").replace("MODULE", module)
+    starter = (_FOLDER / "host/jupyter.js").read_text(encoding="utf-8")
+    text = starter.replace("MODULE", module)
     return _inline("host/jupyter.js", text)
 
 

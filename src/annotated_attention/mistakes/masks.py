@@ -85,11 +85,7 @@ class _PaddingElsewhere(MultiheadAttention):
     """Places the padding mask on other axes than those of the keys."""
 
     def _place(self, padding: Tensor) -> Tensor:
-        """Give a padding mask axes that broadcast to (b, h, n, m).
-
-        Args:
-            padding: (b, m), boolean or floating point.
-        """
+        """Give a padding mask, (b, m), axes that broadcast to (b, h, n, m)."""
         raise NotImplementedError
 
     def _merge_masks(self, attn_mask: Any, key_padding_mask: Any, *others: Any) -> Any:

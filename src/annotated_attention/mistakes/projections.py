@@ -14,11 +14,7 @@ class _OtherRows(MultiheadAttention):
     """Reads other rows of the packed ``in_proj_weight`` (so all widths must be e)."""
 
     def _rows(self, rows: Tensor) -> Tensor:
-        """Say which row stands where.
-
-        Args:
-            rows: (3, h, d), the index of each row: of W_Q, W_K, W_V, by head.
-        """
+        """Say which row stands where: of W_Q, W_K, W_V, by head, (3, h, d)."""
         raise NotImplementedError
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
@@ -165,11 +161,6 @@ class OutputProjectionMissing(MultiheadAttention):
         self.out_proj.__class__ = _Unused
 
 
-class _Twice(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(super().forward(input))
-
-
 @mistake(
     wrong="return out_proj(out_proj(merge_heads(heads)))",
     right="return out_proj(merge_heads(heads))",
@@ -182,10 +173,10 @@ class OutputProjectionDoubled(MultiheadAttention):
     from those of the right version.
     """
 
-    def __init__(self, *settings: Any, **options: Any) -> None:
-        """Create all parameters, and apply the output projection twice."""
-        super().__init__(*settings, **options)
-        self.out_proj.__class__ = _Twice
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Attend, and apply the output projection again."""
+        output, weights = super().forward(*inputs, **options)
+        return self.out_proj(output), weights
 
 
 @mistake(

@@ -36,16 +36,21 @@ class Design(nn.Module):
     mask: ClassVar[str]
     true_means: ClassVar[str]
     kind: ClassVar[str] = "cross"
-    num_heads: int
     to_query: Any  # modules; not all designs have them
     to_key: Any
     to_value: Any
     output: nn.Linear
 
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        """Keep the settings, or refuse those that do not fit."""
+        super().__init__()
+        self.head_dim = width_of_head(embed_dim, num_heads)
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+
     @classmethod
     def build(cls, embed_dim: int, num_heads: int) -> Self:
         """Create a module, whatever the order of the design's own settings."""
-        return cls(embed_dim, num_heads)
+        return cls(embed_dim=embed_dim, num_heads=num_heads)
 
     @classmethod
     def pair(cls, embed_dim: int, num_heads: int) -> tuple[Self, MultiheadAttention]:
@@ -73,76 +78,64 @@ class Design(nn.Module):
     def as_multihead(self) -> MultiheadAttention:
         """Build the batch-first multi-head attention that this module equals."""
         parts = (self.to_query, self.to_key, self.to_value)
-        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
-        return multihead(self.num_heads, weights, biases, self.output)
+        return self.multihead([x.weight for x in parts], [x.bias for x in parts])
+
+    def multihead(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> MultiheadAttention:
+        """Build the batch-first multi-head attention with copies of these parameters.
+
+        Args:
+            weights: of the projections of query, key and value, one below the other.
+            biases: theirs; without any they are zero.
+        """
+        full = MultiheadAttention(self.embed_dim, self.num_heads, batch_first=True)
+        full.to(self.output.weight)
+        state = {f"out_proj.{name}": x for name, x in self.output.state_dict().items()}
+        state["in_proj_weight"] = torch.cat([*weights])
+        packed = torch.cat([*biases]) if biases else full.state_dict()["in_proj_bias"]
+        full.load_state_dict(state | {"in_proj_bias": packed})
+        return full
+
+    def check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Refuse what is not three batches that fit the module and each other."""
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if isinstance(x, Tensor) and x.dim() != 3:
+                raise ValueError(f"{name} must have three axes, got shape {tuple(x.shape)}")
+        batch_first = self.layout.startswith("(b")
+        parameter = next(self.parameters())
+        check_inputs(query, key, value, [self.embed_dim] * 3, batch_first, parameter)
+
+    def read_mask(self, name: str, mask: Tensor | None, *sizes: int) -> Tensor | None:
+        """Turn the design's mask into one that is True where a query must not see a key.
+
+        Args:
+            name: the design's name for the mask.
+            mask: boolean, or integers if True means "allowed". None stays None.
+            *sizes: the size of each axis; the mask's own may be 1.
+
+        Raises:
+            TypeError: not a tensor, or of another dtype.
+            ValueError: another shape.
+        """
+        if mask is None:
+            return None
+        check_tensors(**{name: mask})
+        if self.true_means == "blocked" and mask.dtype != torch.bool:
+            raise TypeError(f"{name} must be boolean, True = blocked, got {mask.dtype}")
+        self.check_shape(name, mask, sizes)
+        return as_blocked(mask, true_means=self.true_means)
+
+    def check_shape(self, name: str, x: Tensor, sizes: Sequence[int]) -> None:
+        """Refuse another shape than the mask's, or another number of axes.
+
+        Broadcasting would take the b of a mask (b, n, m) for the h of the scores.
+        """
+        fits = (have in (1, want) for have, want in zip(x.shape, sizes, strict=False))
+        if x.dim() != len(sizes) or not all(fits):
+            wanted = f"{self.mask} = {tuple(sizes)}; any of these may be 1"
+            raise ValueError(f"{name} {tuple(x.shape)} must have shape {wanted}")
 
 
-def check_heads(embed_dim: int, num_heads: int) -> None:
-    """Refuse settings from which no module can be built."""
+def width_of_head(embed_dim: int, num_heads: int) -> int:
+    """Give d, or refuse settings from which no module can be built."""
     check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
-
-
-def check_batches(
-    query: Tensor, key: Tensor, value: Tensor, output: nn.Linear, batch_first: bool = True
-) -> None:
-    """Refuse what is not three batches, as wide as the output, that fit it and each other."""
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if isinstance(x, Tensor) and x.dim() != 3:
-            raise ValueError(f"{name} must have three axes, got shape {tuple(x.shape)}")
-    widths = [output.out_features] * 3
-    check_inputs(query, key, value, widths, batch_first, output.weight)
-
-
-def read_mask(
-    name: str, mask: Tensor | None, true_means: str, letters: str, *sizes: int
-) -> Tensor | None:
-    """Turn a design's mask into one that is True where a query must not see a key.
-
-    Args:
-        name: the design's name for the mask.
-        mask: boolean, or integers if True means "allowed". None stays None.
-        true_means: ``"blocked"`` or ``"allowed"``.
-        letters: the axes, for the message.
-        *sizes: the size of each axis; the mask's own may be 1.
-
-    Raises:
-        TypeError: not a tensor, or of another dtype.
-        ValueError: another shape.
-    """
-    if mask is None:
-        return None
-    check_tensors(**{name: mask})
-    if true_means == "blocked" and mask.dtype != torch.bool:
-        raise TypeError(f"{name} must be boolean, True = blocked, got {mask.dtype}")
-    check_shape(name, mask, letters, sizes)
-    return as_blocked(mask, true_means=true_means)
-
-
-def check_shape(name: str, x: Tensor, letters: str, sizes: Sequence[int]) -> None:
-    """Refuse another shape, or another number of axes.
-
-    Broadcasting would take the b of a mask (b, n, m) for the h of the scores.
-    """
-    fits = (have in (1, want) for have, want in zip(x.shape, sizes, strict=False))
-    if x.dim() != len(sizes) or not all(fits):
-        wanted = f"{letters} = {tuple(sizes)}; any of these may be 1"
-        raise ValueError(f"{name} {tuple(x.shape)} must have shape {wanted}")
-
-
-def multihead(
-    num_heads: int, weights: Sequence[Tensor], biases: Sequence[Tensor], output: nn.Linear
-) -> MultiheadAttention:
-    """Build the batch-first multi-head attention with copies of these parameters.
-
-    Args:
-        num_heads: h.
-        weights: of the projections of query, key and value, one below the other.
-        biases: theirs; without any they are zero.
-        output: the output projection.
-    """
-    full = MultiheadAttention(output.out_features, num_heads, batch_first=True).to(output.weight)
-    state = {f"out_proj.{name}": x for name, x in output.state_dict().items()}
-    state["in_proj_weight"] = torch.cat([*weights])
-    state["in_proj_bias"] = torch.cat([*biases]) if biases else full.state_dict()["in_proj_bias"]
-    full.load_state_dict(state)
-    return full
+    return embed_dim // num_heads

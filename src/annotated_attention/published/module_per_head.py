@@ -7,13 +7,7 @@ from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published.design import (
-    Design,
-    check_batches,
-    check_heads,
-    multihead,
-    read_mask,
-)
+from annotated_attention.published.design import Design
 
 
 class Head(nn.Module):
@@ -27,17 +21,7 @@ class Head(nn.Module):
         self.to_value = nn.Linear(embed_dim, head_dim)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
-        """Attend with this head.
-
-        Args:
-            query: (b, n, e), one row per query.
-            key: (b, m, e), one row per key.
-            value: (b, m, e), one row per key.
-            blocked: boolean, (b, n, m) or with sizes of 1, or None.
-
-        Returns:
-            (b, n, d).
-        """
+        """Attend with this head, (b, n, d)."""
         q, k, v = self.to_query(query), self.to_key(key), self.to_value(value)
         scores = torch.bmm(q, k.mT) / math.sqrt(q.size(-1))  # (b, n, m)
         weights = masked_softmax(scores, blocked)            # (b, n, m)
@@ -67,10 +51,8 @@ class ModulePerHead(Design):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         """Create the heads."""
-        super().__init__()
-        check_heads(embed_dim, num_heads)
-        head_dim = embed_dim // num_heads
-        self.heads = nn.ModuleList(Head(embed_dim, head_dim) for _ in range(num_heads))
+        super().__init__(embed_dim, num_heads)
+        self.heads = nn.ModuleList(Head(embed_dim, self.head_dim) for _ in range(num_heads))
         self.output = nn.Linear(embed_dim, embed_dim)
 
     def forward(
@@ -87,9 +69,9 @@ class ModulePerHead(Design):
         Returns:
             (b, n, e).
         """
-        check_batches(query, key, value, self.output)
+        self.check(query, key, value)
         b, n, m = *query.shape[:2], key.size(1)
-        blocked = read_mask("mask", mask, "allowed", "(b, n, m)", b, n, m)
+        blocked = self.read_mask("mask", mask, b, n, m)
         heads = [head(query, key, value, blocked) for head in self.heads]  # (b, n, d)
         return self.output(torch.cat(heads, -1))                           # (b, n, e)
 
@@ -97,8 +79,7 @@ class ModulePerHead(Design):
         """Build the multi-head attention that this module equals."""
         names = ("to_query", "to_key", "to_value")
         parts = [getattr(head, name) for name in names for head in self.heads]
-        weights, biases = [x.weight for x in parts], [x.bias for x in parts]
-        return multihead(len(self.heads), weights, biases, self.output)
+        return self.multihead([x.weight for x in parts], [x.bias for x in parts])
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published.design import check_heads, multihead
+from annotated_attention.published.design import width_of_head
 from annotated_attention.published.weighted_scores import WeightedScores
 
 
@@ -29,8 +29,7 @@ class NoProjection(WeightedScores):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         """Create the output projection."""
-        check_heads(embed_dim, num_heads)
-        d = embed_dim // num_heads
+        d = width_of_head(embed_dim, num_heads)
         super().__init__(embed_dim, d, d, num_heads)
         self.to_query = self.to_key = self.to_value = nn.Identity()
 
@@ -41,5 +40,5 @@ class NoProjection(WeightedScores):
 
     def as_multihead(self) -> MultiheadAttention:
         """Build the multi-head attention that this module equals, with identity projections."""
-        identity = torch.eye(self.output.out_features).to(self.output.weight)
-        return multihead(self.num_heads, [identity] * 3, (), self.output)
+        identity = torch.eye(self.embed_dim).to(self.output.weight)
+        return self.multihead([identity] * 3, ())

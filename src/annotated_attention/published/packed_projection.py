@@ -1,6 +1,7 @@
 """Packed projections, as PyTorch stores them, with heads folded into the batch axis."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_masks
+from annotated_attention.masks import attention_to_heads, merge_masks, padding_to_heads
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published.design import Design, check_batches, check_heads, multihead
+from annotated_attention.published.design import Design
 
 
 class PackedProjection(Design):
@@ -34,9 +36,7 @@ class PackedProjection(Design):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         """Create the projections, with initial values."""
-        super().__init__()
-        check_heads(embed_dim, num_heads)
-        self.num_heads = num_heads
+        super().__init__(embed_dim, num_heads)
         self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim))
         self.out_proj = nn.Linear(embed_dim, embed_dim)
@@ -68,12 +68,9 @@ class PackedProjection(Design):
         for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
             if mask is not None and mask.dtype != torch.bool:
                 raise TypeError(f"{name} must be boolean, True = blocked, got {mask.dtype}")
-        blocked = torch.zeros(b * h, n, m, dtype=torch.bool, device=query.device)
-        if key_padding_mask is not None:
-            padding = key_padding_mask[:, None, None].expand(-1, h, -1, -1)  # (b, h, 1, m)
-            blocked = blocked | padding.flatten(0, 1)                        # (b * h, n, m)
-        if attn_mask is not None:
-            blocked = blocked | attn_mask  # (b * h, n, m)
+        masks = attention_to_heads(attn_mask, h), padding_to_heads(key_padding_mask)
+        blocked: Any = merge_masks(*masks)[0]
+        blocked = blocked.expand(b, h, n, m).flatten(0, 1)  # (b * h, n, m)
         return torch.zeros_like(blocked, dtype=query.dtype).masked_fill(blocked, -math.inf)
 
     def forward(
@@ -96,7 +93,7 @@ class PackedProjection(Design):
         Returns:
             The output, (n, b, e), and the weights of every head, (b, h, n, m).
         """
-        check_batches(query, key, value, self.out_proj, batch_first=False)
+        self.check(query, key, value)
         n, b, e = query.shape
         added = self.merge_masks(key_padding_mask, attn_mask, query, key)
         q, k, v = self._project(query, key, value)
@@ -118,8 +115,9 @@ class PackedProjection(Design):
 
     def as_multihead(self) -> MultiheadAttention:
         """Build the batch-first multi-head attention that this module equals."""
-        packed = [self.in_proj_weight], [self.in_proj_bias]
-        return multihead(self.num_heads, *packed, self.out_proj)
+        full = MultiheadAttention(self.embed_dim, self.num_heads, batch_first=True)
+        full.to(self.in_proj_weight).load_state_dict(self.state_dict())
+        return full
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

@@ -1,13 +1,12 @@
 """Sequence-first attention with a method for the scores that subclasses can override."""
 
 import math
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.published.design import Design, check_batches, check_heads, read_mask
+from annotated_attention.published.design import Design
 
 
 class SequenceFirst(Design):
@@ -32,18 +31,11 @@ class SequenceFirst(Design):
 
     def __init__(self, num_heads: int, embed_dim: int) -> None:
         """Create the projections."""
-        super().__init__()
-        check_heads(embed_dim, num_heads)
-        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        super().__init__(embed_dim, num_heads)
         self.to_query = nn.Linear(embed_dim, embed_dim)
         self.to_key = nn.Linear(embed_dim, embed_dim)
         self.to_value = nn.Linear(embed_dim, embed_dim)
         self.output = nn.Linear(embed_dim, embed_dim)
-
-    @classmethod
-    def build(cls, embed_dim: int, num_heads: int) -> Self:
-        """Create a module; here the settings come in the other order."""
-        return cls(num_heads, embed_dim)
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each key against each query, without scaling; override this for other scores.
@@ -71,12 +63,12 @@ class SequenceFirst(Design):
         Returns:
             (n, b, e).
         """
-        check_batches(query, key, value, self.output, batch_first=False)
+        self.check(query, key, value)
         projected = self.to_query(query), self.to_key(key), self.to_value(value)
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
         n, m, b, _ = scores.shape
-        blocked = read_mask("mask", mask, "allowed", "(n, m, b)", n, m, b)
+        blocked = self.read_mask("mask", mask, n, m, b)
         if blocked is not None:
             blocked = blocked[..., None].transpose(1, -1)
         weights = masked_softmax(scores.transpose(1, -1), blocked)  # (n, h, b, m)

@@ -7,13 +7,7 @@ from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published.design import (
-    Design,
-    check_batches,
-    check_heads,
-    multihead,
-    read_mask,
-)
+from annotated_attention.published.design import Design
 
 
 class SharedProjection(Design):
@@ -43,10 +37,8 @@ class SharedProjection(Design):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         """Create the projections."""
-        super().__init__()
-        check_heads(embed_dim, num_heads)
-        self.num_heads = num_heads
-        d = embed_dim // num_heads
+        super().__init__(embed_dim, num_heads)
+        d = self.head_dim
         self.to_value = nn.Linear(d, d, bias=False)
         self.to_key = nn.Linear(d, d, bias=False)
         self.to_query = nn.Linear(d, d, bias=False)
@@ -66,14 +58,14 @@ class SharedProjection(Design):
         Returns:
             (b, n, e).
         """
-        check_batches(query, keys, values, self.output)
+        self.check(query, keys, values)
         h, (b, n, e), m = self.num_heads, query.shape, keys.size(1)
         v = self.to_value(values.reshape(b, m, h, e // h))  # (b, m, h, d)
         k = self.to_key(keys.reshape(b, m, h, e // h))      # (b, m, h, d)
         q = self.to_query(query.reshape(b, n, h, e // h))   # (b, n, h, d)
         scores = torch.einsum("bnhd,bmhd->bhnm", q, k)      # (b, h, n, m)
         scores = scores / math.sqrt(q.size(-1))             # (b, h, n, m)
-        blocked = read_mask("mask", mask, "allowed", "(b, h, n, m)", b, h, n, m)
+        blocked = self.read_mask("mask", mask, b, h, n, m)
         weights = masked_softmax(scores, blocked)            # (b, h, n, m)
         mixed = torch.einsum("bhnm,bmhd->bnhd", weights, v)  # (b, n, h, d)
         return self.output(mixed.flatten(2))                 # (b, n, e)
@@ -82,7 +74,7 @@ class SharedProjection(Design):
         """Build the multi-head attention that this module equals; its blocks are copies."""
         shared = (self.to_query.weight, self.to_key.weight, self.to_value.weight)
         weights = [torch.block_diag(*[block] * self.num_heads) for block in shared]
-        return multihead(self.num_heads, weights, (), self.output)
+        return self.multihead(weights, ())
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

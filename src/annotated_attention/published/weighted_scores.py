@@ -7,13 +7,7 @@ from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_sizes, check_tensors
-from annotated_attention.published.design import (
-    Design,
-    check_batches,
-    check_heads,
-    check_shape,
-    read_mask,
-)
+from annotated_attention.published.design import Design, width_of_head
 
 
 class WeightedScores(Design):
@@ -45,10 +39,10 @@ class WeightedScores(Design):
 
     def __init__(self, embed_dim: int, key_dim: int, value_dim: int, num_heads: int) -> None:
         """Create the projections; ``key_dim`` is d_k, ``value_dim`` is d_v."""
-        super().__init__()
+        nn.Module.__init__(self)  # any number of heads fits any width
         sizes = {"embed_dim": embed_dim, "key_dim": key_dim, "value_dim": value_dim}
-        check_sizes({**sizes, "num_heads": num_heads})  # any number of heads fits any width
-        self.num_heads = num_heads
+        check_sizes({**sizes, "num_heads": num_heads})
+        self.embed_dim, self.num_heads = embed_dim, num_heads
         self.to_query = nn.Linear(embed_dim, num_heads * key_dim)
         self.to_key = nn.Linear(embed_dim, num_heads * key_dim)
         self.to_value = nn.Linear(embed_dim, num_heads * value_dim)
@@ -60,8 +54,7 @@ class WeightedScores(Design):
     @classmethod
     def build(cls, embed_dim: int, num_heads: int) -> Self:
         """Create a module with the usual widths, d_k = d_v = e / h."""
-        check_heads(embed_dim, num_heads)
-        d = embed_dim // num_heads
+        d = width_of_head(embed_dim, num_heads)
         return cls(embed_dim, d, d, num_heads)
 
     def forward(
@@ -86,20 +79,19 @@ class WeightedScores(Design):
         Returns:
             (b, n, e).
         """
-        check_batches(queries, keys, values, self.output)
+        self.check(queries, keys, values)
         heads = (self.num_heads, -1)
         q = self.to_query(queries).unflatten(-1, heads).permute(0, 2, 1, 3)  # (b, h, n, d)
         k = self.to_key(keys).unflatten(-1, heads).permute(0, 2, 3, 1)       # (b, h, d, m)
         v = self.to_value(values).unflatten(-1, heads).permute(0, 2, 1, 3)   # (b, h, m, d_v)
         scores = q @ k / math.sqrt(q.size(-1))                               # (b, h, n, m)
-        letters, sizes = "(b, h, n, m)", scores.shape
         if attention_weights is not None:
             check_tensors(attention_weights=attention_weights)
             if not attention_weights.is_floating_point():
                 raise TypeError(f"attention_weights must be floats, got {attention_weights.dtype}")
-            check_shape("attention_weights", attention_weights, letters, sizes)
+            self.check_shape("attention_weights", attention_weights, scores.shape)
             scores = scores * attention_weights  # (b, h, n, m)
-        blocked = read_mask("attention_mask", attention_mask, "blocked", letters, *sizes)
+        blocked = self.read_mask("attention_mask", attention_mask, *scores.shape)
         weights = masked_softmax(scores, blocked)  # (b, h, n, m)
         mixed = (weights @ v).permute(0, 2, 1, 3)  # (b, n, h, d_v)
         return self.output(mixed.flatten(2))       # (b, n, e)

@@ -5,12 +5,7 @@ import math
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.published.design import (
-    Design,
-    check_batches,
-    check_heads,
-    read_mask,
-)
+from annotated_attention.published.design import Design
 
 
 class WideProjection(Design):
@@ -35,9 +30,7 @@ class WideProjection(Design):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         """Create the projections."""
-        super().__init__()
-        check_heads(embed_dim, num_heads)
-        self.num_heads = num_heads
+        super().__init__(embed_dim, num_heads)
         self.to_query = nn.Linear(embed_dim, embed_dim)
         self.to_key = nn.Linear(embed_dim, embed_dim)
         self.to_value = nn.Linear(embed_dim, embed_dim)
@@ -53,14 +46,13 @@ class WideProjection(Design):
         Returns:
             (b, n, e).
         """
-        check_batches(x, x, x, self.output)
-        b, n, e = x.shape
-        h, d = self.num_heads, e // self.num_heads
+        self.check(x, x, x)
+        (b, n, e), h, d = x.shape, self.num_heads, self.head_dim
         q = self.to_query(x).view(b, n, h, d).transpose(1, 2)  # (b, h, n, d)
         k = self.to_key(x).view(b, n, h, d).transpose(1, 2)    # (b, h, n, d)
         v = self.to_value(x).view(b, n, h, d).transpose(1, 2)  # (b, h, n, d)
         scores = q @ k.mT / math.sqrt(d)                       # (b, h, n, n)
-        blocked = read_mask("mask", mask, "allowed", "(b, h, n, n)", b, h, n, n)
+        blocked = self.read_mask("mask", mask, b, h, n, n)
         weights = masked_softmax(scores, blocked)              # (b, h, n, n)
         mixed = (weights @ v).transpose(1, 2)                  # (b, n, h, d)
         return self.output(mixed.contiguous().view(b, n, e))   # (b, n, e)

@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,7 @@ class Client(NotebookClient):
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
         with self.folder, self.setup_kernel(env=environment):
-            cells = json.dumps(
-                [
-                    {
-                        "source": cell.source,
-                        "line": cell.line,
-                        "section": cell.section,
-                        "exempt": "exercise" in cell.tags,
-                    }
-                    for cell in self.cells
-                ]
-            )
+            cells = json.dumps(list(map(asdict, self.cells)))
             arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
             self._ask(f"import book.run.kernel; book.run.kernel.start({arguments})")
             for index, cell in enumerate(self.nb.cells):

@@ -30,7 +30,7 @@ class CodeCell:
     source: str
     line: int  # of the first source line, counted from 1
     section: int  # how many `##` headings stand above it
-    tags: frozenset[str]
+    tags: list[str]
 
 
 def notebook(script: Path) -> NotebookNode:
@@ -81,7 +81,7 @@ def code_cells(script: Path) -> list[CodeCell]:
         if cell.cell_type == "markdown":
             section += len(re.findall(r"^## ", cell.source, re.MULTILINE))
         elif cell.source:
-            tags = frozenset(cell.metadata.get("tags", []))
+            tags = cell.metadata.get("tags", [])
             found.append(CodeCell(cell.source, start + 2, section, tags))
     return found
 

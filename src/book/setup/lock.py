@@ -20,10 +20,7 @@ HEADER = """\
 
 def main() -> None:
     """Resolve in a temporary virtual environment and write what it ended up with."""
-    pinned = re.search(r"^torch==\S+", LOCK.read_text() if LOCK.exists() else "", re.MULTILINE)
-    torch = sys.argv[1:] or ([pinned[0]] if pinned else [])
-    if not torch:
-        sys.exit("requirements.lock names no torch: make lock TORCH=torch==...")
+    torch = sys.argv[1:] or re.findall(r"^torch==\S+", LOCK.read_text(), re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         print("lock: resolving in a fresh environment (some minutes)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -33,27 +30,12 @@ def main() -> None:
         subprocess.run(
             [*pip, "install", f"{ROOT}[book,trained]", "--group", "dev"], check=True, cwd=ROOT
         )
-        frozen = subprocess.run(
-            [*pip, "freeze", "--all", "--exclude", "pip", "--exclude", "annotated-attention"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    lines = [lock_line(line) for line in frozen.splitlines()]
+        # Unlike `pip freeze`, it gives the version of what came from a file, too.
+        listing = ["list", "--format=freeze", "--exclude=pip", "--exclude=annotated-attention"]
+        listed = subprocess.run([*pip, *listing], check=True, capture_output=True, text=True).stdout
+    lines = [line.partition("+")[0] for line in listed.splitlines()]  # without a local label
     LOCK.write_text(HEADER + "\n".join(lines) + "\n")
     print(f"lock: {len(lines)} packages in requirements.lock; `make test` tries them", flush=True)
-
-
-def lock_line(frozen: str) -> str:
-    """Give one line of ``pip freeze`` as a public version: no local label, no file address."""
-    if " @ " in frozen:
-        # A wheel from a file: its name carries the version.
-        name, address = frozen.split(" @ ")
-        version = re.search(r"/[^/]+?-(\d[^-]*)-[^/]*\.whl", address)
-        if version is None:
-            sys.exit(f"lock: no version can be read off {frozen!r}")
-        frozen = f"{name}=={version[1]}"
-    return re.sub(r"(\+|%2B)[\w.]+$", "", frozen)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def install_in_kernel(
     """Check a chapter's comments while this kernel runs it.
 
     Each cell gives its ``source``, the ``line`` of the chapter's file at which it starts, the
-    ``section`` (cells with the same one share their letters), and ``exempt``: True for a stub.
+    ``section`` (cells with the same one share their letters), and its ``tags``: a stub, tagged
+    ``exercise``, is exempt.
 
     Raises:
         ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
@@ -26,7 +27,7 @@ def install_in_kernel(
     global _chapter
     _chapter = Checker(root)
     trees = [
-        (source, None if cell["exempt"] else _instrument(shell, cell, root / path))
+        (source, None if "exercise" in cell["tags"] else _instrument(shell, cell, root / path))
         for cell in cells
         if (source := cell["source"].strip())
     ]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from book.shapes.grammar import GROUP, Shape, parse_comment, parse_shape
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+): (\([^()]*\)(?:,? or \([^()]*\))*)")
 
 
@@ -77,7 +76,7 @@ def find_arguments(
         return found
     lines = source.split("\n")
     for node in ast.walk(tree):
-        if not isinstance(node, Function | ast.ClassDef) or ast.get_docstring(node) is None:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
             continue
         doc = node.body[0]
         for row, entry in _entries(lines[: doc.end_lineno], doc.lineno):

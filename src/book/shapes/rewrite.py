@@ -10,11 +10,10 @@ Every call stands on the line of its value, so that tracebacks stay true. A func
 """
 
 import ast
-import copy
 from collections.abc import Callable
 from typing import Any
 
-from book.shapes.comments import Comment, Function
+from book.shapes.comments import Comment
 
 CHECK = "__check_shape__"  # the checker's function, in the globals of everything instrumented
 CALL = "__shapes__"  # a local of every function with comments: what this call has bound
@@ -45,7 +44,7 @@ def _is_simple(node: ast.AST) -> bool:
     return isinstance(node, ast.stmt) and not (hasattr(node, "body") or hasattr(node, "cases"))
 
 
-def _is_left_to_others(node: Function) -> bool:
+def _is_left_to_others(node: ast.FunctionDef) -> bool:
     """Tell whether a function with a docstring does nothing, or only raises."""
     return all(isinstance(statement, ast.Raise | ast.Pass) for statement in node.body[1:])
 
@@ -71,12 +70,12 @@ class _Rewriter(ast.NodeTransformer):
         """Treat simple statements here; visit the parts of everything else."""
         if not _is_simple(node):
             return super().visit(node)
-        lines = sorted({node.lineno, node.end_lineno} & self.comments.keys())
-        lines = [line for line in lines if self.owners[line] is node]
-        added = [new for line in lines for new in self._attach(node, self.comments.pop(line))]
+        for line in sorted({node.lineno, node.end_lineno} & self.comments.keys()):
+            if self.owners[line] is node:
+                self._attach(node, self.comments.pop(line))
         if isinstance(node, ast.Return) and self.scopes[-1] in self.arguments:
             node.value = self._call(None, node.value or ast.Constant(None), node)
-        return [node, *added]
+        return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Visit a class; its docstring's shapes belong to no call."""
@@ -87,7 +86,7 @@ class _Rewriter(ast.NodeTransformer):
         self.scopes.pop()
         return node
 
-    def visit_FunctionDef(self, node: Function) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Visit a function; give it a place for its letters, and check its arguments first."""
         self.scopes.append(node)
         self.generic_visit(node)
@@ -110,29 +109,14 @@ class _Rewriter(ast.NodeTransformer):
         self.scopes.pop()
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def _attach(self, node: Any, comment: Comment) -> list[ast.stmt]:
-        """Wrap the statement's value in a check, or return a check to put behind it."""
-        if isinstance(node, ast.AugAssign):
-            return [self._check_behind(node, comment)]
+    def _attach(self, node: Any, comment: Comment) -> None:
+        """Wrap the statement's value in a check."""
         known = isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr)
         value = node.value if known else None
         if value is None or isinstance(value, ast.Constant):
             raise comment.error(_NO_VALUE)
         unpack = isinstance(node, ast.Assign) and _unpacks(node, comment)
         node.value = self._call(comment, value, value, unpack)
-        return []
-
-    def _check_behind(self, node: ast.AugAssign, comment: Comment) -> ast.stmt:
-        """Check what ``x += 1`` has left in x."""
-        if any(isinstance(x, ast.Call) for x in ast.walk(node.target)):
-            raise comment.error("the target would have to be evaluated twice; name it first")
-        target = copy.deepcopy(node.target)
-        target.ctx = ast.Load()
-        check = ast.Expr(self._call(comment, target, node))
-        # Inside a block, so that a notebook does not show the value.
-        return ast.copy_location(ast.If(ast.Constant(True), [check], []), node)
 
     def _call(
         self, comment: Comment | None, value: ast.expr, at: ast.AST, unpack: bool = False
@@ -140,14 +124,14 @@ class _Rewriter(ast.NodeTransformer):
         """Build the call that checks a value and returns it; without a comment, it only leaves."""
         scope = self.scopes[-1]
         letters: ast.expr = ast.Constant(None)
-        if isinstance(scope, Function):
+        if isinstance(scope, ast.FunctionDef):
             letters = ast.Name(CALL, ast.Load())
             self.used.add(scope)
         number = None
         if comment:
             names = comment.letters()
             comment.variables = frozenset(
-                names & _names(scope) if isinstance(scope, Function) else names
+                names & _names(scope) if isinstance(scope, ast.FunctionDef) else names
             )
             number = self.number(comment)
         arguments = [letters, ast.Constant(number), value, *[ast.Constant(True)] * unpack]

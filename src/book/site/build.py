@@ -43,12 +43,8 @@ def build() -> None:
 
 
 def missing(site: Path) -> list[str]:
-    """Say which pages, and which cells of chapters, are not there: MkDocs drops them silently."""
+    """Say which chapters lack cells, or their page: MkDocs drops them silently."""
     lacks = []
-    for page in sorted((scripts.ROOT / "docs").glob("*.md")):
-        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
-        if not (site / name).exists():
-            lacks.append(f"docs/{page.name} has no page")
     for script in sorted(scripts.CHAPTERS.glob("*.py")):
         executed = scripts.executed(script.stem).cells
         cells = [cell for cell in executed if cell.cell_type == "code" and cell.source]
@@ -71,7 +67,6 @@ def check_port(port: int) -> None:
 
 def serve(port: int) -> None:
     """Serve ``site/`` until interrupted; a site built meanwhile is seen at the next load."""
-    check_port(port)
     handler: Any = partial(Quiet, directory=str(SITE))
     with http.server.ThreadingHTTPServer((HOST, port), handler) as server:
         print(f"serving the book at http://{HOST}:{port}/  (Ctrl-C ends it)", flush=True)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from book.run import scripts
 
 SHORT_PATH = "short_path"
@@ -179,14 +177,11 @@ def _listing(source: str) -> float:
 
 def _shown(script: Path) -> dict[str, list[str]]:
     """Give the listings that each cell showed when it was run, by the cell's id."""
-    executed = scripts.EXECUTED / f"{script.stem}.ipynb"
-    if not executed.exists():
+    if not (scripts.EXECUTED / f"{script.stem}.ipynb").exists():
         return {}
     shown: dict[str, list[str]] = {}
-    for cell in nbformat.read(executed, as_version=4).cells:
-        outputs = [
-            output.get("data", {}).get("text/html", "") for output in cell.get("outputs", [])
-        ]
+    for cell in scripts.executed(script.stem).cells:
+        outputs = [x.get("data", {}).get("text/html", "") for x in cell.get("outputs", [])]
         shown[cell.id] = LISTING.findall("".join(outputs))
     return shown
 

@@ -35,7 +35,7 @@ def test_code_cells_know_their_place(script):
         source = cell.source.splitlines()
         assert lines[cell.line - 1 :][: len(source)] == source
     assert [cell.section for cell in cells] == [0, 2, 2]
-    assert [cell.tags for cell in cells] == [{"exercise"}, set(), set()]
+    assert [cell.tags for cell in cells] == [["exercise"], [], []]
 
 
 def test_a_pair_depends_on_the_cells_alone(script):

@@ -30,7 +30,7 @@ CHAPTER = [
     ("import torch\nx = torch.ones(3, 6)  # (n, d)", 1, False),
     ("%precision 3\n\nx = x + 0  # (n, d)\nx.shape", 1, False),
     ("y = torch.zeros(1)  # (n, n, n)", 1, True),
-    ("x = torch.ones(5, 7)  # (n, d)\nx += 1  # (n, d)", 2, False),
+    ("x = torch.ones(5, 7)  # (n, d)\nx = x + 1  # (n, d)", 2, False),
     ("def f(x):\n    return x + 0  # (n, d)\n\nf(x)[:2]  # (2, d)", 2, False),
     ("def never(x):\n    return x  # (n, d)", 2, False),
     ("f(torch.ones(4, 4));", 2, False),
@@ -41,7 +41,8 @@ def chapter(cells):
     """Number the lines as a file would in which each cell has a marker line above."""
     line, made = 1, []
     for source, section, exempt in cells:
-        made.append({"source": source, "line": line + 1, "section": section, "exempt": exempt})
+        tags = ["exercise"] if exempt else []
+        made.append({"source": source, "line": line + 1, "section": section, "tags": tags})
         line += source.count("\n") + 2
     return made
 
@@ -66,7 +67,7 @@ def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path)
         "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
     ]
     assert CHECK not in shell.run_line_magic("who_ls", "")
-    # Only what each cell evaluates is shown; a check behind `x += 1` adds nothing.
+    # Only what each cell evaluates is shown; the checks add nothing.
     assert [tuple(x.shape) for x in shell.displays if hasattr(x, "shape")] == [(2, 7), (4, 4)]
 
 
@@ -144,7 +145,7 @@ from book.shapes.cells import install_in_kernel
 
 HistoryManager.enabled = False
 shell = InteractiveShell()
-cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "exempt": False}
+cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "tags": []}
 checker = install_in_kernel(shell, [cell], "chapter.py")
 shell.user_ns["X"] = SimpleNamespace(shape=(2, 3))
 shell.run_cell(cell["source"]).raise_error()

@@ -34,12 +34,10 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
             r, s = (t for t in (q, k))  # (n, d), (n, d)
             cut: object = y[..., :-1]  # (b, n, h, d - 1)
             one = y.sum()  # ()
-            one += 1  # ()
             wide = torch.ones(WIDTH, 5)  # (WIDTH, e)
             parts = [q, k]  # (n, d)
             torch.ones(2 * h + 1)  # (2 * h + 1,)
             whole = r, s = torch.ones(2, 6)  # (2, d)
-            whole += 1  # (2, d)
             a = 1; u = q  # (n, d)
             match h:
                 case 4: u = k  # (n, d)
@@ -210,7 +208,7 @@ class Net(Base):
         y = super().forward(x)  # (b, n, e) -> (b, n, 2 * e)
         first, second = y.chunk(2, -1)  # (b, n, e), (b, n, e)
         total = first * self.scale  # (b, n, e)
-        total += second  # (b, n, e)
+        total = total + second  # (b, n, e)
         out = self.mix(total)  # (b, e, n)
         return out, __class__.__name__
 
@@ -246,7 +244,7 @@ def test_nothing_is_evaluated_twice(code):
             box = {}
             box[note(0)] = note(x)  # (b, n, d)
             y = note(x)  # (b, n, d)
-            y += note(1)  # (b, n, d)
+            y += note(1)
             return note(y)  # (b, n, d)
         """
     )

@@ -22,27 +22,24 @@ for page, html in {pages!r}.items():
 """
 
 
-def test_pages_and_cells_that_are_dropped_are_missed(tmp_path, monkeypatch):
+def test_chapters_and_cells_that_are_dropped_are_missed(tmp_path, monkeypatch):
     for name, path in (("CHAPTERS", "notebooks"), ("EXECUTED", "build"), ("ROOT", "")):
         monkeypatch.setattr(scripts, name, tmp_path / path)
     for name, path in (("SITE", "site"), ("BUILD", "build")):
         monkeypatch.setattr(build, name, tmp_path / path)
-    for folder in ("docs", "notebooks", "build", "site"):
+    for folder in ("notebooks", "build", "site"):
         (tmp_path / folder).mkdir()
     (tmp_path / "site" / "last").touch()
-    for name in ("index", "glossary", "notation"):
-        (tmp_path / "docs" / f"{name}.md").touch()
     cells = [nbformat.v4.new_code_cell(source) for source in ("a", "", "b")]
     for name in ("01_whole", "02_in_part", "03_none"):
         (tmp_path / "notebooks" / f"{name}.py").touch()
         nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "build" / f"{name}.ipynb")
     shown = '<div data-cell="1">'
-    pages = {"": "", "glossary": "", "chapters/whole": shown * 2, "chapters/in-part": shown}
+    pages = {"chapters/whole": shown * 2, "chapters/in-part": shown}
     (tmp_path / "mkdocs.py").write_text(WRITES.format(pages=pages))
     with pytest.raises(SystemExit) as end:
         build.build()
     assert str(end.value).splitlines()[1:] == [
-        "docs/notation.md has no page",
         "02_in_part: its page shows 1 of 2 cells",
         "03_none: its page shows 0 of 2 cells",
     ]
