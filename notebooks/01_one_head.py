@@ -649,7 +649,8 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
 # ### With a pencil: what does “drank” look at?
 #
 # *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. Take the words' own four numbers as queries and keys, without any matrix. You need
+# shares. Take the words' [own four numbers](#a-sentence-in-numbers) as queries and keys, without any
+# matrix. You need
 # $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal places are enough.
 
 # %% tags=["exercise"]
