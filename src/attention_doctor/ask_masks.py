@@ -112,7 +112,9 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         return wrong("mask-transposed", symptom, evidence)
     if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
         return wrong("mask-taken-for-causal", "any mask hides the future", evidence)
-    if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
+    others = ~torch.eye(len(blocked), dtype=torch.bool)[:, None, :, None]
+    mixed = (counts([*reactions(patient, case.inputs, blocked).values()][-1]) & others).any()
+    if not mixed and is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):
         return wrong("padding-mask-on-queries", symptom, evidence)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.inputs import NotAsked
 from attention_doctor.look_steps import (
     LAYERS,
     LOW,
@@ -204,7 +204,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     """Find where heads are split, repeated and merged."""
     queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
     found = {
-        "split": split(first.operands[0].step),
+        "split": _split(first.operands[0].step),
         "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
         "repeat": _last(keys[::-1], _REPEATS),
     }
@@ -220,7 +220,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     return roles
 
 
-def split(heads: Step) -> Step | None:
+def _split(heads: Step) -> Step | None:
     """Find where heads were split."""
     steps = [step for step in before(heads) if step.frame]
     return _last(steps, _RESHAPES) or _last(steps, REORDERS)
@@ -281,42 +281,38 @@ class Look:
 
     Attributes:
         case: the call.
-        leaves: its inputs.
         output: (b, n, e).
         found: every attention in it, in order.
         triangle: where the last triangle was made, on which causal masks stand.
     """
 
     case: Situation
-    leaves: Inputs
     output: Tensor
     found: tuple[Seen, ...]
     triangle: Frame | None
 
 
-def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
-    """Watch one call; with ``gradient``, its results can be differentiated.
+def look(patient: Patient, case: Situation) -> Look:
+    """Watch one call.
 
     Raises:
         Failed: the call failed.
         NotAsked: nothing could be seen, or the call gives another result when it is watched.
     """
     x, blocked = case.inputs, case.blocked
-    if gradient:
-        x = x.map(lambda tokens: tokens.clone().requires_grad_())
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
-        output = patient.ask(x, blocked, gradient)
+        output = patient.ask(x, blocked)
     if trace.failed is not None:
         raise NotAsked(f"the watching itself failed, with {type(trace.failed).__name__}")
-    if not _alike(patient, output, patient.answer(case.inputs, blocked)):
+    if not _alike(patient, output, patient.answer(x, blocked)):
         torch.set_rng_state(chance)  # of what is random there may be another answer
-        if not _alike(patient, output, patient.ask(case.inputs, blocked)):
+        if not _alike(patient, output, patient.ask(x, blocked)):
             raise NotAsked("the result is another one when it is watched")
     found = tuple(attentions(trace.steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, x, output, found, trace.triangle)
+    return Look(case, output, found, trace.triangle)
 
 
 def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from attention_doctor.compare_parameters import role_of
 from attention_doctor.look_attention import Look, Seen
-from attention_doctor.look_steps import LOW, NORMS, before, constant
-from attention_doctor.look_trace import Step
+from attention_doctor.look_steps import LOW, NORMS, before, constant, is_projection
+from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -96,7 +97,7 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
         for bend in [x for x in before(seen.value.step) if x.name in _BENDS][:1]:
             symptom = f"the values go through {bend.name} before they are mixed"
             yield seen_inside("values-bent", symptom, "", bend.where, CONVENTION)
-    b, n, m = *first.output.shape[:2], first.leaves.key.size(1)
+    b, n, m = *first.output.shape[:2], first.case.inputs.key.size(1)
     (seen, *more), h = first.found, patient.num_heads
     if h > 1 and not more and seen.scores.numel() == b * n * m:
         symptom = f"there is one matrix of weights for each sample, and not {h}"
@@ -115,6 +116,32 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
         symptom = "the weights that are returned are not those that were used"
         evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
         yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
+
+
+def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
+    """Find what is made by parameters that are named after something else."""
+    named = () if patient.module is None else patient.module.named_parameters()
+    roles = {x.data_ptr(): role_of(name) for name, x in named}
+    if not {"q", "k", "v"} <= {*roles.values()}:
+        return  # what is shared by design has no parameters of its own
+
+    def role(made: Step) -> str:
+        projections = [step for step in before(made) if is_projection(step)]
+        taken = [x for step in projections for x in tensors([step.arguments, step.options])]
+        own = {id(x.tensor) for step in projections for x in step.parents}
+        names = {roles.get(x.data_ptr(), "") for x in taken if id(x) not in own}
+        return names.pop() if len(names) == 1 else ""
+
+    for seen in found:
+        query, key, value = made_by = [role(x.step) for x in (seen.query, seen.key, seen.value)]
+        code = {"q": "keys-from-queries", "v": "keys-and-values-swapped"}.get(key, "")
+        code = code or ("values-from-keys" if value == "k" else "")
+        if sorted(made_by) == ["k", "q", "v"] and query != "q":
+            code = "chunks-in-the-wrong-order"
+        if code:
+            symptom = "queries, keys and values are made by projections that are named after "
+            yield seen_inside(code, symptom + ", ".join(x or "nothing" for x in made_by), "", None)
+            return
 
 
 def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
