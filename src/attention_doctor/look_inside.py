@@ -98,6 +98,12 @@ class Inside:
         """A call of another length."""
         return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
 
+    @property
+    def equal(self) -> Look | None:
+        """A call with equal tokens."""
+        inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
+        return self.watch(Situation("equal tokens", inputs, None))
+
     def all(self, masked: bool) -> Iterator[Look]:
         """Give all calls; those with masks are watched first, if they may show something."""
         for case in situations.with_masks(self.patient) if masked else ():
@@ -118,7 +124,7 @@ def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Find
     if first is None:
         return []
     if right:
-        return [*look_scores.returned(patient, first)]
+        return [*look_scores.turned(inside.equal), *look_scores.returned(patient, first)]
     names = [
         *look_scores.scale(patient, first, inside.short),
         *look_scores.slips(patient, first),
@@ -132,6 +138,7 @@ def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Find
         masked += [first] if patient.kind == "causal" else []
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         more += [] if more else look_scores.masks(masked)
+    more += () if more else look_scores.turned(inside.equal)
     return [*names, *more]
 
 

@@ -1,7 +1,9 @@
 """What is wrong with scores and weights, seen inside: scale, masks, the axis of the softmax."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from attention_doctor.compare_parameters import role_of
@@ -116,6 +118,35 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
         symptom = "the weights that are returned are not those that were used"
         evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
         yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
+
+
+def turned(equal: Look | None) -> Iterator[Finding]:
+    """Find values that positions turn, and queries or keys that they turn alone."""
+    for seen in () if equal is None else equal.found[:1]:
+        if _turns(seen.value.step.value, seen.value.summed, seen.value.own):
+            symptom, evidence = "equal tokens have different values", "they differ by a turn"
+            yield seen_inside("values-rotated", symptom, evidence, seen.where("mix"))
+        sides = {"queries": seen.query, "keys": seen.key}
+        turns = {_turns(x.step.value, x.own, x.summed): name for name, x in sides.items()}
+        if turns.keys() == {True, False}:
+            symptom = f"positions turn the {turns[True]} alone"
+            evidence = f"with equal tokens, {turns[True]} differ by a turn, {turns[False]} do not"
+            found = seen_inside("rotates-one-side", symptom, evidence, seen.where("product"))
+            yield replace(found, cause=f"the {turns[False]} are not rotated")
+
+
+def _turns(x: Tensor, tokens: int | None, features: int | None) -> bool | None:
+    """Tell whether rows of equal tokens differ by a turn; None if they differ otherwise."""
+    if tokens is None or features is None:
+        return None
+    rows = x.movedim((tokens, features), (-2, -1))
+
+    def alike(y: Tensor) -> bool:
+        return torch.allclose(y, y[..., :1, :].expand_as(y), atol=1e-6)
+
+    if alike(rows):
+        return False
+    return True if alike(rows.norm(dim=-1, keepdim=True)) else None
 
 
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
