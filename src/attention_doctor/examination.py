@@ -56,8 +56,6 @@ SYMPTOMS: dict[str, Test] = {
     "residual": ask_weights.residual,
     "rotation": ask_today.rotation,
     "cache": ask_cache.cache,
-    "window": ask_today.window,
-    "packing": ask_today.packing,
     "hooks": ask_conduct.hooks,
     "half precision": ask_conduct.half_precision,
     "inputs": ask_conduct.inputs_untouched,  # last: about all calls before

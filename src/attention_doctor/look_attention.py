@@ -67,9 +67,10 @@ class Seen:
         keys: the axis of the scores that counts the keys; None where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
             ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
-            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another
-            product, too, ``"heads mixed"`` where the weights of different heads are mixed with
-            each other.
+            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
+            where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
+            weights go into another product, too, ``"heads mixed"`` where the weights of different
+            heads are mixed with each other.
     """
 
     first: Product
@@ -123,6 +124,7 @@ def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> S
     roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
+    roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
         if is_projection(step) and step.name != "linear" and _leads(event.after, step):
             roles["table"] = step
@@ -217,7 +219,25 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
             reached.add(step)
             if step.name in REORDERS and step.frame:
                 roles["merge"] = step
+            if _is_straight(step, mix.step):
+                roles["straight merge"] = step
     return roles
+
+
+def _straight_splits(*sides: Operand) -> dict[str, Step]:
+    """Find heads that are read straight out of the rows of tokens."""
+    ways = [before(side.step) for side in sides]
+    pairs = (pair for way in ways for pair in itertools.product(way, way))
+    heads = next((heads for rows, heads in pairs if _is_straight(rows, heads)), None)
+    return {} if heads is None else {"straight split": heads}
+
+
+def _is_straight(rows: Step, heads: Step) -> bool:
+    """Tell whether rows of tokens, (b, n, e), are heads, (b, h, n, d), with no axis moved."""
+    x, y = rows.value, heads.value
+    if y.dim() != 4 or y.size(1) == y.size(2) or x.shape != (len(y), y.size(2), y[0, :, 0].numel()):
+        return False
+    return x.equal(y.reshape(x.shape)) and not x.equal(y.transpose(1, 2).flatten(2))
 
 
 def _split(heads: Step) -> Step | None:

@@ -90,6 +90,7 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
             evidence = f"`{apart.step.option('equation', 0)}` has a letter in one operand alone, "
             evidence += "and not in the result"
             yield seen_inside("summed-apart", symptom, evidence, apart.step.where)
+        yield from _straight(seen)
         if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"
             yield seen_inside("scaled-after-softmax", symptom, "", seen.where("late scale"))
@@ -106,6 +107,16 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
         evidence = f"the scores have shape {tuple(seen.scores.shape)}; if one head is meant, ask "
         evidence += "with `--num-heads 1`"
         yield seen_inside("heads-not-split", symptom, evidence, place, CONVENTION)
+
+
+def _straight(seen: Seen) -> Iterator[Finding]:
+    """Find reshapes in the place of a transpose."""
+    made = [x for x in ("split", "merge") if f"straight {x}" in seen.steps]
+    if made:
+        code = f"{'-and-'.join(made)}-without-transpose"
+        symptom = f"the {' and the '.join(made)} of heads: the axis of the tokens is not moved"
+        evidence = "the numbers are those of a straight reshape"
+        yield seen_inside(code, symptom, evidence, seen.where(*(f"straight {x}" for x in made)))
 
 
 def returned(patient: Patient, first: Look) -> Iterator[Finding]:

@@ -309,7 +309,7 @@ SLIPS = [
     (TimesRoot, "scale-inverted"), (Rectified, "values-bent"),
     (QueriesNormed, "one-side-normed"), (Exchanged, "keys-and-values-swapped"),
     (OtherWeights, "other-weights-returned"), (Filled, "query-order-matters"),
-    (ValuesSplit, "weights-do-not-sum-to-one"), (ScaledLate, "scaled-after-softmax"),
+    (ValuesSplit, "split-without-transpose"), (ScaledLate, "scaled-after-softmax"),
 ]  # fmt: skip
 
 
