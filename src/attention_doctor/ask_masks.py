@@ -238,24 +238,6 @@ def padding(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def alone(patient: Patient) -> Iterator[Finding]:
-    """A token that may see only itself depends on no other."""
-    situations.only_for(patient, "cross", "self")
-    case = situations.only_itself(patient)
-    if case is None:
-        raise NotAsked("it takes no mask that leaves each token only itself")
-    together = patient.ask(case.inputs, case.blocked)
-    single = [patient.ask(case.inputs.cut(i, i + 1)) for i in range(patient.n)]
-    gap = patient.gap(together, torch.cat(single, 1))
-    if gap > patient.tolerance:
-        yield wrong(
-            "not-alone",
-            "tokens that may see only themselves depend on others",
-            f"the results differ by {gap:.0%} of their size from those of each token alone",
-            "Follow one number through every reshape: it must stay with its token.",
-        )
-
-
 def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
     """A fully masked row has no agreed result, but it must not change other rows."""
     situations.only_for(patient, "cross", "self")

@@ -108,12 +108,12 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
 
 def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
-    chain = _through(event.source, products.__contains__)
+    chain = _through(event.step.parents[0], products.__contains__)
     if not chain:
         return None
     first = products[chain[0]]
     ways = (
-        (mix, i, _through(operand.step, lambda step: step is event.after, products))
+        (mix, i, _through(operand.step, lambda step: step is event.step, products))
         for mix in products.values() if mix is not first
         for i, operand in enumerate(mix.operands)
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> S
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
-        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+        if is_projection(step) and step.name != "linear" and _leads(event.step, step):
             roles["table"] = step
     for step in away[1:]:
         if step.name in LAYERS or is_projection(step):

@@ -44,13 +44,13 @@ _ROLES = {
 }
 _TRIANGLES = ("causal-", "future-leaks")
 _SUMS = ("weights-do-not-sum-to-one",)
-_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
+_ORDER = ("key-order-matters", "query-order-matters")
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
     "keys-appended": _SUMS,
-    "queries-are-keys": (*_SUMS, "queries-mixed"),
+    "queries-are-keys": _SUMS,
     "heads-mixed": _SUMS,
-    "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
+    "table-mixed": (*_SUMS, "query-order-matters"),
     "positions-added": (*_SUMS, *_ORDER),
     "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
                          "prefix-changes"),

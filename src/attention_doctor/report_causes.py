@@ -14,8 +14,8 @@ OF_SCALES = ("scale-", "no-scale")
 _OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
-    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
-    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+    "key order", "query order", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "fully masked rows", "answers", "visible",
 )  # fmt: skip
 # What a mistake in the computation does not explain.
 CONDUCT = (
