@@ -1,7 +1,7 @@
 """Ask whether a cache gives what no cache gives; what is wrong shows in which tokens are seen."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -59,6 +59,10 @@ class _Text:
 
     def stepped(self, *chunks: int, tokens: Tensor | None = None) -> Tensor:
         """Give the results in these chunks, one behind the other."""
+        return self.kept(*chunks, tokens=tokens)[0]
+
+    def kept(self, *chunks: int, tokens: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Give the results in these chunks, and the cache behind them."""
         start, step = claim(self.patient, "start", "step")
         tokens = self.x if tokens is None else tokens
         outputs: list[Tensor] = []
@@ -78,7 +82,7 @@ class _Text:
             anew = isinstance(result, tuple) and len(result) == 2
             if anew and (cache is None or type(result[1]) is type(cache)):
                 cache = result[1]
-        return torch.cat(outputs, 1)
+        return torch.cat(outputs, 1), cache
 
     def mistake(self, bad: Sequence[tuple[int, ...]]) -> Named:
         """Name what is wrong: each mistake has its own effect."""
@@ -99,6 +103,9 @@ class _Text:
             after = self.stepped(*ones, tokens=swapped)[:, -1]
             if self.same(after, self.stepped(*ones)[:, -1]):
                 return self.without_places()
+            turns = hasattr(self.patient.attend, "at_positions")
+            if turns and self.keeps_the_same(x[:, :2]):
+                return "keys-cached-unrotated", "what is kept of a token knows no position", ""
         remedy = "Compare one step with the same row of the whole."
         return "cache-differs", "every token sees what it should", remedy
 
@@ -122,6 +129,12 @@ class _Text:
         nowhere = self.patient.ask_for(at_positions, self.x, zeros)
         starts = self.same(self.stepped(*(1,) * self.n)[:, -1], nowhere[:, -1])
         return "positions-restart" if starts else "keys-cached-unrotated", symptom, ""
+
+    def keeps_the_same(self, pair: Tensor) -> bool:
+        """Tell whether a cache holds the same numbers after two tokens in either order."""
+        caches = (self.kept(2, tokens=tokens)[1] for tokens in (pair, pair.flip(1)))
+        one, other = ([x.flatten().sort().values for x in _held(cache)] for cache in caches)
+        return bool(one) and all(map(self.same, one, other))
 
 
 def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
@@ -148,3 +161,14 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
         return "cache-ignored", "tokens see their own chunk alone", remedy
     remedy = "Write each chunk behind those before it."
     return "cache-loses-tokens", "some earlier tokens have no influence", remedy
+
+
+def _held(kept: object, depth: int = 3) -> Iterator[Tensor]:
+    """Find the tensors of numbers in a cache, whatever holds them."""
+    if isinstance(kept, Tensor):
+        yield from [kept] if kept.is_floating_point() else []
+    elif depth:
+        inside: Any = getattr(kept, "__dict__", kept)
+        inside = inside.values() if isinstance(inside, dict) else inside
+        for part in inside if isinstance(inside, Iterable) and not isinstance(inside, str) else ():
+            yield from _held(part, depth - 1)

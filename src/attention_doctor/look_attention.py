@@ -228,8 +228,8 @@ def _straight_splits(*sides: Operand) -> dict[str, Step]:
     """Find heads that are read straight out of the rows of tokens."""
     ways = [before(side.step) for side in sides]
     pairs = (pair for way in ways for pair in itertools.product(way, way))
-    heads = next((heads for rows, heads in pairs if _is_straight(rows, heads)), None)
-    return {} if heads is None else {"straight split": heads}
+    found = [heads for rows, heads in pairs if _is_straight(rows, heads)]
+    return {"straight split": found[-1]} if found else {}
 
 
 def _is_straight(rows: Step, heads: Step) -> bool:
