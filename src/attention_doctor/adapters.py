@@ -17,7 +17,7 @@ from attention_doctor.forms import Layout, MaskForm, output_of
 __all__ = ["Adapted", "adapt", "torch_like"]
 MASKS = ("any", "apart", "shared", "padding", "none")
 # What a callable may be able to do besides: it is handed on from the inside to the outside.
-ABILITIES = ("at_positions", "start", "step", "window", "packed")
+ABILITIES = ("at_positions", "start", "step")
 
 
 class Adapted:
@@ -97,8 +97,7 @@ def adapt(
             takes no mask.
         module: holds the parameters; None means ``attend``, or the module whose method it is.
         num_heads: h, where the layout or the mask has it.
-        **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``, ``window``,
-            ``packed``.
+        **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``.
 
     Returns:
         What ``examine`` can call.

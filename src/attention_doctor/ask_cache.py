@@ -1,8 +1,7 @@
 """Ask whether a cache gives what no cache gives; what is wrong shows in which tokens are seen."""
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ from attention_doctor import situations
 from attention_doctor.ask_today import claim
 from attention_doctor.influence import exchanged
 from attention_doctor.inputs import Failed, Inputs
-from attention_doctor.look_attention import Seen, attentions
-from attention_doctor.look_trace import Trace
 from attention_doctor.patient import Patient
 from attention_doctor.places import describe
 from attention_doctor.report import Finding, wrong
@@ -98,23 +95,16 @@ class _Text:
         for chunks in bad:
             if named := _wrong_view(self.seen(chunks), chunks):
                 return named
-            if len(chunks) == n and self.same_weights():
-                remedy = "Write values where their keys are written."
-                return "cached-values-misplaced", "the weights are those without a cache", remedy
         short = self.same(self.plain(x[:, :3])[:, :2], self.plain(x[:, :2]))
         if short and not self.same(self.plain(x[:, :-1]), whole[:, :-1]):
             return "cached-keys-not-rescaled", "without a cache, they change with the length", ""
-        if self.biased_otherwise():
-            return "distances-restart", "the bias of a new query is not that of the whole text", ""
         swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
         if not self.same(self.plain(swapped)[:, -1], whole[:, -1]):
             after = self.stepped(*ones, tokens=swapped)[:, -1]
-            unordered = self.same(after, self.stepped(*ones)[:, -1])
-            if named := self.absorbed(unordered):
-                return named
-            if unordered:
+            if self.same(after, self.stepped(*ones)[:, -1]):
                 return self.without_places()
-            if self.keeps_the_same(x[:, :2]):
+            turns = hasattr(self.patient.attend, "at_positions")
+            if turns and self.keeps_the_same(x[:, :2]):
                 return "keys-cached-unrotated", "what is kept of a token knows no position", ""
         remedy = "Compare one step with the same row of the whole."
         return "cache-differs", "every token sees what it should", remedy
@@ -129,61 +119,12 @@ class _Text:
             columns.append(moved > self.patient.tolerance * before.abs().max())
         return torch.stack(columns, -1)
 
-    def last_alone(self, x: Tensor) -> Iterator[Seen | None]:
-        """Watch the whole text without a cache, and its last token behind all others."""
-        yield _inside(self.plain, x)
-        yield _inside(lambda y: self.stepped(self.n - 1, 1, tokens=y), x)
-
-    def same_weights(self) -> bool:
-        """Tell whether the last token, alone, has the weights that it has in the whole text."""
-        weights = [
-            x.weights.movedim(x.axis, -1)[..., -1, : self.n] for x in self.last_alone(self.x) if x
-        ]
-        return len({x.shape for x in weights}) == 1 < len(weights) and self.same(*weights)
-
-    def biased_otherwise(self) -> bool:
-        """Tell whether a bias by distance is another for the last query when it comes alone."""
-        rows = []
-        for token in (self.x[:, :1], self.x[:, 1:2]):  # of equal tokens, scores differ by the bias
-            for seen in self.last_alone(token.expand_as(self.x)):
-                if seen is None:
-                    return False
-                scores, hidden = (y.movedim(seen.axis, -1)[..., : self.n]
-                                  for y in (seen.scores, seen.mask))  # fmt: skip
-                last = scores[~hidden.any(-1)]
-                rows.append(last - last[..., :1])
-        if len({row.shape for row in rows}) > 1 or not rows[0].any():
-            return False
-        whole, single, other, _ = rows
-        return self.same(whole, other) and not self.same(whole, single)
-
-    def absorbed(self, unordered: bool) -> Named | None:
-        """Tell a rotation that is absorbed, and lost, from positions that are left out."""
-
-        def at(*chunks: int) -> Seen | None:
-            equal = self.x[:, :1].expand(-1, sum(chunks), -1)
-            return _inside(lambda y: self.stepped(*chunks, tokens=y), equal)
-
-        plain, first, near, far = _inside(self.plain, self.x[:, :1]), at(1), at(1, 1), at(2, 1)
-        if not (plain and first and near and far) or plain.width == first.width:
-            return None
-        scores, of_step = (seen.scores[~seen.mask] for seen in (plain, first))
-        queries = [seen.query.step.value for seen in (near, far)]
-        if queries[0].shape != queries[1].shape or scores.shape != of_step.shape:
-            return None
-        if not self.same(*queries):
-            if self.same(scores, of_step):
-                return "rotation-absorbed", "a query turns with its position, and no key does", ""
-        elif unordered:
-            return "latent-positions-missing", "the order of the past makes no difference", ""
-        return None
-
     def without_places(self) -> Named:
         """Tell a position that starts anew at each step from keys that are never rotated."""
         at_positions = getattr(self.patient.attend, "at_positions", None)
         symptom = "one by one, the order of earlier tokens makes no difference"
         if at_positions is None:
-            return "positions-restart", f"{symptom}; or keys are kept that were not rotated", ""
+            return "cache-differs", symptom, "Rotate each token by its place in the whole text."
         zeros = torch.zeros(self.n, dtype=torch.long)
         nowhere = self.patient.ask_for(at_positions, self.x, zeros)
         starts = self.same(self.stepped(*(1,) * self.n)[:, -1], nowhere[:, -1])
@@ -194,14 +135,6 @@ class _Text:
         caches = (self.kept(2, tokens=tokens)[1] for tokens in (pair, pair.flip(1)))
         one, other = ([x.flatten().sort().values for x in _held(cache)] for cache in caches)
         return bool(one) and all(map(self.same, one, other))
-
-
-def _inside(call: Callable[[Tensor], Tensor], x: Tensor) -> Seen | None:
-    """Give the last attention that is seen in a call; None if none is."""
-    with contextlib.suppress(Exception), Trace(query=x) as trace:
-        call(x)
-        return [*attentions(trace.steps)][-1]
-    return None
 
 
 def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:

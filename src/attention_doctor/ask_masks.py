@@ -112,7 +112,9 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         return wrong("mask-transposed", symptom, evidence)
     if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
         return wrong("mask-taken-for-causal", "any mask hides the future", evidence)
-    if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
+    others = ~torch.eye(len(blocked), dtype=torch.bool)[:, None, :, None]
+    mixed = (counts([*reactions(patient, case.inputs, blocked).values()][-1]) & others).any()
+    if not mixed and is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):
         return wrong("padding-mask-on-queries", symptom, evidence)
@@ -233,24 +235,6 @@ def padding(patient: Patient) -> Iterator[Finding]:
             "keys that are appended and blocked change the results",
             f"they differ by {gap:.0%} of their size from those without padding",
             "Broadcast padding to the scores as (b, 1, 1, m).",
-        )
-
-
-def alone(patient: Patient) -> Iterator[Finding]:
-    """A token that may see only itself depends on no other."""
-    situations.only_for(patient, "cross", "self")
-    case = situations.only_itself(patient)
-    if case is None:
-        raise NotAsked("it takes no mask that leaves each token only itself")
-    together = patient.ask(case.inputs, case.blocked)
-    single = [patient.ask(case.inputs.cut(i, i + 1)) for i in range(patient.n)]
-    gap = patient.gap(together, torch.cat(single, 1))
-    if gap > patient.tolerance:
-        yield wrong(
-            "not-alone",
-            "tokens that may see only themselves depend on others",
-            f"the results differ by {gap:.0%} of their size from those of each token alone",
-            "Follow one number through every reshape: it must stay with its token.",
         )
 
 

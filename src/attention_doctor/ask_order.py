@@ -95,24 +95,6 @@ def _same_for_equal_tokens(patient: Patient) -> bool:
     return patient.same(output, output[:, :1].expand_as(output))
 
 
-def queries_apart(patient: Patient) -> Iterator[Finding]:
-    """A query's result depends on no other query."""
-    situations.only_for(patient, "cross")
-    for case in situations.cases(patient):
-        strong = counts(reactions(patient, case.inputs, case.blocked)["query"])
-        same = torch.eye(len(strong), dtype=torch.bool)[:, None, :, None]
-        pairs = same & ~torch.eye(patient.n, dtype=torch.bool)[:, None]
-        if (strong & pairs).any():
-            yield wrong(
-                "queries-mixed",
-                "a query's result depends on other queries",
-                f"with {case.name}, {int((strong & pairs).sum())} of "
-                f"{int(pairs.expand_as(strong).sum())} pairs of queries",
-                "Follow one number through every reshape; softmax over the keys.",
-            )
-            return
-
-
 def samples_apart(patient: Patient) -> Iterator[Finding]:
     """Samples of a batch do not influence each other."""
     for case in situations.cases(patient):

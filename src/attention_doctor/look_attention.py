@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.inputs import NotAsked
 from attention_doctor.look_steps import (
     LAYERS,
     LOW,
@@ -67,9 +67,10 @@ class Seen:
         keys: the axis of the scores that counts the keys; None where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
             ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
-            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another
-            product, too, ``"heads mixed"`` where the weights of different heads are mixed with
-            each other.
+            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
+            where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
+            weights go into another product, too, ``"heads mixed"`` where the weights of different
+            heads are mixed with each other.
     """
 
     first: Product
@@ -107,12 +108,12 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
 
 def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
-    chain = _through(event.source, products.__contains__)
+    chain = _through(event.step.parents[0], products.__contains__)
     if not chain:
         return None
     first = products[chain[0]]
     ways = (
-        (mix, i, _through(operand.step, lambda step: step is event.after, products))
+        (mix, i, _through(operand.step, lambda step: step is event.step, products))
         for mix in products.values() if mix is not first
         for i, operand in enumerate(mix.operands)
     )  # fmt: skip
@@ -123,8 +124,9 @@ def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> S
     roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
+    roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
-        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+        if is_projection(step) and step.name != "linear" and _leads(event.step, step):
             roles["table"] = step
     for step in away[1:]:
         if step.name in LAYERS or is_projection(step):
@@ -204,7 +206,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     """Find where heads are split, repeated and merged."""
     queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
     found = {
-        "split": split(first.operands[0].step),
+        "split": _split(first.operands[0].step),
         "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
         "repeat": _last(keys[::-1], _REPEATS),
     }
@@ -217,10 +219,28 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
             reached.add(step)
             if step.name in REORDERS and step.frame:
                 roles["merge"] = step
+            if _is_straight(step, mix.step):
+                roles["straight merge"] = step
     return roles
 
 
-def split(heads: Step) -> Step | None:
+def _straight_splits(*sides: Operand) -> dict[str, Step]:
+    """Find heads that are read straight out of the rows of tokens."""
+    ways = [before(side.step) for side in sides]
+    pairs = (pair for way in ways for pair in itertools.product(way, way))
+    found = [heads for rows, heads in pairs if _is_straight(rows, heads)]
+    return {"straight split": found[-1]} if found else {}
+
+
+def _is_straight(rows: Step, heads: Step) -> bool:
+    """Tell whether rows of tokens, (b, n, e), are heads, (b, h, n, d), with no axis moved."""
+    x, y = rows.value, heads.value
+    if y.dim() != 4 or y.size(1) == y.size(2) or x.shape != (len(y), y.size(2), y[0, :, 0].numel()):
+        return False
+    return x.equal(y.reshape(x.shape)) and not x.equal(y.transpose(1, 2).flatten(2))
+
+
+def _split(heads: Step) -> Step | None:
     """Find where heads were split."""
     steps = [step for step in before(heads) if step.frame]
     return _last(steps, _RESHAPES) or _last(steps, REORDERS)
@@ -281,42 +301,38 @@ class Look:
 
     Attributes:
         case: the call.
-        leaves: its inputs.
         output: (b, n, e).
         found: every attention in it, in order.
         triangle: where the last triangle was made, on which causal masks stand.
     """
 
     case: Situation
-    leaves: Inputs
     output: Tensor
     found: tuple[Seen, ...]
     triangle: Frame | None
 
 
-def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
-    """Watch one call; with ``gradient``, its results can be differentiated.
+def look(patient: Patient, case: Situation) -> Look:
+    """Watch one call.
 
     Raises:
         Failed: the call failed.
         NotAsked: nothing could be seen, or the call gives another result when it is watched.
     """
     x, blocked = case.inputs, case.blocked
-    if gradient:
-        x = x.map(lambda tokens: tokens.clone().requires_grad_())
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
-        output = patient.ask(x, blocked, gradient)
+        output = patient.ask(x, blocked)
     if trace.failed is not None:
         raise NotAsked(f"the watching itself failed, with {type(trace.failed).__name__}")
-    if not _alike(patient, output, patient.answer(case.inputs, blocked)):
+    if not _alike(patient, output, patient.answer(x, blocked)):
         torch.set_rng_state(chance)  # of what is random there may be another answer
-        if not _alike(patient, output, patient.ask(case.inputs, blocked)):
+        if not _alike(patient, output, patient.ask(x, blocked)):
             raise NotAsked("the result is another one when it is watched")
     found = tuple(attentions(trace.steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, x, output, found, trace.triangle)
+    return Look(case, output, found, trace.triangle)
 
 
 def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from attention_doctor import look_scores, look_tokens, situations
+from attention_doctor import look_scores, situations
 from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_attention import Look, look
+from attention_doctor.look_steps import back
+from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where, where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -42,13 +44,13 @@ _ROLES = {
 }
 _TRIANGLES = ("causal-", "future-leaks")
 _SUMS = ("weights-do-not-sum-to-one",)
-_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed", "not-alone")
+_ORDER = ("key-order-matters", "query-order-matters")
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
     "keys-appended": _SUMS,
-    "queries-are-keys": (*_SUMS, "queries-mixed"),
+    "queries-are-keys": _SUMS,
     "heads-mixed": _SUMS,
-    "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
+    "table-mixed": (*_SUMS, "query-order-matters"),
     "positions-added": (*_SUMS, *_ORDER),
     "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
                          "prefix-changes"),
@@ -72,20 +74,19 @@ class Inside:
     looks: dict[str, Look | None] = field(default_factory=dict)
     reason: str = ""
 
-    def watch(self, case: Situation, gradient: bool = False) -> Look | None:
+    def watch(self, case: Situation) -> Look | None:
         """Watch a call; None where it fails, or shows nothing."""
-        name = f"{case.name}, with gradients" if gradient else case.name
-        if name not in self.looks:
-            self.looks[name] = None
+        if case.name not in self.looks:
+            self.looks[case.name] = None
             try:
-                self.looks[name] = look(self.patient, case, gradient)
+                self.looks[case.name] = look(self.patient, case)
             except Failed:
                 pass  # which the tests say
             except NotAsked as reason:
                 self.reason = self.reason or str(reason)
             except Exception as error:  # what the sight stumbles over is no fault of the patient
                 self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
-        return self.looks[name]
+        return self.looks[case.name]
 
     @property
     def first(self) -> Look | None:
@@ -99,9 +100,9 @@ class Inside:
 
     @property
     def equal(self) -> Look | None:
-        """A call with equal tokens, whose results can be differentiated."""
+        """A call with equal tokens."""
         inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
-        return self.watch(Situation("equal tokens", inputs, None), gradient=True)
+        return self.watch(Situation("equal tokens", inputs, None))
 
     def all(self, masked: bool) -> Iterator[Look]:
         """Give all calls; those with masks are watched first, if they may show something."""
@@ -123,24 +124,21 @@ def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Find
     if first is None:
         return []
     if right:
-        return [*look_tokens.turned(inside.equal), *look_scores.returned(patient, first)]
+        return [*look_scores.turned(inside.equal), *look_scores.returned(patient, first)]
     names = [
         *look_scores.scale(patient, first, inside.short),
         *look_scores.slips(patient, first),
         *look_scores.returned(patient, first),
-        *look_tokens.swapped(patient, first.found),
+        *look_scores.swapped(patient, first.found),
     ]
     more = list(look_scores.axis(patient, first.found))
-    wrong = {x.code for x in findings if x.severity == WRONG}
-    if wrong:
+    if any(x.severity == WRONG for x in findings):
         cases = [] if patient.kind == "causal" else situations.with_masks(patient)
         masked = [x for case in cases if (x := inside.watch(case)) is not None]
         masked += [first] if patient.kind == "causal" else []
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         more += [] if more else look_scores.masks(masked)
-    if wrong - {"parameters-without-gradient"} or any(x.code == "order-matters" for x in findings):
-        more += look_tokens.heads(inside.equal)
-    more += () if more else look_tokens.turned(inside.equal)
+    more += () if more else look_scores.turned(inside.equal)
     return [*names, *more]
 
 
@@ -169,24 +167,31 @@ def _designs(inside: Inside, first: Look) -> dict[str, bool]:
     windows = [x for part in parts for name, x in vars(part).items() if "window" in name]
     keys = [{x.scores.size(x.axis) for x in one.found} for one in looks]
     appended = [
-        {size - one.leaves.key.size(1) for size in sizes}
+        {size - one.case.inputs.key.size(1) for size in sizes}
         for one, sizes in zip(looks, keys, strict=True)
     ]
-    joined = [{one.leaves.query.size(1) + one.leaves.key.size(1)} for one in looks]
+    joined = [{one.case.inputs.query.size(1) + one.case.inputs.key.size(1)} for one in looks]
     return {
         "keys-appended": len(looks) == 2 and appended[0] == appended[1] and min(appended[0]) > 0,
         "tokens-projected": len(keys) == 2
-        and keys[0] == keys[1] != {first.leaves.key.size(1)}
-        and look_tokens.projected(patient, inside.equal),
+        and keys[0] == keys[1] != {first.case.inputs.key.size(1)}
+        and any(not keys[0].isdisjoint(x.shape) for part in parts for x in part.parameters()),
         "queries-are-keys": patient.memory and keys == joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": patient.kind != "cross" and any("table" in x.steps for x in first.found),
-        "positions-added": look_tokens.placed_values(inside.equal) == "added",
+        "positions-added": any(back(x.value.step, _adds_places) for x in first.found),
         "window-of-one": keys[0] == {1} and 1 in windows,
         "tokens-convolved": any(
             isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
         ),
     }
+
+
+def _adds_places(step: Step) -> bool:
+    """Tell whether a step adds rows that differ, and that no token has made."""
+    made = zip(step.given, tensors(step.arguments), strict=False) if step.name == "add" else ()
+    rows = [x for given, x in made if given is None and x.dim() > 1]
+    return any(x.size(-2) > 1 and not x[..., :1, :].equal(x[..., 1:2, :]) for x in rows)
 
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:

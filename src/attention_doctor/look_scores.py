@@ -1,12 +1,15 @@
 """What is wrong with scores and weights, seen inside: scale, masks, the axis of the softmax."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
+from attention_doctor.compare_parameters import role_of
 from attention_doctor.look_attention import Look, Seen
-from attention_doctor.look_steps import LOW, NORMS, before, constant
-from attention_doctor.look_trace import Step
+from attention_doctor.look_steps import LOW, NORMS, before, constant, is_projection
+from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
@@ -87,6 +90,7 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
             evidence = f"`{apart.step.option('equation', 0)}` has a letter in one operand alone, "
             evidence += "and not in the result"
             yield seen_inside("summed-apart", symptom, evidence, apart.step.where)
+        yield from _straight(seen)
         if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"
             yield seen_inside("scaled-after-softmax", symptom, "", seen.where("late scale"))
@@ -96,13 +100,23 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
         for bend in [x for x in before(seen.value.step) if x.name in _BENDS][:1]:
             symptom = f"the values go through {bend.name} before they are mixed"
             yield seen_inside("values-bent", symptom, "", bend.where, CONVENTION)
-    b, n, m = *first.output.shape[:2], first.leaves.key.size(1)
+    b, n, m = *first.output.shape[:2], first.case.inputs.key.size(1)
     (seen, *more), h = first.found, patient.num_heads
     if h > 1 and not more and seen.scores.numel() == b * n * m:
         symptom = f"there is one matrix of weights for each sample, and not {h}"
         evidence = f"the scores have shape {tuple(seen.scores.shape)}; if one head is meant, ask "
         evidence += "with `--num-heads 1`"
         yield seen_inside("heads-not-split", symptom, evidence, place, CONVENTION)
+
+
+def _straight(seen: Seen) -> Iterator[Finding]:
+    """Find reshapes in the place of a transpose."""
+    made = [x for x in ("split", "merge") if f"straight {x}" in seen.steps]
+    if made:
+        code = f"{'-and-'.join(made)}-without-transpose"
+        symptom = f"the {' and the '.join(made)} of heads: the axis of the tokens is not moved"
+        evidence = "the numbers are those of a straight reshape"
+        yield seen_inside(code, symptom, evidence, seen.where(*(f"straight {x}" for x in made)))
 
 
 def returned(patient: Patient, first: Look) -> Iterator[Finding]:
@@ -115,6 +129,61 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
         symptom = "the weights that are returned are not those that were used"
         evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
         yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
+
+
+def turned(equal: Look | None) -> Iterator[Finding]:
+    """Find values that positions turn, and queries or keys that they turn alone."""
+    for seen in () if equal is None else equal.found[:1]:
+        if _turns(seen.value.step.value, seen.value.summed, seen.value.own):
+            symptom, evidence = "equal tokens have different values", "they differ by a turn"
+            yield seen_inside("values-rotated", symptom, evidence, seen.where("mix"))
+        sides = {"queries": seen.query, "keys": seen.key}
+        turns = {_turns(x.step.value, x.own, x.summed): name for name, x in sides.items()}
+        if turns.keys() == {True, False}:
+            symptom = f"positions turn the {turns[True]} alone"
+            evidence = f"with equal tokens, {turns[True]} differ by a turn, {turns[False]} do not"
+            found = seen_inside("rotates-one-side", symptom, evidence, seen.where("product"))
+            yield replace(found, cause=f"the {turns[False]} are not rotated")
+
+
+def _turns(x: Tensor, tokens: int | None, features: int | None) -> bool | None:
+    """Tell whether rows of equal tokens differ by a turn; None if they differ otherwise."""
+    if tokens is None or features is None:
+        return None
+    rows = x.movedim((tokens, features), (-2, -1))
+
+    def alike(y: Tensor) -> bool:
+        return torch.allclose(y, y[..., :1, :].expand_as(y), atol=1e-6)
+
+    if alike(rows):
+        return False
+    return True if alike(rows.norm(dim=-1, keepdim=True)) else None
+
+
+def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
+    """Find what is made by parameters that are named after something else."""
+    named = () if patient.module is None else patient.module.named_parameters()
+    roles = {x.data_ptr(): role_of(name) for name, x in named}
+    if not {"q", "k", "v"} <= {*roles.values()}:
+        return  # what is shared by design has no parameters of its own
+
+    def role(made: Step) -> str:
+        projections = [step for step in before(made) if is_projection(step)]
+        taken = [x for step in projections for x in tensors([step.arguments, step.options])]
+        own = {id(x.tensor) for step in projections for x in step.parents}
+        names = {roles.get(x.data_ptr(), "") for x in taken if id(x) not in own}
+        return names.pop() if len(names) == 1 else ""
+
+    for seen in found:
+        query, key, value = made_by = [role(x.step) for x in (seen.query, seen.key, seen.value)]
+        code = {"q": "keys-from-queries", "v": "keys-and-values-swapped"}.get(key, "")
+        code = code or ("values-from-keys" if value == "k" else "")
+        if sorted(made_by) == ["k", "q", "v"] and query != "q":
+            code = "chunks-in-the-wrong-order"
+        if code:
+            symptom = "queries, keys and values are made by projections that are named after "
+            yield seen_inside(code, symptom + ", ".join(x or "nothing" for x in made_by), "", None)
+            return
 
 
 def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -181,20 +180,16 @@ def _einsum(step: Step, left: Step, right: Step) -> Product | None:
 
 @dataclass(frozen=True)
 class Softmax:
-    """A softmax, in whatever way it is written.
+    """A softmax.
 
     Attributes:
-        step: the operation, or the sum where it is written by hand.
-        source: what made its scores.
-        after: what its weights are made from: the operation, or the exponential.
-        scores: as they came in, up to one number a row.
+        step: the operation.
+        scores: as they came in.
         weights: as they go out, without dropout.
         axis: counted from the end.
     """
 
     step: Step
-    source: Step
-    after: Step
     scores: Tensor
     weights: Tensor
     axis: int
@@ -202,32 +197,10 @@ class Softmax:
 
 def softmax(step: Step) -> Softmax | None:
     """Read a step as a softmax, if it is one."""
-    if not step.from_tokens or not step.parents:
+    if step.name not in SOFTMAXES or not step.from_tokens:
         return None
-    source = step.parents[0]
-    if step.name in SOFTMAXES:
-        axis = _axis(step.option("dim", 1), source.value.dim())
-        weights = step.value.exp() if step.name == "log_softmax" else step.value
-        return Softmax(step, source, step, source.value, weights, axis)
-    return _by_hand(step, source) if step.name == "sum" else None
-
-
-def _by_hand(total: Step, source: Step) -> Softmax | None:
-    """Read a sum of exponentials as the lower half of a softmax."""
-    raised = back(source, lambda step: step.name in ("exp", "exp2"), PRODUCTS)
-    axis = total.option("dim", 1, total.options.get("axis"))
-    axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
-    if not raised or not isinstance(axis, int) or source.value.dim() < 1:
-        return None
-    axis = _axis(axis, source.value.dim())
-    after, e = raised[0], source.value
-    scores = after.parents[0]
-    if scores.name == "sub":  # the largest score of each row
-        scores = scores.parents[0]
-    return Softmax(total, scores, after, e.log(), e / e.sum(axis, keepdim=True), axis)
-
-
-def _axis(dim: Any, dims: int) -> int:
-    """Count an axis from the end; without any, PyTorch takes the first or the second."""
-    dim = (0 if dims in (0, 1, 3) else 1) if dim is None else int(dim)
-    return dim if dim < 0 else dim - dims
+    scores, dim = step.parents[0].value, step.option("dim", 1)
+    if dim is None:  # PyTorch takes the first axis, or the second
+        dim = 0 if scores.dim() in (0, 1, 3) else 1
+    weights = step.value.exp() if step.name == "log_softmax" else step.value
+    return Softmax(step, scores, weights, dim if dim < 0 else dim - scores.dim())

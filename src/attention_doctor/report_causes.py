@@ -11,15 +11,16 @@ from attention_doctor.report import CONVENTION, WRONG, Finding
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
 OF_SCALES = ("scale-", "no-scale")
+_OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
-    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
-    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+    "key order", "query order", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "fully masked rows", "answers", "visible",
 )  # fmt: skip
 # What a mistake in the computation does not explain.
 CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
+    "inputs", "training", "rotation", "cache", TRUSTED,
 )  # fmt: skip
 _TURN = (  # the way out, where it is no mistake
     "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
@@ -82,6 +83,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return True
     if cause.code == "fill-does-not-block" and finding.test == "half precision":
         return True
+    if cause.code in _OF_TURNS and finding.test == "rotation":
+        return finding.code == "positions-not-relative"
     if finding.test in (*CONDUCT, "inside"):
         return False
     if cause.code.startswith(OF_SCALES):

@@ -94,19 +94,11 @@ def judged(patient: Patient, case: Situation) -> Tensor:
 
 def future(patient: Patient) -> Situation | None:
     """Make a case with the future blocked; None if the implementation takes no such mask."""
-    return _for_all_samples(patient, "the future blocked", block_future(patient.n), 3)
-
-
-def only_itself(patient: Patient) -> Situation | None:
-    """Make a case in which each token sees only itself; None if no such mask can be given."""
-    return _for_all_samples(patient, "only itself", ~torch.eye(patient.n, dtype=torch.bool), 4)
-
-
-def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
     n = patient.n
     if patient.own_future or patient.masks not in ("any", "apart", "shared"):
         return None
-    return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
+    blocked = block_future(n).expand(patient.b, n, n)
+    return Situation("the future blocked", patient.draw(3, n=n, m=n), blocked)
 
 
 def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:

@@ -1,4 +1,4 @@
-"""Attention with rotation, a cache, a window and packing; a flaw is one line of it."""
+"""Attention with rotation, a cache and a window; a flaw is one line of it."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ E, H, D = 24, 3, 8
 
 
 class Served(nn.Module):
-    """Rotary attention with a cache, a window and packing; a flaw is one line that is different."""
+    """Rotary attention with a cache and a window; a flaw is one line that is different."""
 
     def __init__(self, flaw="", window=None, rotary=True):
         super().__init__()
@@ -41,12 +41,7 @@ class Served(nn.Module):
     def hidden(self, queries, keys):
         """Block what comes later, and what a window leaves behind."""
         distance = queries[:, None] - keys
-        reach = (
-            self.width + {"one too many": 1, "one too few": -1}.get(self.flaw, 0)
-            if (self.width)
-            else 10**6
-        )
-        return (distance < 0) | (distance >= reach)
+        return (distance < 0) | (distance >= (self.width or 10**6))
 
     def forward(self, x):
         return self.at_positions(x, torch.arange(x.size(1)))
@@ -95,28 +90,13 @@ class Served(nn.Module):
             q = q * 2
         return self.mix(q, k, v, blocked)
 
-    def packed(self, x, lengths):
-        q, k, v = self.project(x)
-        document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-        place = torch.cat([torch.arange(n) for n in lengths])
-        if self.flaw == "absolute":
-            v = v + 0.1 * torch.arange(x.size(1)).to(v)[:, None]
-        q, k = self.turn(q, place), self.turn(k, place)
-        whole = torch.arange(x.size(1))
-        blocked = self.hidden(whole, whole)
-        if self.flaw != "one document":
-            blocked = blocked | (document[:, None] != document)
-        return self.mix(q, k, v, blocked)
 
-
-def report(flaw="", says=("at_positions", "start", "step", "packed"), **options):
-    """Examine what says that it has these, and perhaps a window."""
+def report(flaw="", says=("at_positions", "start", "step"), **options):
+    """Examine what says that it has these."""
     module = Served(flaw, **options)
     attend = adapters.Adapted(module, module)
     for name in says:
         setattr(attend, name, getattr(module, name))
-    if options.get("window"):
-        attend.window = options["window"]
     return examine(attend, embed_dim=E, num_heads=H, kind="causal")
 
 
@@ -140,13 +120,8 @@ FLAWS = {
         "the same cache": "cache-not-empty",
         "another scale": "cache-differs",
     },
-    "packing": {
-        "one document": "documents-see-each-other",
-        "absolute": "packed-differs",
-    },
 }
 SAYS = {
     "rotation": ("at_positions",),
     "cache": ("at_positions", "start", "step"),
-    "packing": ("packed",),
 }

@@ -1,4 +1,4 @@
-"""Rotation, caches, windows and packing are asked about where the callable says it has them."""
+"""Rotation and caches are asked about where the callable says it has them."""
 
 import pytest
 
@@ -13,10 +13,9 @@ def wrong(found):
 @pytest.mark.parametrize("window", [None, 2, 4])
 @pytest.mark.parametrize("rotary", [True, False])
 def test_right_ones_are_right(window, rotary):
-    found = report(window=window, rotary=rotary, says=("start", "step", "packed"))
+    found = report(window=window, rotary=rotary, says=("start", "step"))
     assert wrong(found) == []
-    asked = ["cache", "packing"] + ["window"] * bool(window)
-    assert [found.results[name] for name in asked] == ["fine"] * len(asked)
+    assert found.results["cache"] == "fine"
     assert ("sliding-window" in found.codes) == bool(window)
     assert report(window=window, says=("at_positions",)).results["rotation"] == "fine"
 
@@ -30,32 +29,15 @@ def test_the_side_that_stands_still_is_told(side):
 
 @pytest.mark.parametrize("flaw", ["position 0", "unrotated keys"])
 def test_a_position_that_stands_still_is_found_without_positions_to_ask_for(flaw):
-    assert "positions-restart" in wrong(report(flaw, ("start", "step")))
-
-
-@pytest.mark.parametrize(("flaw", "said"), [("one too many", 4), ("one too few", 2)])
-def test_a_window_has_the_width_that_it_claims(flaw, said):
-    found = report(flaw, (), window=3)
-    assert wrong(found) == ["window-off-by-one"]
-    assert f"{said} wide" in found.findings[0].symptom
-
-
-def test_a_window_of_another_width_is_no_matter_of_counting():
-    module = Served(window=2)
-    attend = adapters.Adapted(module, module)
-    attend.window = 5
-    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
-    assert wrong(found) == ["window-of-another-width"]
+    assert wrong(report(flaw, ("start", "step"))) == ["cache-differs"]
 
 
 def test_nothing_is_asked_that_nobody_claims():
     module = Served()
-    module.window = 4  # means something else in a module
     found = examine(lambda x: module(x), embed_dim=E, num_heads=H, kind="causal")
-    assert not {"rotation", "cache", "window", "packing"} & {*found.results}
+    assert not {"rotation", "cache"} & {*found.results}
     (line,) = (x for x in found.not_examined if "does not say" in x)
-    assert line.startswith("rotation, cache, window, packing: ")
-    assert "window" not in examine(module, embed_dim=E, num_heads=H, kind="causal").results
+    assert line.startswith("rotation, cache: ")
 
 
 def test_a_cache_that_cannot_be_made_is_a_finding():

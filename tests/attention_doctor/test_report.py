@@ -66,7 +66,7 @@ def test_html_holds_everything_escaped():
 
 LOCATED = Finding(
     "no-scale", "wrong", "too large", where=Where("/a/mine.py", 12, "s = q @ k.mT  # <here>"),
-    explains=("future-leaks", "not-alone"),
+    explains=("future-leaks", "padding-matters"),
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_a_finding_shows_its_line_and_what_follows_from_it():
         "wrong: no-scale",
         "  where    mine.py, line 12: `s = q @ k.mT  # <here>`",
         "  symptom  too large",
-        "  explains future-leaks, not-alone",
+        "  explains future-leaks, padding-matters",
         "",
         "convention: nan-row",
         "  symptom  a row is NaN",
@@ -87,7 +87,7 @@ def test_a_finding_shows_its_line_and_what_follows_from_it():
     where, _, explains, *_ = page.find_all("dd")
     assert where.text == "where: mine.py, line 12: s = q @ k.mT  # <here>"
     assert where.code.text == "s = q @ k.mT  # <here>"
-    assert explains.text == "explains: future-leaks, not-alone"
+    assert explains.text == "explains: future-leaks, padding-matters"
     assert "Inside: scores times 1 (mine.py:12)" in page.text
 
 
