@@ -114,7 +114,7 @@ print(f"after four keys, in the unit of {largest}: total {total:.2f}")
 print(f"correction: {correction:.2f}")
 added = (second - larger).exp().sum()
 corrected = correction * total + added
-print(f"in the unit of {larger}: total {correction * total:.2f} + {added:.2f} = {corrected:.2f}")
+print(f"in the unit of {larger}: {correction * total:.2f} + {added:.2f} = {corrected:.2f}")
 torch.testing.assert_close(corrected, (scores - larger).exp().sum())
 print(f"weight of thirsty: {(scores[7] - larger).exp() / corrected:.2f}")
 
@@ -205,6 +205,19 @@ print(f"merged: total {lse[it].exp():.2f}, the output is equal")
 # the text is.
 #
 # Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
+#
+# These are the tiles of the example sentence, two words wide. Below them stand the running numbers of the
+# two queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and watch when a
+# correction is not 1. Then switch the causal mask on.
+
+# %% jupyter={"source_hidden": true}
+display.tiles_visited(
+    scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=12
+)
+
+# %% [markdown]
+# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A correction
+# of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
 #
 # How much of the work does a causal mask save: a half, more, or less?
 #
