@@ -3,18 +3,18 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *21 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
+# *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
 # merge the results of two halves, and say what a fused kernel saves.*
 #
-# A school wants the mean mark of its pupils, and the classes hand in their marks one after the other.
-# Nobody has to keep all the marks. A notebook with two lines is enough: the sum of the marks so far,
-# and how many there were. At the end, one division gives the mean.
+# A school wants the mean mark of its pupils, and the classes hand in their marks one after the
+# other. Nobody has to keep all the marks. A notebook with two lines is enough: the sum of the marks
+# so far, and how many there were. At the end, one division gives the mean.
 #
-# The output of attention is a mean, too, of values with weights. Computed step by step, it keeps every
-# mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused kernel
-# gives the same output and keeps two lines [[Dao et al.](../docs/references.md#dao-2022)]. You met it
-# in [Speed](13_speed.ipynb). In this chapter you build it, in plain PyTorch: the four boxes below become
-# one loop.
+# The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
+# every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
+# kernel gives the same output and keeps two lines [[Dao et al.](../docs/references.md#dao-2022)].
+# You met it in [Speed](13_speed.ipynb). In this chapter you build it, in plain PyTorch: the four
+# boxes below become one loop.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -24,15 +24,15 @@ display.chapter_map("score", "mask", "softmax", "mix")
 # %% [markdown]
 # ## Two sums
 #
-# Take the first query that you followed by hand: the word *it* in the book's example sentence, whose
-# words are unchanged as queries, keys and values. Its weight for a key is the exponential of the score,
-# divided by the sum of all exponentials. So the output is a quotient of two sums:
+# Take the first query that you followed by hand: the word *it* in the book's example sentence,
+# whose words are unchanged as queries, keys and values. Its weight for a key is the exponential of
+# the score, divided by the sum of all exponentials. So the output is a quotient of two sums:
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
 #
-# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the upper
-# sum the **mix** and the lower one the **total**. Both can be added up piece by piece. The cell takes
-# four keys, then the other four, and prints the two sums after each piece.
+# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the
+# upper sum the **mix** and the lower one the **total**. Both can be added up piece by piece. The
+# cell takes four keys, then the other four, and prints the two sums after each piece.
 
 # %%
 import math
@@ -58,15 +58,16 @@ names = ["the … milk", "all eight", "divided"]
 one.show(names, ["total", *one.FEATURES], torch.stack(rows))
 
 # %% [markdown]
-# The total of all eight keys is 24.83, as in [One head](01_one_head.ipynb#weights-shares-of-one-whole),
-# and the last line is what *it* collected there: 1.32 of animal and 0.72 of food. At no time were there
-# more than four exponentials, and the eight weights were never written down.
+# The total of all eight keys is 24.83, as in [One
+# head](01_one_head.ipynb#weights-shares-of-one-whole), and the last line is what *it* collected
+# there: 1.32 of animal and 0.72 of food. At no time were there more than four exponentials, and the
+# eight weights were never written down.
 #
 # ## When the exponential is too large
 #
-# So far the kernel is a sum. But exponentials grow fast, and a float can hold only so much. The cell
-# prints the largest score whose exponential each dtype can hold, and then the softmax of two scores
-# beyond it, computed as above.
+# So far, two sums are enough. But exponentials grow fast, and a float can hold only so much. The
+# cell prints the largest score whose exponential each dtype can hold, and then the softmax of two
+# scores beyond it, computed as above.
 
 # %%
 for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -75,35 +76,35 @@ powers = torch.tensor([101.0, 100.0]).exp()  # (2,)
 print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 
 # %% [markdown]
-# In float32 a score of 100 gives infinity, and infinity divided by infinity is NaN. In float16 a score
-# of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest score from all
-# of them, so that no exponential is above 1. This changes no weight, because $e^{s-c} = e^s / e^c$:
-# both sums are divided by the same number. You can think of c as the *unit* in which both lines of the
-# notebook are written.
+# In float32 a score of 100 gives infinity, and infinity divided by infinity is NaN. In float16 a
+# score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
+# score from all of them, so that no exponential is above 1. This changes no weight, because
+# $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
+# in which both lines of the notebook are written.
 #
-# With keys in pieces, this leads to a difficulty: the largest score is not known before the last piece
-# has been seen. What can you do without keeping the scores?
+# With keys in pieces, this leads to a difficulty: the largest score is not known before the last
+# piece has been seen. What can you do without keeping the scores?
 #
 # <details><summary>What do you expect?</summary>
 #
-# You could go through all keys twice, first for the largest score, then for the sums. This works, and
-# scores every key twice. Or you write both sums in the unit of the largest score *so far*, and convert
-# them whenever a larger one comes. That takes one pass.
+# You could go through all keys twice, first for the largest score, then for the sums. This works,
+# and scores every key twice. Or you write both sums in the unit of the largest score *so far*, and
+# convert them whenever a larger one comes. That takes one pass.
 #
 # </details>
 #
 # ## Change the unit
 #
-# Take the second way [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that both
-# sums are in the unit c, the largest score so far, and that the next piece has a larger one, c′. An
-# exponential that was written down as $e^{s - c}$ should have been $e^{s - c'}$. The two differ by a
-# factor that is the same for all: $e^{c - c'}$, the **correction**. So multiply the total by the
-# correction, multiply the mix by it, and go on:
+# Take the second way [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that
+# both sums are in the unit c, the largest score so far, and that the next piece has a larger one,
+# c′. An exponential that was written down as $e^{s - c}$ should have been $e^{s - c'}$. The two
+# differ by a factor that is the same for all: $e^{c - c'}$, the **correction**. So multiply the
+# total by the correction, multiply the mix by it, and go on:
 #
 # $$t' = e^{c - c'}\,t + \sum_j e^{s_j - c'} \qquad o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$$
 #
-# Here t is the total, o is the mix, and the sums run over the keys of the new piece. Try it on the row
-# of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
+# Here t is the total, o is the mix, and the sums run over the keys of the new piece. Try it on the
+# row of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
 
 # %%
 first, second = scores[:4], scores[4:]  # (4,)
@@ -119,13 +120,14 @@ torch.testing.assert_close(corrected, (scores - larger).exp().sum())
 print(f"weight of thirsty: {(scores[7] - larger).exp() / corrected:.2f}")
 
 # %% [markdown]
-# The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36, is the
-# same as if the largest score had been known from the start. *Thirsty* has the largest score, so its
-# exponential is 1, and its weight 1 / 3.36 is the 0.30 that you know.
+# The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36,
+# is the same as if the largest score had been known from the start. *Thirsty* has the largest
+# score, so its exponential is 1, and its weight 1 / 3.36 is the 0.30 that you know.
 #
-# That is the whole idea, the **online softmax**. Here it is as a function, for all queries at once.
-# What happens at the first piece, where nothing has been seen yet? The largest score so far is minus
-# infinity, so the correction is $e^{-\infty} = 0$, and it is multiplied with sums that are 0 as well.
+# That is the whole idea, the **online softmax**. Here is the function that computes it, for all
+# queries at once. What happens at the first piece, where nothing has been seen yet? The largest
+# score so far is minus infinity, so the correction is $e^{-\infty} = 0$, and it is multiplied with
+# sums that are 0 as well.
 
 
 # %%
@@ -157,26 +159,26 @@ for size in (1, 3, 4, 8):
     print(f"{size} keys at a time: equal, and with 100 added to every score")
 
 # %% [markdown]
-# Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A piece
-# without a larger score needs no special case: its correction is $e^0 = 1$.
+# Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
+# piece without a larger score needs no special case: its correction is $e^0 = 1$.
 #
 # ## Two halves, merged
 #
-# Now let two processors share the keys of one query, half each. Each returns the output for its half.
-# What else has to come with it, so that the two outputs can be merged?
+# Now let two processors share the keys of one query, half each. Each returns the output for its
+# half. What else has to come with it, so that the two outputs can be merged?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The total of each half, with its unit. The mean of a school is not the mean of the classes' means, as
-# long as the classes differ in size: each class counts as much as it has pupils.
+# The total of each half, with its unit. The mean of a school is not the mean of the classes' means,
+# as long as the classes differ in size: each class counts as much as it has pupils.
 #
 # </details>
 #
 # Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log t$. It
-# is the logarithm of the total in the unit 0, so it cannot overflow. The function `tiled_attention` of
-# the package, which is shown below, returns it beside the output. A half's share of the whole is its total
-# divided by both totals. Written with logarithms, this is a *softmax* over the halves, and it has two
-# entries.
+# is the logarithm of the total in the unit 0, so it cannot overflow. The function `tiled_attention`
+# of the package, which is shown below, returns it beside the output. A half's share of the whole is
+# its total divided by both totals. Written with logarithms, this is a *softmax* over the halves,
+# and it has two entries.
 
 # %%
 from annotated_attention.modern import merge_parts, tiled_attention
@@ -194,21 +196,22 @@ print(f"merged: total {lse[it].exp():.2f}, the output is equal")
 # %% [markdown]
 # The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
 # pieces need no order at all. Programs that serve models use this where a single new query meets a
-# long [cache](19_cache.ipynb): many processors take a part of the keys each, and the results are merged.
+# long [cache](19_cache.ipynb): many processors take a part of the keys each, and the results are
+# merged.
 #
 # ## Tiles
 #
-# `in_pieces` was given scores that stood there already. To never hold all of them, compute each piece
-# when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of queries walks
-# along the keys with its running numbers, is divided at the end, and is written down. Then the next
-# tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a time, however long
-# the text is.
+# `in_pieces` was given scores that stood there already. To never hold all of them, compute each
+# piece when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of
+# queries walks along the keys with its running numbers, is divided at the end, and is written down.
+# Then the next tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a
+# time, however long the text is.
 #
 # Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
 #
-# These are the tiles of the example sentence, two words wide. Below them stand the running numbers of the
-# two queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and watch when a
-# correction is not 1. Then switch the causal mask on.
+# These are the tiles of the example sentence, two words wide. Below them stand the running numbers
+# of the two queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
+# watch when a correction is not 1. Then switch the causal mask on.
 
 # %% jupyter={"source_hidden": true}
 display.tiles_visited(
@@ -216,20 +219,20 @@ display.tiles_visited(
 )
 
 # %% [markdown]
-# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A correction
-# of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
+# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
+# correction of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
 #
 # How much of the work does a causal mask save: a half, more, or less?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Less than a half: the tiles on the diagonal are computed in full, although half of their scores are
-# hidden. The smaller the tiles, the closer it comes to a half.
+# Less than a half: the tiles on the diagonal are computed in full, although half of their scores
+# are hidden. The smaller the tiles, the closer it comes to a half.
 #
 # </details>
 #
-# The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that it
-# visits.
+# The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
+# it visits.
 
 # %%
 from annotated_attention.modern.tiles import tiles
@@ -243,16 +246,17 @@ for along in (1, 2, 4, 8, 64):
     print(f"{along:13} {visited:9,} {along**2:6,}   {visited / along**2:.2f}")
 
 # %% [markdown]
-# With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left. This is why
-# `is_causal` saved time in [Speed](13_speed.ipynb#the-price-of-a-mask), and why a boolean mask with the
-# same entries does not: the kernel would have to read it first.
+# With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
+# This is why `is_causal` saved time in [Speed](13_speed.ipynb#the-price-of-a-mask), and why a
+# boolean mask with the same entries does not: the kernel would have to read it first.
 #
 # ## The loop in the package
 #
-# Here is the forward pass of `tiled_attention`. You know every line but two. `_scores` is the product of
-# a tile of queries, already scaled, with a tile of keys, plus what the masks add. And `finite` is there
-# for rows in which no key was visible so far: the largest score is still minus infinity, and
-# $-\infty - (-\infty)$ would be NaN. With 0 in its place, all exponentials are 0, and so is the output.
+# Here is the forward pass of `tiled_attention`. You know most of its lines; three need a word.
+# `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
+# masks. What `ctx` saves is for [the way back](#the-way-back). And `finite` is there for rows in
+# which no key was visible so far: the largest score is still minus infinity, and $-\infty -
+# (-\infty)$ would be NaN. With 0 in its place, all exponentials are 0, and so is the output.
 
 # %%
 from annotated_attention.modern.tiles import _Tiled
@@ -260,9 +264,9 @@ from annotated_attention.modern.tiles import _Tiled
 display.annotated(_Tiled.forward)
 
 # %% [markdown]
-# Is it the same as PyTorch's function? The sizes are chosen so that the last tile is never full. One
-# mask hides keys at random, and every key from the first query; another adds numbers to the scores.
-# Outputs and gradients must be equal.
+# Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
+# tilings below the last tile is not full. One mask hides keys at random, and every key from the
+# first query; another adds numbers to the scores. Outputs and gradients must be equal.
 
 # %%
 torch.manual_seed(3)
@@ -277,6 +281,8 @@ cases = {
     "a fully masked row": ({"blocked": blocked}, {"attn_mask": ~blocked}),
     "a bias": ({"bias": bias}, {"attn_mask": bias}),
 }
+
+# %%
 for case, (ours, theirs) in cases.items():
     expected = F.scaled_dot_product_attention(q, k, v, **theirs)  # (2, 3, 7, 6)
     gradients = one.gradients(expected, [q, k, v])
@@ -290,9 +296,9 @@ for case, (ours, theirs) in cases.items():
 # <!-- deeper: Where this loop is slow -->
 # ### Going deeper: Where this loop is slow
 #
-# On a CPU the loop is much slower than PyTorch's kernel, although both do the same. Every line of it
-# starts an operation from Python, which takes its time before it computes anything and writes its result
-# into memory. The cell counts the operations that PyTorch is asked for.
+# On a CPU the loop is much slower than PyTorch's kernel, although both do the same. Every line of
+# it starts an operation from Python, which takes its time before it computes anything and writes
+# its result into memory. The cell counts the operations that PyTorch is asked for.
 
 # %%
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -315,8 +321,8 @@ for run in (F.scaled_dot_product_attention, tiled_attention):
     print(f"{run.__name__}: {operations.count:,}")
 
 # %% [markdown]
-# The kernel is one operation. In it, compiled code goes from tile to tile while the running numbers stay
-# in registers. So read this loop, test against it, and let the kernel do the work.
+# The kernel is one operation. In it, compiled code goes from tile to tile while the running numbers
+# stay in registers. So read this loop, test against it, and let the kernel do the work.
 #
 # <!-- /deeper -->
 
@@ -324,13 +330,13 @@ for run in (F.scaled_dot_product_attention, tiled_attention):
 # ## The way back
 #
 # Training needs gradients, and the gradient of the values is made from the weights:
-# $\mathrm{weights}^\top$ times the gradient of the output. Step by step, autograd keeps the weights of
-# the forward pass for this. The loop has not kept them. How does it get them back?
+# $\mathrm{weights}^\top$ times the gradient of the output. Step by step, autograd keeps the weights
+# of the forward pass for this. The loop has not kept them. How does it get them back?
 #
-# It computes the scores of each tile a second time. This time no running numbers are needed, because
-# the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one step. So queries,
-# keys, values, output and log-sum-exp are all that is kept. The hook below is called for every tensor that
-# autograd keeps; it adds up their numbers, each storage once.
+# It computes the scores of each tile a second time. This time no running numbers are needed,
+# because the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one
+# step. So queries, keys, values, output and log-sum-exp are all that is kept. The hook below is
+# called for every tensor that autograd keeps; it adds up their numbers, each storage once.
 
 
 # %%
@@ -363,12 +369,12 @@ for name, run in runs.items():
     assert growth > 3 if name == "step by step" else growth == 2
 
 # %% [markdown]
-# With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step by step,
-# $n^2$ of them are weights, which is nearly everything once n is much larger than d.
+# With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step
+# by step, $n^2$ of them are weights, which is nearly everything once n is much larger than d.
 #
 # What does this cost? One more matrix product. Forward, there are two, the scores and the mix.
-# Backward, there are four, and the scores again make five. All in all that is seven instead of
-# six, a sixth more arithmetic.
+# Backward, there are four, and the scores again make five. All in all that is seven instead of six,
+# a sixth more arithmetic.
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -387,17 +393,18 @@ assert 6 * flops[1] == 7 * flops[0]
 # ### Going deeper: The gradients, derived
 #
 # Let P be the weights of one tile, V its values, and $\partial O$ the gradient of the output that
-# arrives. With $O = PV$, the gradient of the values is $P^\top \partial O$, and that of the weights is
-# $\partial P = \partial O\,V^\top$. Back through the softmax, the gradient of a score is its weight, times
-# how far its $\partial P$ lies above the row's mean, where the weights themselves are the shares:
+# arrives. With $O = PV$, the gradient of the values is $P^\top \partial O$, and that of the weights
+# is $\partial P = \partial O\,V^\top$. Back through the softmax, the gradient of a score is its
+# weight, times how far its $\partial P$ lies above the row's mean, where the weights themselves are
+# the shares:
 #
 # $$\partial S_{ij} = P_{ij}\,\Big(\partial P_{ij} - \sum_k P_{ik}\,\partial P_{ik}\Big)$$
 #
-# The sum runs over *all* keys, not only those of the tile. It looks as if one more pass were needed. But
-# $\sum_k P_{ik}\,(\partial O_i \cdot V_k) = \partial O_i \cdot \sum_k P_{ik} V_k = \partial O_i \cdot
-# O_i$: the output that was kept knows this sum already [[Dao et al., appendix
-# B.2](../docs/references.md#dao-2022)]. The code calls it `shift`. The log-sum-exp, which is an output,
-# too, has the derivative $P_{ij}$, so its own gradient joins the bracket.
+# The sum runs over *all* keys, not only those of the tile. It looks as if one more pass were
+# needed. But $\sum_k P_{ik}\,(\partial O_i \cdot V_k) = \partial O_i \cdot \sum_k P_{ik} V_k =
+# \partial O_i \cdot O_i$: the output that was kept knows this sum already [[Dao et al., appendix
+# B.2](../docs/references.md#dao-2022)]. The code calls it `shift`. The log-sum-exp, which is an
+# output, too, has the derivative $P_{ij}$, so its own gradient joins the bracket.
 
 # %%
 display.annotated(_Tiled.backward)
@@ -420,15 +427,15 @@ print("the gradient of the scores: equal")
 # %% [markdown]
 # ## Why this is fast on a GPU
 #
-# The loop does more arithmetic, not less. What it saves is the way to memory. A GPU has a large memory
-# and, inside each of its processors, a small and much faster one. Step by step, the scores are
-# written to the large memory, read by the softmax, written again as weights, and read for the mix. In tiles,
-# they never leave the small one.
+# The loop does more arithmetic, not less. What it saves is the way to memory. A GPU has a large
+# memory and, inside each of its processors, a small and much faster one. Step by step, the scores
+# are written to the large memory, read by the softmax, written again as weights, and read for the
+# mix. In tiles, they never leave the small one.
 #
-# Count this on paper, under three assumptions. Each step reads what it needs once and writes its result once.
-# A tile, with its queries, keys, values and running numbers, fits into the small memory. And nothing
-# stays there from one tile of queries to the next, so each of them reads all keys and values again. Then
-# one head of width d reads and writes this many numbers:
+# Count this on paper, under three assumptions. Each step reads what it needs once and writes its
+# result once. A tile, with its queries, keys, values and running numbers, fits into the small
+# memory. And nothing stays there from one tile of queries to the next, so each of them reads all
+# keys and values again. Then one head of width d reads and writes this many numbers:
 #
 # | | step by step | in tiles |
 # |---|---|---|
@@ -437,9 +444,9 @@ print("the gradient of the scores: equal")
 # | scores and weights, each written and read | 4nm | – |
 # | log-sum-exp | – | n |
 #
-# The cell evaluates `attention_traffic` for a layer of 16 heads of width 64, in tiles of 128, with two
-# bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix there are
-# for each byte.
+# The cell evaluates `attention_traffic` for a layer of 16 heads of width 64, in tiles of 128, with
+# two bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix
+# there are for each byte.
 
 # %%
 from annotated_attention.counting import attention_traffic, score_flops, short
@@ -453,21 +460,22 @@ for n in (512, 2048, 8192, 32768):
     print(f"{n:6,}{shown}{intensity[0]:11.0f}{intensity[1]:8.0f}")
 
 # %% [markdown]
-# At 8,192 tokens, 8.66 GB become 2.18 GB. Is that enough? An A100, the GPU of the paper, computes up to
-# 312 TFLOPs in a second and reads up to 2 TB [[Dao 2023](../docs/references.md#dao-2023)]. It
-# can do 156 FLOPs in the time of one byte. Step by step there are only 32, so most of the time the
-# processors wait for memory. In tiles there are up to 127, nearly four times as many.
+# At 8,192 tokens, 8.66 GB become 2.18 GB. Is that enough? An A100, the GPU of the papers, computes
+# up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
+# 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
+# there are only 32, so most of the time the processors wait for memory. In tiles there are up to
+# 127, nearly four times as many.
 #
-# The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are further trips to
-# memory. In tiles, processors that work on neighbouring tiles of queries read the same keys, and find
-# many of them in a cache that they share. And exponentials are slow on a GPU, which no FLOP here
-# counts.
+# The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are
+# further trips to memory. In tiles, processors that work on neighbouring tiles of queries read the
+# same keys, and find many of them in a cache that they share. And exponentials are slow on a GPU,
+# which no FLOP here counts.
 #
 # ## The mistake people make here
 #
 # A larger score comes, and *both* lines of the notebook have to be converted. Here one of them is
-# forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of the first piece is
-# kept for all pieces. In exact arithmetic, this one would even be right.
+# forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
+# the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
 
 
 # %%
@@ -489,9 +497,10 @@ def wrong(scores: Tensor, values: Tensor, size: int, mistake: str) -> Tensor:
 
 
 # %% [markdown]
-# Four tests look for the two mistakes, with random scores. *As they are*: compare the output with the
-# right one. *Largest first*: the same, but the largest score stands in the first piece. *Ones*: all values
-# are 1, so a mean of them must be 1. *100 later*: the last key gets a score of 100 more. What do they find?
+# Four tests look for the two mistakes, with random scores. *As they are* compares the output with
+# the right one. *Largest first* does the same, but each query's largest score stands in the first
+# piece. For *ones*, all values are 1, so any mean of them is 1. For *100 later*, the last key gets
+# a score of 100 more. Look for the tests that a mistake passes.
 
 # %%
 torch.manual_seed(4)
@@ -511,6 +520,9 @@ for mistake in ("the mix not corrected", "the first unit kept"):
         assert caught == (test == "100 later" if "first" in mistake else test != "largest first")
 
 # %% [markdown]
+# A mix without its correction fails three tests; it passes the one in which no correction is
+# needed. The kept unit passes three, and gives NaN in the last.
+#
 # > **Pitfall.** A forgotten correction shows only where a later piece has a larger score. If the
 # > first token gets the largest one, or all keys fit into one tile, the output is right. The kept unit is
 # > right until one score is about 88 above the first piece. Test with several tiles, with the
@@ -521,10 +533,10 @@ for mistake in ("the mix not corrected", "the first unit kept"):
 #
 # ### One more piece
 #
-# *Easy, 2 minutes.* A head of one feature has seen its first piece. The largest score is 3, the total
-# is 2 and the mix is 6, both in the unit of 3. Now a piece with two keys comes. Both have the score 4,
-# and both values are 1. Write down the correction, the new total, the new mix and the output. A formula
-# such as `math.exp(-1)` will do.
+# *Easy, 2 minutes.* A head of one feature has seen its first piece. The largest score is 3, the
+# total is 2 and the mix is 6, both in the unit of 3. Now a piece with two keys comes. Both have the
+# score 4, and both values are 1. Write down the correction, the new total, the new mix and the
+# output. A formula such as `math.exp(-1)` will do.
 
 # %% tags=["exercise"]
 my_numbers = [
@@ -548,7 +560,8 @@ exercises.tiles.check_numbers(my_numbers)
 #
 # <details><summary>Hint 2</summary>
 #
-# In the new unit, each of the two keys adds $e^{4 - 4} = 1$ to the total, and 1 times its value to the mix.
+# In the new unit, each of the two keys adds $e^{4 - 4} = 1$ to the total, and 1 times its value to
+# the mix.
 #
 # </details>
 
@@ -562,8 +575,8 @@ exercises.tiles.check_numbers.folded(my_numbers)
 # ### Write the correction
 #
 # *Medium, 6 minutes.* Write the body of the loop. Given the running numbers of n queries, and the
-# scores and values of the next piece, return the new running numbers: the largest score, the total and
-# the mix. At the first piece, `largest` is minus infinity and the sums are zero.
+# scores and values of the next piece, return the new running numbers: the largest score, the total
+# and the mix. At the first piece, `largest` is minus infinity and the sums are zero.
 
 
 # %% tags=["exercise"]
@@ -617,8 +630,9 @@ exercises.tiles.check_add_piece.folded(add_piece)
 #
 # ### Merge two halves
 #
-# *Medium, 6 minutes.* Two halves of the keys gave two outputs and two log-sum-exps. Write the output for all
-# keys, without a function of the package. The log-sum-exps may be large, so take no exponential of them as they are.
+# *Medium, 6 minutes.* Two halves of the keys gave two outputs and two log-sum-exps. Write the
+# output for all keys, without a function of the package. The log-sum-exps may be large, so take no
+# exponential of them as they are.
 
 
 # %% tags=["exercise"]

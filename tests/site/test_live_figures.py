@@ -236,12 +236,16 @@ def tiles_visited(data):
         made = visited.visits(scores, values, is_causal, data["tile"])
         now, words = made[step - 1], data["words"]
         numbers = [visited.written(row) for row in now.running.tolist()]
-        asking, asked = (words[part] for part in (now.rows, now.columns))
+        asking = words[now.rows]
         skipped = ", 6 skipped" * is_causal
-        said = f"Tile {step} of {len(made)}{skipped}: {', '.join(asking)} ask, {', '.join(asked)}"
+        said = f"Tile {step} of {len(made)}{skipped}: queries {', '.join(asking)}; keys"
         rows = [text for row in zip(asking, numbers, strict=True) for text in (row[0], *row[1])]
         ends = ", ".join(f"{a} {b[-1]}" for a, b in zip(asking, numbers, strict=True))
-        yield done, [said, f"Mix / total: {ends}."], {".aa-running": rows}
+        yield (
+            done,
+            [said, f"{', '.join(words[now.columns])}. Mix / total: {ends}."],
+            {".aa-running": rows},
+        )
 
 
 def where_numbers_go(data):

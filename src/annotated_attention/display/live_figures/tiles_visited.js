@@ -55,7 +55,7 @@ export default {
       const skipped = all[0].length - made.length;
       const output = rows.map((i, line) => `${words[i]} ${written(running[line]).at(-1)}`).join(", ");
       const end = columns.at(-1) === (now.causal ? rows : range(0, words.length)).at(-1) ? " These are final." : "";
-      said.textContent = `Tile ${now.step} of ${made.length}${skipped ? `, ${skipped} skipped` : ""}: ${names(rows)} ask, ${names(columns)} are asked. Mix / total: ${output}.${end}`;
+      said.textContent = `Tile ${now.step} of ${made.length}${skipped ? `, ${skipped} skipped` : ""}: queries ${names(rows)}; keys ${names(columns)}. Mix / total: ${output}.${end}`;
     };
     const count = slider({ label: "tile", min: 1, max: all[0].length, value: step, move: (value) => ((now.step = value), show()) });
     const marks = [false, true].map((causal) => {

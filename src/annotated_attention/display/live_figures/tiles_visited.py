@@ -63,7 +63,7 @@ def tiles_visited(
         "words": list(words), "scores": scores.tolist(), "values": values.tolist(),
         "tile": tile, "step": step,
     }  # fmt: skip
-    return live(finish(drawing, name=name, alt=alt), "tiles_visited", data, room=(464, 464))
+    return live(finish(drawing, name=name, alt=alt), "tiles_visited", data, room=(430, 440))
 
 
 def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[Visit]:
