@@ -491,7 +491,8 @@ def wrong(scores: Tensor, values: Tensor, size: int, mistake: str) -> Tensor:
         correction = (largest - larger).exp()                         # (n, 1)
         powers = (piece - larger).exp()                               # (n, ...)
         total = correction * total + powers.sum(1, keepdim=True)      # (n, 1)
-        mix = (1 if mistake == "the mix not corrected" else correction) * mix + powers @ some
+        factor = 1 if mistake == "the mix not corrected" else correction
+        mix = factor * mix + powers @ some                            # (n, d_v)
         largest = larger                                              # (n, 1)
     return mix / total                                                # (n, d_v)
 

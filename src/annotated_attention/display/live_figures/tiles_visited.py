@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -96,7 +97,7 @@ def _draw(
 ) -> None:
     """Draw the scores, with an edge around each tile, and the running numbers below."""
     n = len(words)
-    look = {"ha": "center", "va": "center"}
+    look: Any = {"ha": "center", "va": "center"}
     for at, visit in enumerate(made):
         state = "now" if at == step - 1 else "done" if at < step else "waiting"
         rows, columns = range(n)[visit.rows], range(n)[visit.columns]
