@@ -11,8 +11,8 @@
 #
 # So it is with attention weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
 # time, keeps a running sum, and never writes the `(n, m)` weights to memory [[Dao et
-# al.](../docs/references.md#dao-2022)]. If you ask for the weights, that kernel cannot be used: all
-# of them have to be written, into memory that the system often has to hand out first. This decides
+# al.](../docs/references.md#dao-2022)]; you build one in [Tiles](21_tiles.ipynb). If you ask for the
+# weights, that kernel cannot be used: all of them have to be written, into memory that the system often has to hand out first. This decides
 # the speed more than anything else in this chapter.
 #
 # So ask for weights only when you want to look at them. Without them, the final class is not slower

@@ -171,7 +171,7 @@ for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
 # so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
 # the last two. It does not save operations; its backward pass even computes the scores again. It
 # saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
-# 2022](../docs/references.md#dao-2022)].
+# 2022](../docs/references.md#dao-2022)]. [Tiles](21_tiles.ipynb) builds it step by step.
 
 # %%
 n, m, d = 5, 12, 6

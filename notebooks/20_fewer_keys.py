@@ -758,5 +758,5 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # > need some training before they work. Positions are kept apart from latents, because a rotation
 # > cannot be absorbed.
 #
-# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) sums it up on one page,
-# and the [package](../docs/package/index.md) has the classes to use.
+# [The next chapter](21_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
+# never holds the whole `(n, m)` matrix.

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention import MultiheadAttention, counting
@@ -19,7 +20,9 @@ from annotated_attention.modern import (
     GroupedQueryAttention,
     KVCache,
     LatentAttention,
+    tiled_attention,
 )
+from annotated_attention.modern.tiles import tiles
 
 # b, n, m, h, d; the last ones are where products can read what others must copy
 SIZES = [(2, 3, 5, 4, 6), (3, 8, 2, 5, 4), (1, 6, 4, 3, 2), (4, 5, 7, 1, 3)]
@@ -137,6 +140,37 @@ def test_bytes_of_the_fused_kernel_in_half_precision() -> None:
     with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
         module(x, x, x, need_weights=False)
     assert sizes == {torch.float32: 2 * 4 * 7}
+
+
+class _Traffic(TorchDispatchMode):
+    """Count the numbers in what the steps of attention take and give, without views."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        given = function(*args, **(kwargs or {}))
+        if function in (torch.ops.aten.bmm.default, torch.ops.aten._softmax.default):
+            self.count += sum(x.numel() for x in (*args, given) if isinstance(x, Tensor))
+        return given
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_traffic(size: tuple[int, ...]) -> None:
+    """Step by step as the operations see it; in tiles, as the loop of the package cuts them."""
+    b, n, m, h, d = size
+    q, k, v = (torch.randn(b, h, length, d) for length in (n, m, m))
+    with _Traffic() as traffic:
+        _ = (q @ k.mT).softmax(-1) @ v
+    assert counting.attention_traffic(n, m, h * d, h, b=b) == traffic.count
+    for tile in (1, 2, n, n + 3):
+        output, lse = tiled_attention(q, k, v, tile=tile)
+        visits = [
+            q[..., rows, :].numel()
+            + sum(x[..., columns, :].numel() for columns in visited for x in (k, v))
+            for rows, visited in tiles(n, m, False, tile)
+        ]
+        expected = sum(visits) + output.numel() + lse.numel()
+        assert counting.attention_traffic(n, m, h * d, h, b=b, tile=tile) == expected
 
 
 @pytest.mark.parametrize("absorb", [False, True])

@@ -32,6 +32,7 @@ from annotated_attention.display.live_figures import (
     mask_merger,
     norm_place,
     saturation,
+    tiles_visited,
 )
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import rotate
@@ -256,6 +257,40 @@ def test_the_softmax_saturates_as_in_python():
     share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
     figure = display.saturation(products, one.measure, name="try", width=64, query=3)
     assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
+
+
+# --- tiles are visited --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("is_causal", "tile"), [*product([True, False], (1, 2, 3, 8))])
+def test_tiles_are_visited_as_the_package_does(is_causal, tile):
+    """The last visit of each query ends with what attention gives, and its log-sum-exp."""
+    source = torch.Generator().manual_seed(7)
+    scores = torch.randn(7, 7, generator=source, dtype=torch.float64)
+    values = torch.randn(7, generator=source, dtype=torch.float64)
+    made = tiles_visited.visits(scores, values, is_causal, tile)
+    theirs = script("tiles_visited")("visits", scores.tolist(), values.tolist(), is_causal, tile)
+    for visit, their in zip(made, theirs, strict=True):
+        assert [*range(7)[visit.rows]] == their["rows"]
+        assert [*range(7)[visit.columns]] == their["columns"]
+        torch.testing.assert_close(visit.running, torch.tensor(their["running"]).double())
+        row = visit.running[0].tolist()
+        assert script("tiles_visited")("written", row) == tiles_visited.written(row)
+    last = {visit.rows.start: visit for visit in made}
+    _, largest, total, mix = torch.cat([visit.running for visit in last.values()]).unbind(-1)
+    future = masks.block_future(7) if is_causal else torch.zeros(7, 7, dtype=torch.bool)
+    masked = scores.masked_fill(future, -math.inf)
+    torch.testing.assert_close(mix / total, masked.softmax(-1) @ values)
+    torch.testing.assert_close(largest + total.log(), masked.logsumexp(-1))
+
+
+def test_the_picture_of_tiles_shows_the_running_numbers():
+    one = chapters.load("01_one_head")
+    x = one.EMBEDDINGS  # (n, e)
+    figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
+    for text in ("0.61", "2.00", "3.36", "1.32"):
+        assert f">{text}<" in figure.html
+    assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
 
 
 # --- where numbers go ---------------------------------------------------------------------------

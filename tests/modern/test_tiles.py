@@ -43,9 +43,7 @@ def test_equals_the_fused_kernel(seed, n, m, tile, blocked, bias, is_causal, sca
     if bias != "none":
         numbers = torch.randn_like(mask(seed + 1, bias, n, m), dtype=torch.float64)
         x["bias"] = numbers.masked_fill(mask(seed + 2, bias, n, m), -math.inf).requires_grad_()
-    output, _ = tiled_attention(
-        **x, blocked=hidden, is_causal=is_causal, scale=scale, tile=tile
-    )
+    output, _ = tiled_attention(**x, blocked=hidden, is_causal=is_causal, scale=scale, tile=tile)
     future = block_future(n, m) if is_causal else torch.zeros(n, m, dtype=torch.bool)
     every = future if hidden is None else future | hidden
     expected = F.scaled_dot_product_attention(

@@ -14,6 +14,7 @@ from annotated_attention import chapters, counting, masks, merge_heads, sinusoid
 from annotated_attention.counting import PRESETS
 from annotated_attention.display import _live
 from annotated_attention.display.live_figures import cache_filling as cache
+from annotated_attention.display.live_figures import tiles_visited as visited
 from annotated_attention.display.live_figures.mask_merger import written
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import RotaryEmbedding
@@ -222,6 +223,29 @@ def first_look(data):
                    for text in (pair[0], f"{pair[1]:.2f}")]  # fmt: skip
         shown = {".aa-bars b": sums, ".aa-upright text": numbers, ".aa-flat text": numbers}
         yield done, [f"“{words[query]}” collects {parts}"], shown
+
+
+def tiles_visited(data):
+    scores, values = (torch.tensor(data[name]).double() for name in ("scores", "values"))
+    for done, is_causal, step in [
+        (None, False, 12), (("slider", "tile", "Home"), False, 1),
+        (("slider", "tile", "ArrowRight"), False, 2), (("slider", "tile", "End"), False, 16),
+        (("button", "causal mask", ""), True, 10), (("slider", "tile", "Home"), True, 1),
+        (("slider", "tile", "ArrowRight"), True, 2), (("button", "no mask", ""), False, 2),
+    ]:  # fmt: skip
+        made = visited.visits(scores, values, is_causal, data["tile"])
+        now, words = made[step - 1], data["words"]
+        numbers = [visited.written(row) for row in now.running.tolist()]
+        asking = words[now.rows]
+        skipped = ", 6 skipped" * is_causal
+        said = f"Tile {step} of {len(made)}{skipped}: queries {', '.join(asking)}; keys"
+        rows = [text for row in zip(asking, numbers, strict=True) for text in (row[0], *row[1])]
+        ends = ", ".join(f"{a} {b[-1]}" for a, b in zip(asking, numbers, strict=True))
+        yield (
+            done,
+            [said, f"{', '.join(words[now.columns])}. Mix / total: {ends}."],
+            {".aa-running": rows},
+        )
 
 
 def where_numbers_go(data):

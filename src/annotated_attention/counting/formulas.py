@@ -123,6 +123,39 @@ def attention_kept(
     return b * (3 * n * e + 2 * m * kv) + b * h * n * (1 if fused else m)
 
 
+def attention_traffic(
+    n: int, m: int, e: int, h: int, *, b: int = 1, tile: int | None = None
+) -> int:
+    """Count the numbers that scores, softmax and mix read from memory and write to it.
+
+    Step by step, each of the three reads what it is given and writes what it makes, once: with
+    queries, keys, values and output, the (n, m) scores and weights are written once each, and read
+    once each: b(2e(n + m) + 4hnm). In tiles, only queries, keys, values and output pass through
+    memory, with the log-sum-exp, and each tile of queries reads all keys and values again:
+    b(2ne + hn + 2me · ⌈n / tile⌉). This takes for granted that a tile of everything fits into the
+    fast memory of a processor, and that nothing else stays there. Masks, dropout and the
+    projections are left out; a causal mask saves nothing.
+
+    Args:
+        n: the number of queries.
+        m: the number of keys.
+        e: the model width, of queries, keys and values.
+        h: the number of heads.
+        b: the number of samples.
+        tile: the number of queries in a tile; None means step by step.
+
+    Examples:
+        >>> from annotated_attention.counting import attention_traffic
+        >>> attention_traffic(4096, 4096, 512, 8), attention_traffic(4096, 4096, 512, 8, tile=128)
+        (545259520, 138444800)
+
+    Source: Dao et al. (2022), section 3.1, but for the order of the loops.
+    """
+    if tile is None:
+        return b * (2 * e * (n + m) + 4 * h * n * m)
+    return b * (2 * n * e + h * n + 2 * m * e * -(-n // tile))
+
+
 def cache_numbers(m: int, e: int, values: int | None = None, *, b: int = 1, layers: int = 1) -> int:
     """Count the numbers in a cache of the keys and values of m tokens: 2bme in each layer.
 

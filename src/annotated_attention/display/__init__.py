@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.norm_place import norm_place as norm_place
     from annotated_attention.display.live_figures.rotation import rotation as rotation
     from annotated_attention.display.live_figures.saturation import saturation as saturation
+    from annotated_attention.display.live_figures.tiles_visited import (
+        tiles_visited as tiles_visited,
+    )
     from annotated_attention.display.look_up import one_query as one_query
     from annotated_attention.display.look_up import soft_look_up as soft_look_up
     from annotated_attention.display.many_heads import heads_map as heads_map

@@ -1,0 +1,701 @@
+# %% [markdown]
+# # Tiles
+#
+# *Why does the fused kernel need no (n, m) matrix?*
+#
+# *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
+# merge the results of two halves, and say what a fused kernel saves.*
+#
+# A school wants the mean mark of its pupils, and the classes hand in their marks one after the
+# other. Nobody has to keep all the marks. A notebook with two lines is enough: the sum of the marks
+# so far, and how many there were. At the end, one division gives the mean.
+#
+# The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
+# every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
+# kernel gives the same output and keeps two lines [[Dao et al.](../docs/references.md#dao-2022)].
+# You met it in [Speed](13_speed.ipynb). In this chapter you build it, in plain PyTorch: the four
+# boxes below become one loop.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("score", "mask", "softmax", "mix")
+
+# %% [markdown]
+# ## Two sums
+#
+# Take the first query that you followed by hand: the word *it* in the book's example sentence,
+# whose words are unchanged as queries, keys and values. Its weight for a key is the exponential of
+# the score, divided by the sum of all exponentials. So the output is a quotient of two sums:
+#
+# $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
+#
+# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the
+# upper sum the **mix** and the lower one the **total**. Both can be added up piece by piece. The
+# cell takes four keys, then the other four, and prints the two sums after each piece.
+
+# %%
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+it = one.WORDS.index("it")
+keys = values = one.EMBEDDINGS  # (m, d)
+scores = keys @ keys[it] / 2    # (m,)
+total, mix, rows = torch.zeros(1), torch.zeros(4), []
+for piece in (slice(0, 4), slice(4, 8)):
+    powers = scores[piece].exp()        # (4,)
+    total = total + powers.sum()        # (1,)
+    mix = mix + powers @ values[piece]  # (4,)
+    rows.append(torch.cat([total, mix]))
+rows.append(torch.cat([total / total, mix / total]))
+names = ["the … milk", "all eight", "divided"]
+one.show(names, ["total", *one.FEATURES], torch.stack(rows))
+
+# %% [markdown]
+# The total of all eight keys is 24.83, as in [One
+# head](01_one_head.ipynb#weights-shares-of-one-whole), and the last line is what *it* collected
+# there: 1.32 of animal and 0.72 of food. At no time were there more than four exponentials, and the
+# eight weights were never written down.
+#
+# ## When the exponential is too large
+#
+# So far, two sums are enough. But exponentials grow fast, and a float can hold only so much. The
+# cell prints the largest score whose exponential each dtype can hold, and then the softmax of two
+# scores beyond it, computed as above.
+
+# %%
+for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    print(f"{dtype!s:15} scores up to {math.log(torch.finfo(dtype).max):.1f}")
+powers = torch.tensor([101.0, 100.0]).exp()  # (2,)
+print(powers.tolist(), "->", (powers / powers.sum()).tolist())
+
+# %% [markdown]
+# In float32 a score of 100 gives infinity, and infinity divided by infinity is NaN. In float16 a
+# score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
+# score from all of them, so that no exponential is above 1. This changes no weight, because
+# $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
+# in which both lines of the notebook are written.
+#
+# With keys in pieces, this leads to a difficulty: the largest score is not known before the last
+# piece has been seen. What can you do without keeping the scores?
+#
+# <details><summary>What do you expect?</summary>
+#
+# You could go through all keys twice, first for the largest score, then for the sums. This works,
+# and scores every key twice. Or you write both sums in the unit of the largest score *so far*, and
+# convert them whenever a larger one comes. That takes one pass.
+#
+# </details>
+#
+# ## Change the unit
+#
+# Take the second way [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that
+# both sums are in the unit c, the largest score so far, and that the next piece has a larger one,
+# c′. An exponential that was written down as $e^{s - c}$ should have been $e^{s - c'}$. The two
+# differ by a factor that is the same for all: $e^{c - c'}$, the **correction**. So multiply the
+# total by the correction, multiply the mix by it, and go on:
+#
+# $$t' = e^{c - c'}\,t + \sum_j e^{s_j - c'} \qquad o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$$
+#
+# Here t is the total, o is the mix, and the sums run over the keys of the new piece. Try it on the
+# row of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
+
+# %%
+first, second = scores[:4], scores[4:]  # (4,)
+largest, larger = first.max(), scores.max()
+total = (first - largest).exp().sum()
+correction = (largest - larger).exp()
+print(f"after four keys, in the unit of {largest}: total {total:.2f}")
+print(f"correction: {correction:.2f}")
+added = (second - larger).exp().sum()
+corrected = correction * total + added
+print(f"in the unit of {larger}: {correction * total:.2f} + {added:.2f} = {corrected:.2f}")
+torch.testing.assert_close(corrected, (scores - larger).exp().sum())
+print(f"weight of thirsty: {(scores[7] - larger).exp() / corrected:.2f}")
+
+# %% [markdown]
+# The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36,
+# is the same as if the largest score had been known from the start. *Thirsty* has the largest
+# score, so its exponential is 1, and its weight 1 / 3.36 is the 0.30 that you know.
+#
+# That is the whole idea, the **online softmax**. Here is the function that computes it, for all
+# queries at once. What happens at the first piece, where nothing has been seen yet? The largest
+# score so far is minus infinity, so the correction is $e^{-\infty} = 0$, and it is multiplied with
+# sums that are 0 as well.
+
+
+# %%
+def in_pieces(scores: Tensor, values: Tensor, size: int) -> Tensor:
+    """Mix the values by the softmax of the scores, ``size`` keys at a time.
+
+    Args:
+        scores: (n, m), as large as they like.
+        values: (m, d_v), one row per key.
+    """
+    largest = torch.full_like(scores[:, :1], -math.inf)     # (n, 1)
+    total = torch.zeros_like(largest)                       # (n, 1)
+    mix = values.new_zeros(len(scores), values.size(1))     # (n, d_v)
+    for piece, some in zip(scores.split(size, 1), values.split(size)):
+        larger = torch.maximum(largest, piece.amax(1, keepdim=True))  # (n, 1)
+        correction = (largest - larger).exp()                         # (n, 1)
+        powers = (piece - larger).exp()                               # (n, ...)
+        total = correction * total + powers.sum(1, keepdim=True)      # (n, 1)
+        mix = correction * mix + powers @ some                        # (n, d_v)
+        largest = larger                                              # (n, 1)
+    return mix / total                                                # (n, d_v)
+
+
+scores = keys @ keys.mT / 2  # (n, n)
+for size in (1, 3, 4, 8):
+    for shift in (0, 100):
+        output = in_pieces(scores + shift, values, size)  # (n, d)
+        torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
+    print(f"{size} keys at a time: equal, and with 100 added to every score")
+
+# %% [markdown]
+# Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
+# piece without a larger score needs no special case: its correction is $e^0 = 1$.
+#
+# ## Two halves, merged
+#
+# Now let two processors share the keys of one query, half each. Each returns the output for its
+# half. What else has to come with it, so that the two outputs can be merged?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The total of each half, with its unit. The mean of a school is not the mean of the classes' means,
+# as long as the classes differ in size: each class counts as much as it has pupils.
+#
+# </details>
+#
+# Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log t$. It
+# is the logarithm of the total in the unit 0, so it cannot overflow. The function `tiled_attention`
+# of the package, which is shown below, returns it beside the output. A half's share of the whole is
+# its total divided by both totals. Written with logarithms, this is a *softmax* over the halves,
+# and it has two entries.
+
+# %%
+from annotated_attention.modern import merge_parts, tiled_attention
+
+parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
+outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
+for half, lse, share in zip(("the … milk", "because …"), lses, lses.softmax(0)):
+    print(f"{half}: total {lse[it].exp():.2f}, log {lse[it]:.2f}, share {share[it]:.2f}")
+
+output, lse = merge_parts(outputs, lses)  # (n, d), (n,)
+torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
+torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
+print(f"merged: total {lse[it].exp():.2f}, the output is equal")
+
+# %% [markdown]
+# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
+# pieces need no order at all. Programs that serve models use this where a single new query meets a
+# long [cache](19_cache.ipynb): many processors take a part of the keys each, and the results are
+# merged.
+#
+# ## Tiles
+#
+# `in_pieces` was given scores that stood there already. To never hold all of them, compute each
+# piece when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of
+# queries walks along the keys with its running numbers, is divided at the end, and is written down.
+# Then the next tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a
+# time, however long the text is.
+#
+# Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
+#
+# These are the tiles of the example sentence, two words wide. Below them stand the running numbers
+# of the two queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
+# watch when a correction is not 1. Then switch the causal mask on.
+
+# %% jupyter={"source_hidden": true}
+display.tiles_visited(
+    scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=12
+)
+
+# %% [markdown]
+# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
+# correction of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
+#
+# How much of the work does a causal mask save: a half, more, or less?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Less than a half: the tiles on the diagonal are computed in full, although half of their scores
+# are hidden. The smaller the tiles, the closer it comes to a half.
+#
+# </details>
+#
+# The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
+# it visits.
+
+# %%
+from annotated_attention.modern.tiles import tiles
+
+display.source(tiles)
+
+# %%
+print("tiles along n   visited     of   share")
+for along in (1, 2, 4, 8, 64):
+    visited = sum(len(columns) for _, columns in tiles(64 * along, 64 * along, True, 64))
+    print(f"{along:13} {visited:9,} {along**2:6,}   {visited / along**2:.2f}")
+
+# %% [markdown]
+# With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
+# This is why `is_causal` saved time in [Speed](13_speed.ipynb#the-price-of-a-mask), and why a
+# boolean mask with the same entries does not: the kernel would have to read it first.
+#
+# ## The loop in the package
+#
+# Here is the forward pass of `tiled_attention`. You know most of its lines; three need a word.
+# `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
+# masks. What `ctx` saves is for [the way back](#the-way-back). And `finite` is there for rows in
+# which no key was visible so far: the largest score is still minus infinity, and $-\infty -
+# (-\infty)$ would be NaN. With 0 in its place, all exponentials are 0, and so is the output.
+
+# %%
+from annotated_attention.modern.tiles import _Tiled
+
+display.annotated(_Tiled.forward)
+
+# %% [markdown]
+# Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
+# tilings below the last tile is not full. One mask hides keys at random, and every key from the
+# first query; another adds numbers to the scores. Outputs and gradients must be equal.
+
+# %%
+torch.manual_seed(3)
+sizes = {"q": (2, 3, 7, 4), "k": (2, 3, 5, 4), "v": (2, 3, 5, 6)}
+q, k, v = (torch.randn(x, dtype=torch.float64, requires_grad=True) for x in sizes.values())
+blocked = torch.rand(7, 5) < 0.4  # (n, m)
+blocked[0] = True
+bias = torch.randn(3, 7, 5, dtype=torch.float64)  # (h, n, m)
+cases = {
+    "no mask": ({}, {}),
+    "causal": ({"is_causal": True}, {"is_causal": True}),
+    "a fully masked row": ({"blocked": blocked}, {"attn_mask": ~blocked}),
+    "a bias": ({"bias": bias}, {"attn_mask": bias}),
+}
+
+# %%
+for case, (ours, theirs) in cases.items():
+    expected = F.scaled_dot_product_attention(q, k, v, **theirs)  # (2, 3, 7, 6)
+    gradients = one.gradients(expected, [q, k, v])
+    for tile in (1, 2, 3, 4, 64):
+        output, lse = tiled_attention(q, k, v, **ours, tile=tile)  # (2, 3, 7, 6), (2, 3, 7)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(one.gradients(output, [q, k, v]), gradients)
+    print(f"{case}: equal for every tile, and so are the gradients")
+
+# %% [markdown]
+# <!-- deeper: Where this loop is slow -->
+# ### Going deeper: Where this loop is slow
+#
+# On a CPU the loop is much slower than PyTorch's kernel, although both do the same. Every line of
+# it starts an operation from Python, which takes its time before it computes anything and writes
+# its result into memory. The cell counts the operations that PyTorch is asked for.
+
+# %%
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Operations(TorchDispatchMode):
+    """Count the operations that PyTorch is asked for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+wide = torch.randn(1, 8, 1024, 64)  # (1, 8, 1024, 64)
+for run in (F.scaled_dot_product_attention, tiled_attention):
+    with torch.no_grad(), Operations() as operations:
+        run(wide, wide, wide)
+    print(f"{run.__name__}: {operations.count:,}")
+
+# %% [markdown]
+# The kernel is one operation. In it, compiled code goes from tile to tile while the running numbers
+# stay in registers. So read this loop, test against it, and let the kernel do the work.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## The way back
+#
+# Training needs gradients, and the gradient of the values is made from the weights:
+# $\mathrm{weights}^\top$ times the gradient of the output. Step by step, autograd keeps the weights
+# of the forward pass for this. The loop has not kept them. How does it get them back?
+#
+# It computes the scores of each tile a second time. This time no running numbers are needed,
+# because the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one
+# step. So queries, keys, values, output and log-sum-exp are all that is kept. The hook below is
+# called for every tensor that autograd keeps; it adds up their numbers, each storage once.
+
+
+# %%
+def kept(run, n: int) -> int:
+    """Count the numbers that a head of width 64 keeps for the backward pass."""
+    inputs = [torch.randn(n, 64, requires_grad=True) for _ in range(3)]
+    storages = {}
+
+    def save(x: Tensor) -> Tensor:
+        storages[x.untyped_storage().data_ptr()] = x, x.untyped_storage().nbytes() // 4
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
+        run(*inputs)
+    return sum(numbers for _, numbers in storages.values())
+
+
+def fused(*inputs: Tensor) -> Tensor:
+    """Call PyTorch's function as models do, with axes for samples and heads."""
+    return F.scaled_dot_product_attention(*(x[None, None] for x in inputs))
+
+
+# %%
+runs = {"step by step": one.attend, "in tiles": tiled_attention, "fused kernel": fused}
+print("n =         " + "".join(f"{n:>12,}" for n in (512, 1024, 2048)))
+for name, run in runs.items():
+    numbers = [kept(run, n) for n in (512, 1024, 2048)]
+    print(f"{name:12}" + "".join(f"{count:12,}" for count in numbers))
+    growth = numbers[2] / numbers[1]
+    assert growth > 3 if name == "step by step" else growth == 2
+
+# %% [markdown]
+# With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step
+# by step, $n^2$ of them are weights, which is nearly everything once n is much larger than d.
+#
+# What does this cost? One more matrix product. Forward, there are two, the scores and the mix.
+# Backward, there are four, and the scores again make five. All in all that is seven instead of six,
+# a sixth more arithmetic.
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+flops = []
+for run in (one.attend, tiled_attention):
+    inputs = [torch.randn(512, 64, requires_grad=True) for _ in range(3)]
+    with FlopCounterMode(display=False) as counter:
+        run(*inputs)[0].sum().backward()
+    flops.append(counter.get_total_flops())
+print(f"{flops[0]:,} step by step, {flops[1]:,} in tiles: × {flops[1] / flops[0]:.2f}")
+assert 6 * flops[1] == 7 * flops[0]
+
+# %% [markdown]
+# <!-- deeper: The gradients, derived -->
+# ### Going deeper: The gradients, derived
+#
+# Let P be the weights of one tile, V its values, and $\partial O$ the gradient of the output that
+# arrives. With $O = PV$, the gradient of the values is $P^\top \partial O$, and that of the weights
+# is $\partial P = \partial O\,V^\top$. Back through the softmax, the gradient of a score is its
+# weight, times how far its $\partial P$ lies above the row's mean, where the weights themselves are
+# the shares:
+#
+# $$\partial S_{ij} = P_{ij}\,\Big(\partial P_{ij} - \sum_k P_{ik}\,\partial P_{ik}\Big)$$
+#
+# The sum runs over *all* keys, not only those of the tile. It looks as if one more pass were
+# needed. But $\sum_k P_{ik}\,(\partial O_i \cdot V_k) = \partial O_i \cdot \sum_k P_{ik} V_k =
+# \partial O_i \cdot O_i$: the output that was kept knows this sum already [[Dao et al., appendix
+# B.2](../docs/references.md#dao-2022)]. The code calls it `shift`. The log-sum-exp, which is an
+# output, too, has the derivative $P_{ij}$, so its own gradient joins the bracket.
+
+# %%
+display.annotated(_Tiled.backward)
+
+# %%
+s = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)  # (n, m)
+x = torch.randn(5, 4, dtype=torch.float64)                      # (m, d_v)
+p = s.softmax(-1)                                               # (n, m)
+output = p @ x                                                  # (n, d_v)
+d_output = torch.randn_like(output)                             # (n, d_v)
+shift = (d_output * output).sum(-1, keepdim=True)               # (n, 1)
+by_hand = p * (d_output @ x.mT - shift)                         # (n, m)
+(expected,) = torch.autograd.grad(output, s, d_output)
+torch.testing.assert_close(by_hand, expected)
+print("the gradient of the scores: equal")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Why this is fast on a GPU
+#
+# The loop does more arithmetic, not less. What it saves is the way to memory. A GPU has a large
+# memory and, inside each of its processors, a small and much faster one. Step by step, the scores
+# are written to the large memory, read by the softmax, written again as weights, and read for the
+# mix. In tiles, they never leave the small one.
+#
+# Count this on paper, under three assumptions. Each step reads what it needs once and writes its
+# result once. A tile, with its queries, keys, values and running numbers, fits into the small
+# memory. And nothing stays there from one tile of queries to the next, so each of them reads all
+# keys and values again. Then one head of width d reads and writes this many numbers:
+#
+# | | step by step | in tiles |
+# |---|---|---|
+# | queries, output | 2nd | 2nd |
+# | keys, values | 2md | 2md · ⌈n / tile⌉ |
+# | scores and weights, each written and read | 4nm | – |
+# | log-sum-exp | – | n |
+#
+# The cell evaluates `attention_traffic` for a layer of 16 heads of width 64, in tiles of 128, with
+# two bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix
+# there are for each byte.
+
+# %%
+from annotated_attention.counting import attention_traffic, score_flops, short
+
+E, H = 16 * 64, 16
+print("     n   step by step  in tiles     FLOPs a byte")
+for n in (512, 2048, 8192, 32768):
+    sizes = [2 * attention_traffic(n, n, E, H, tile=tile) for tile in (None, 128)]
+    intensity = [score_flops(n, n, E) / size for size in sizes]
+    shown = "".join(f"{short(size, 'B'):>12}" for size in sizes)
+    print(f"{n:6,}{shown}{intensity[0]:11.0f}{intensity[1]:8.0f}")
+
+# %% [markdown]
+# At 8,192 tokens, 8.66 GB become 2.18 GB. Is that enough? An A100, the GPU of the papers, computes
+# up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
+# 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
+# there are only 32, so most of the time the processors wait for memory. In tiles there are up to
+# 127, nearly four times as many.
+#
+# The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are
+# further trips to memory. In tiles, processors that work on neighbouring tiles of queries read the
+# same keys, and find many of them in a cache that they share. And exponentials are slow on a GPU,
+# which no FLOP here counts.
+#
+# ## The mistake people make here
+#
+# A larger score comes, and *both* lines of the notebook have to be converted. Here one of them is
+# forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
+# the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
+
+
+# %%
+def wrong(scores: Tensor, values: Tensor, size: int, mistake: str) -> Tensor:
+    """Go through the keys in pieces, with a mistake."""
+    largest = scores[:, :size].amax(1, keepdim=True)     # (n, 1)
+    total = torch.zeros_like(largest)                    # (n, 1)
+    mix = values.new_zeros(len(scores), values.size(1))  # (n, d_v)
+    for piece, some in zip(scores.split(size, 1), values.split(size)):
+        larger = torch.maximum(largest, piece.amax(1, keepdim=True))  # (n, 1)
+        if mistake == "the first unit kept":
+            larger = largest
+        correction = (largest - larger).exp()                         # (n, 1)
+        powers = (piece - larger).exp()                               # (n, ...)
+        total = correction * total + powers.sum(1, keepdim=True)      # (n, 1)
+        factor = 1 if mistake == "the mix not corrected" else correction
+        mix = factor * mix + powers @ some                            # (n, d_v)
+        largest = larger                                              # (n, 1)
+    return mix / total                                                # (n, d_v)
+
+
+# %% [markdown]
+# Four tests look for the two mistakes, with random scores. *As they are* compares the output with
+# the right one. *Largest first* does the same, but each query's largest score stands in the first
+# piece. For *ones*, all values are 1, so any mean of them is 1. For *100 later*, the last key gets
+# a score of 100 more. Look for the tests that a mistake passes.
+
+# %%
+torch.manual_seed(4)
+random, v = torch.randn(6, 12), torch.randn(12, 5)  # (6, 12), (12, 5)
+sorted_scores, late = random.sort(1, descending=True).values, random.clone()
+late[:, -1] += 100
+tests = {
+    "as they are": (random, v), "largest first": (sorted_scores, v),
+    "ones": (random, torch.ones(12, 1)), "100 later": (late, v),
+}
+for mistake in ("the mix not corrected", "the first unit kept"):
+    print(mistake)
+    for test, (s, x) in tests.items():
+        off = (wrong(s, x, 4, mistake) - s.softmax(1) @ x).abs().max()
+        print(f"    {test:14} off by up to {off:.2f}")
+        caught = off.isnan() or off > 0.01
+        assert caught == (test == "100 later" if "first" in mistake else test != "largest first")
+
+# %% [markdown]
+# A mix without its correction fails three tests; it passes the one in which no correction is
+# needed. The kept unit passes three, and gives NaN in the last.
+#
+# > **Pitfall.** A forgotten correction shows only where a later piece has a larger score. If the
+# > first token gets the largest one, or all keys fit into one tile, the output is right. The kept unit is
+# > right until one score is about 88 above the first piece. Test with several tiles, with the
+# > largest score in the last one, and with values that are all ones.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### One more piece
+#
+# *Easy, 2 minutes.* A head of one feature has seen its first piece. The largest score is 3, the
+# total is 2 and the mix is 6, both in the unit of 3. Now a piece with two keys comes. Both have the
+# score 4, and both values are 1. Write down the correction, the new total, the new mix and the
+# output. A formula such as `math.exp(-1)` will do.
+
+# %% tags=["exercise"]
+my_numbers = [
+    None,  # the correction
+    None,  # the total
+    None,  # the mix
+    None,  # the output
+]
+
+# %%
+from annotated_attention import exercises
+
+exercises.tiles.check_numbers(my_numbers)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The correction is $e^{c - c'}$, with the old unit 3 and the new unit 4.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# In the new unit, each of the two keys adds $e^{4 - 4} = 1$ to the total, and 1 times its value to
+# the mix.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+change = math.exp(3 - 4)
+my_numbers = [change, 2 * change + 2, 6 * change + 2, (6 * change + 2) / (2 * change + 2)]
+
+exercises.tiles.check_numbers.folded(my_numbers)
+
+# %% [markdown]
+# ### Write the correction
+#
+# *Medium, 6 minutes.* Write the body of the loop. Given the running numbers of n queries, and the
+# scores and values of the next piece, return the new running numbers: the largest score, the total
+# and the mix. At the first piece, `largest` is minus infinity and the sums are zero.
+
+
+# %% tags=["exercise"]
+def add_piece(
+    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Go on with one piece of keys.
+
+    Args:
+        largest: (n, 1), the largest score so far.
+        total: (n, 1), the sum of the exponentials so far, in the unit of ``largest``.
+        mix: (n, d_v), the sum of the values so far, each times its exponential.
+        scores: (n, size), those of the piece.
+        values: (size, d_v), those of the piece.
+    """
+    ...
+
+
+# %%
+exercises.tiles.check_add_piece(add_piece)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# First the new unit: `torch.maximum(largest, scores.amax(-1, keepdim=True))`.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Total and mix are converted by the same factor, before anything is added.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def add_piece(
+    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Go on with one piece of keys."""
+    larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
+    correction, powers = (largest - larger).exp(), (scores - larger).exp()
+    total = correction * total + powers.sum(-1, keepdim=True)
+    return larger, total, correction * mix + powers @ values
+
+
+exercises.tiles.check_add_piece.folded(add_piece)
+
+# %% [markdown]
+# ## More exercises
+#
+# ### Merge two halves
+#
+# *Medium, 6 minutes.* Two halves of the keys gave two outputs and two log-sum-exps. Write the
+# output for all keys, without a function of the package. The log-sum-exps may be large, so take no
+# exponential of them as they are.
+
+
+# %% tags=["exercise"]
+def merge_halves(output_a: Tensor, lse_a: Tensor, output_b: Tensor, lse_b: Tensor) -> Tensor:
+    """Merge the outputs of two halves.
+
+    Args:
+        output_a: (n, d_v), the output for the first half.
+        lse_a: (n,), its log-sum-exps.
+        output_b: (n, d_v), the output for the second half.
+        lse_b: (n,), its log-sum-exps.
+    """
+    ...
+
+
+# %%
+exercises.tiles.check_merge_halves(merge_halves)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The share of a half is its total, divided by both totals. What is that, written with logarithms?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# `torch.stack([lse_a, lse_b]).softmax(0)` gives both shares, and subtracts the larger first.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def merge_halves(output_a: Tensor, lse_a: Tensor, output_b: Tensor, lse_b: Tensor) -> Tensor:
+    """Merge the outputs of two halves."""
+    share_a, share_b = torch.stack([lse_a, lse_b]).softmax(0)[..., None]
+    return share_a * output_a + share_b * output_b
+
+
+exercises.tiles.check_merge_halves.folded(merge_halves)
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** With $c' = \max(c, \max_j s_j)$ for each piece of keys:
+# > $t' = e^{c - c'}\,t + \sum_j e^{s_j - c'}$ and $o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$.
+# > At the end, the output is $o / t$ and the log-sum-exp $c + \log t$.
+# >
+# > The largest score $c$ and the total $t$ are `(n, 1)`, the mix $o$ is `(n, d_v)`, and a tile of scores is
+# > `(tile, tile)`: no `(n, m)` anywhere.
+# >
+# > ```python
+# > larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
+# > correction, powers = (largest - larger).exp(), (scores - larger).exp()
+# > total = correction * total + powers.sum(-1, keepdim=True)
+# > mix = correction * mix + powers @ values  # the same correction
+# > largest = larger
+# > ```
+# >
+# > A mean needs two sums, not its summands. Convert both when the unit changes. The backward pass computes the
+# > scores again from what is kept, so memory grows with $n$; on a GPU, the traffic that this saves counts for more
+# > than the arithmetic that it adds.
+#
+# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) sums it up on one page,
+# and the [package](../docs/package/index.md) has the classes to use.
