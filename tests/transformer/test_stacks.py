@@ -1,6 +1,7 @@
 """How layers and stacks start, what they can be built from, and what PyTorch's tools do to them."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -140,6 +141,11 @@ def test_compiles_whole():
         for output in (found, expected)
     ]
     torch.testing.assert_close(*gradients)
+
+
+def test_pickles():
+    model = make().eval()
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(*inputs()), model(*inputs()))
 
 
 def test_an_empty_batch_comes_out_empty():
