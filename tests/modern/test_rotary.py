@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from annotated_attention import block_future
 from annotated_attention.modern import (
@@ -13,6 +12,7 @@ from annotated_attention.modern import (
     half_to_interleaved,
     interleaved_to_half,
 )
+from tests.settings import assert_same, results
 
 B, N, M, H, D, LONG = 2, 5, 7, 3, 6, 40
 E = H * D
@@ -31,11 +31,6 @@ def make(layout="half", dtype=None, **options):
 def inputs(n=N, dtype=None):
     torch.manual_seed(4)
     return torch.randn(B, n, E, dtype=dtype, requires_grad=True)
-
-
-def gradients(output: Tensor, *given: Tensor):
-    torch.manual_seed(5)
-    return torch.autograd.grad((output * torch.randn_like(output)).sum(), given)
 
 
 @LAYOUTS
@@ -85,8 +80,7 @@ def test_reordered_rows_give_the_other_layout(layouts):
     other = swapped(ours, layouts[1])
     x = inputs(dtype=torch.float64)
     found, expected = other(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradients(found[0], x), gradients(expected[0], x))
+    assert_same(results(found, {"x": x}), results(expected, {"x": x}))
     other.load_state_dict(ours.state_dict())  # the rows as they were: every shape fits
     assert not torch.allclose(other(x, x, x)[0], ours(x, x, x)[0], atol=0.01)
 
@@ -125,8 +119,7 @@ def test_interleaved_is_gptj():
 def agree(ours, x, expected, weights):
     """Compare outputs, the weights of each head and the gradients of the input."""
     found, each = ours(x, x, x, is_causal=True, average_attn_weights=False)
-    torch.testing.assert_close((found, each), (expected, weights))
-    torch.testing.assert_close(gradients(found, x), gradients(expected, x), rtol=1e-4, atol=1e-4)
+    assert_same(results((found, each), {"x": x}), results((expected, weights), {"x": x}))
 
 
 def fill(theirs, last, ours):
