@@ -149,18 +149,13 @@ def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("def f():\n    return size", "line 4: f uses size"),
         ("class A:\n    n = 1\n    def f(self):\n        return n", "line 6: A uses n"),
         (
             "def f():\n    def g():\n        return lambda: size\n    return g",
             "line 5: f uses size",
         ),
-        ("A = [size for _ in range(2)]", "line 3: A uses size"),
         ("def f(x=size): ...", "line 3: f uses size"),
-        ("@size\ndef f(): ...", "line 3: f uses size"),
-        ("class A(size): ...", "line 3: A uses size"),
         ("class A:\n    n: int = size", "line 4: A uses size"),
-        ("def f(x: size): ...", "line 3: f uses size"),
         ("def f():\n    return size + size", "line 4: f uses size"),
     ],
 )
@@ -197,7 +192,6 @@ def test_names_that_are_not_free(write: Write) -> None:
         ("class A: ...", "class A: ..."),
         ("def A(): ...", "A = 1"),
         ("A = 1", "B, A = 2, 3"),
-        ("A: int = 1", "A += 2"),
         ("from math import pi as A", "import math as A"),
         ("from math import pi as A", "from math import e as A"),
     ],

@@ -47,151 +47,80 @@ def function(**changed):
 
 ALONE = {"query": tensor(N, E), "key": tensor(M, E), "value": tensor(M, E)}
 NESTED = torch.nested.nested_tensor([tensor(2, E), tensor(3, E)], layout=torch.jagged)
-CORE = [
-    (make(embed_dim=10), ValueError, "embed_dim (10) must be divisible by num_heads (4)"),
-    (make(embed_dim=0), ValueError, "embed_dim (0) must be at least 1"),
-    (make(embed_dim=24.0), TypeError, "embed_dim (24.0) must be an integer"),
-    (make(num_heads=-4), ValueError, "num_heads (-4) must be at least 1"),
-    (make(num_heads=True), TypeError, "num_heads (True) must be an integer"),
-    (make(kdim=0), ValueError, "kdim (0) must be at least 1"),
-    (make(vdim=2.5), TypeError, "vdim (2.5) must be an integer"),
-    (make(dropout=1.5), ValueError, "dropout (1.5) must be between 0 and 1"),
-    (make(dropout=float("nan")), ValueError, "dropout (nan) must be between 0 and 1"),
-    (make(dropout="0.1"), TypeError, "dropout ('0.1') must be a number"),
-    (make(dropout=True), TypeError, "dropout (True) must be a number"),
-    (make(dtype=torch.int64), TypeError, "dtype (torch.int64) must be a floating-point dtype"),
-    (make(dtype="float32"), TypeError, "dtype ('float32') must be a floating-point dtype"),
-    (call(query=tensor(B, N, 20)), ValueError, "query's width (20) must be 24"),
-    (call(key=tensor(B, M, 20)), ValueError, "key's width (20) must be 24"),
-    (call(settings={"kdim": 10}), ValueError, "key's width (24) must be 10"),
-    (call(settings={"vdim": 7}), ValueError, "value's width (24) must be 7"),
-    (call(query=tensor(E)), ValueError, "query, key and value must have three axes, or two"),
-    (call(query=tensor(1, B, N, E)), ValueError, "got query (1, 2, 3, 24), key (2, 5, 24)"),
-    (call(key=tensor(M, E)), ValueError, "got query (2, 3, 24), key (5, 24), value (2, 5, 24)"),
-    (
-        call(value=tensor(7, M, E)), ValueError,
-        "query, key and value must have the same batch size, got 2, 2, 7 on axis 0, which is the "
-        "batch with batch_first=True",
-    ),
-    (
-        call(settings={"batch_first": False}, query=tensor(N, 7, E)), ValueError,
-        "got 7, 5, 5 on axis 1, which is the batch with batch_first=False",
-    ),
-    (call(value=tensor(B, 7, E)), ValueError, "value's length (7) must equal key's length (5)"),
-    (call(**ALONE | {"value": tensor(7, E)}), ValueError, "value's length (7) must equal key's"),
-    (
-        call(
-            settings={"batch_first": False}, query=tensor(N, B, E), key=tensor(M, B, E),
-            value=tensor(7, B, E),
-        ), ValueError, "value's length (7) must equal key's length (5)",
-    ),
-    (call(query=tensor(B, N, E).long()), TypeError, "query must be floating point, got torch.int6"),
-    (
-        call(query=tensor(B, N, E).double()), TypeError,
-        "query (torch.float64) must have the parameters' dtype (torch.float32)",
-    ),
-    (
-        call(value=tensor(B, M, E, device="meta")), ValueError,
-        "value is on meta, the parameters are on cpu",
-    ),
-    (call(key=None), TypeError, "key must be a tensor, got NoneType"),
-    (call(query=NESTED), TypeError, "query must be a dense tensor, got a nested one; inside"),
-    (
-        call(attn_mask=blocked(M, N)), ValueError,
-        "attn_mask (5, 3) must have shape (n, m) = (3, 5) or (b * h, n, m) = (8, 3, 5)",
-    ),
-    (call(attn_mask=blocked(M, N), is_causal=True), ValueError, "attn_mask (5, 3) must have"),
-    (call(attn_mask=blocked(B, N, M)), ValueError, "attn_mask (2, 3, 5) must have shape"),
-    (call(attn_mask=blocked(1, M)), ValueError, "attn_mask (1, 5) must have shape"),
-    (
-        call(**ALONE, attn_mask=blocked(B * H, N, M)), ValueError,
-        "attn_mask (8, 3, 5) must have shape (n, m) = (3, 5) or (h, n, m) = (4, 3, 5)",
-    ),
-    (
-        call(
-            settings={"batch_first": False}, query=tensor(N, B, E), key=tensor(M, B, E),
-            value=tensor(M, B, E), attn_mask=blocked(B, B),
-        ), ValueError, "attn_mask (2, 2) must have shape (n, m) = (3, 5)",
-    ),
-    (
-        call(attn_mask=tensor(N, M).long()), TypeError,
-        "attn_mask must be boolean (True = blocked) or floating point (added), got torch.int64",
-    ),
-    (call(attn_mask=[[False] * M] * N), TypeError, "attn_mask must be a tensor, got list"),
-    (
-        call(attn_mask=blocked(N, M, device="meta")), ValueError,
-        "attn_mask is on meta, query is on cpu",
-    ),
-    (
-        call(key_padding_mask=blocked(B, N)), ValueError,
-        "key_padding_mask (2, 3) must have shape (b, m) = (2, 5)",
-    ),
-    (call(key_padding_mask=blocked(M)), ValueError, "key_padding_mask (5,) must have shape"),
-    (
-        call(**ALONE, key_padding_mask=blocked(1, M)), ValueError,
-        "key_padding_mask (1, 5) must have shape (m,) = (5,)",
-    ),
-    (call(key_padding_mask=tensor(B, M).int()), TypeError, "key_padding_mask must be boolean"),
-    (function(query=tensor(D)), ValueError, "query must have at least two axes, got shape (6,)"),
-    (function(value=None), TypeError, "value must be a tensor, got NoneType"),
-    (function(key=tensor(M, 4)), ValueError, "key's width (4) must equal query's width (6)"),
-    (function(value=tensor(2, 7)), ValueError, "value's length (2) must equal key's length (5)"),
-    (
-        function(query=tensor(2, N, D), key=tensor(3, M, D)), ValueError,
-        "the leading axes of query (2, 3, 6), key (3, 5, 6) and value (5, 7) must broadcast",
-    ),
-    (function(dropout_p=1.5), ValueError, "dropout_p (1.5) must be between 0 and 1"),
-    (function(blocked=tensor(N, M)), TypeError, "blocked must be boolean, got torch.float32"),
-    (
-        function(bias=tensor(N, M).half()), TypeError,
-        "bias (torch.float16) must have query's dtype (torch.float32)",
-    ),
-    (
-        function(blocked=blocked(M, N)), ValueError,
-        "blocked (5, 3) must broadcast to (..., n, m) = (3, 5)",
-    ),
-    (function(bias=tensor(B, N, M)), ValueError, "bias (2, 3, 5) must broadcast to (..., n, m)"),
-    (
-        function(score=lambda q, k: q @ k.mT.flip(-1)[..., :4]), ValueError,
-        "score must return (..., n, m) = (..., 3, 5), got (3, 4)",
-    ),
-    (
-        lambda: masked_softmax(tensor(N, M), blocked(B, N, M)), ValueError,
-        "masks (2, 3, 5) must broadcast to (3, 5)",
-    ),
-    (
-        lambda: split_heads(tensor(N, 10), 4), ValueError,
-        "the width of x (10) must be divisible by num_heads (4)",
-    ),
-    (lambda: split_heads(tensor(N, 10), 0), ValueError, "divisible by num_heads (0)"),
-    (lambda: split_heads(tensor(10), 2), ValueError, "x must have shape (..., n, h * d), got (10,"),
-    (lambda: merge_heads(tensor(N, D)), ValueError, "x must have shape (..., h, n, d), got (3, 6)"),
-    (
-        lambda: block_padding(tensor(B), M), TypeError,
-        "lengths must hold integers, got torch.float32",
-    ),
-    (lambda: block_padding(blocked(B), M), TypeError, "lengths must hold integers, got torch.bool"),
-    (
-        lambda: block_padding(tensor(B, 1).long(), M), ValueError,
-        "lengths must have shape (b,), got (2, 1)",
-    ),
-    (lambda: block_padding(tensor(B).long(), -1), ValueError, "m (-1) must not be negative"),
-    (lambda: block_future(-3), ValueError, "n (-3) and m (-3) must not be negative"),
-    (lambda: block_future(3, -1), ValueError, "n (3) and m (-1) must not be negative"),
-    (lambda: block_others([2, -1]), ValueError, "sizes (2, -1) must not be negative"),
-    (
-        lambda: as_blocked(tensor(2), true_means="blocked"), TypeError,
-        "mask must be boolean or hold integers, got torch.float32",
-    ),
-    (
-        lambda: as_blocked(blocked(2), true_means="masked"), ValueError,
-        "true_means ('masked') must be \"blocked\" or \"allowed\"",
-    ),
-]  # fmt: skip
+SECOND = {"batch_first": False}  # and inputs for it
+LAST = {"query": tensor(N, B, E), "key": tensor(M, B, E), "value": tensor(M, B, E)}
+VALUES = [
+    (make(embed_dim=10), "embed_dim (10) must be divisible by num_heads (4)"),
+    (make(embed_dim=0), "embed_dim (0) must be at least 1"),
+    (make(kdim=0), "kdim (0) must be at least 1"),
+    (make(dropout=1.5), "dropout (1.5) must be between 0 and 1"),
+    (make(dropout=float("nan")), "dropout (nan) must be between 0 and 1"),
+    (call(query=tensor(B, N, 20)), "query's width (20) must be 24"),
+    (call(key=tensor(B, M, 20)), "key's width (20) must be 24"),
+    (call(settings={"kdim": 10}), "key's width (24) must be 10"),
+    (call(settings={"vdim": 7}), "value's width (24) must be 7"),
+    (call(query=tensor(1, B, N, E)), "must have three axes, or two without a batch, got q"),
+    (call(key=tensor(M, E)), "got query (2, 3, 24), key (5, 24), value (2, 5, 24)"),
+    (call(value=tensor(7, M, E)), "got 2, 2, 7 on axis 0, which is the batch"),
+    (call(settings=SECOND, query=tensor(N, 7, E)), "got 7, 5, 5 on axis 1, which is the batch"),
+    (call(value=tensor(B, 7, E)), "value's length (7) must equal key's length (5)"),
+    (call(**ALONE | {"value": tensor(7, E)}), "value's length (7) must equal key's length (5)"),
+    (call(settings=SECOND, **LAST | {"value": tensor(7, B, E)}), "value's length (7) must equal"),
+    (call(value=tensor(B, M, E, device="meta")), "value is on meta, the parameters are on cpu"),
+    (call(attn_mask=blocked(M, N)), "attn_mask (5, 3) must have shape (n, m) = (3, 5) or (b"),
+    (call(attn_mask=blocked(B, N, M)), "attn_mask (2, 3, 5) must have shape"),
+    (call(attn_mask=blocked(1, M)), "attn_mask (1, 5) must have shape"),
+    (call(**ALONE, attn_mask=blocked(B * H, N, M)), "(3, 5) or (h, n, m) = (4, 3, 5)"),
+    (call(settings=SECOND, **LAST, attn_mask=blocked(B, B)), "attn_mask (2, 2) must have shape"),
+    (call(attn_mask=blocked(N, M, device="meta")), "attn_mask is on meta, query is on cpu"),
+    (call(key_padding_mask=blocked(B, N)), "_mask (2, 3) must have shape (b, m) = (2, 5)"),
+    (call(**ALONE, key_padding_mask=blocked(1, M)), "(1, 5) must have shape (m,) = (5,)"),
+    (function(query=tensor(D)), "query must have at least two axes, got shape (6,)"),
+    (function(key=tensor(M, 4)), "key's width (4) must equal query's width (6)"),
+    (function(value=tensor(2, 7)), "value's length (2) must equal key's length (5)"),
+    (function(query=tensor(2, N, D), key=tensor(3, M, D)), "the leading axes of query (2, 3, 6),"),
+    (function(dropout_p=1.5), "dropout_p (1.5) must be between 0 and 1"),
+    (function(blocked=blocked(M, N)), "blocked (5, 3) must broadcast to (..., n, m) = (3, 5)"),
+    (function(bias=tensor(B, N, M)), "bias (2, 3, 5) must broadcast to (..., n, m)"),
+    (function(score=lambda q, k: (q @ k.mT)[..., :4]), "score must return (..., n, m) ="),
+    (lambda: masked_softmax(tensor(N, M), blocked(B, N, M)), "(2, 3, 5) must broadcast to (3, 5)"),
+    (lambda: split_heads(tensor(N, 10), 4), "width of x (10) must be divisible by num_heads (4)"),
+    (lambda: split_heads(tensor(N, 10), 0), "divisible by num_heads (0)"),
+    (lambda: split_heads(tensor(10), 2), "x must have shape (..., n, h * d), got (10,)"),
+    (lambda: merge_heads(tensor(N, D)), "x must have shape (..., h, n, d), got (3, 6)"),
+    (lambda: block_padding(tensor(B, 1).long(), M), "lengths must have shape (b,), got (2, 1)"),
+    (lambda: block_padding(tensor(B).long(), -1), "m (-1) must not be negative"),
+    (lambda: block_future(-3), "n (-3) and m (-3) must not be negative"),
+    (lambda: block_future(3, -1), "n (3) and m (-1) must not be negative"),
+    (lambda: block_others([2, -1]), "sizes (2, -1) must not be negative"),
+    (lambda: as_blocked(blocked(2), true_means="masked"), "true_means ('masked') must be"),
+]
+TYPES = [
+    (make(embed_dim=24.0), "embed_dim (24.0) must be an integer"),
+    (make(num_heads=True), "num_heads (True) must be an integer"),
+    (make(vdim=2.5), "vdim (2.5) must be an integer"),
+    (make(dropout="0.1"), "dropout ('0.1') must be a number"),
+    (make(dropout=True), "dropout (True) must be a number"),
+    (make(dtype=torch.int64), "dtype (torch.int64) must be a floating-point dtype"),
+    (make(dtype="float32"), "dtype ('float32') must be a floating-point dtype"),
+    (call(query=tensor(B, N, E).long()), "query must be floating point, got torch.int64"),
+    (call(query=tensor(B, N, E).double()), "query (torch.float64) must have the parameters' dtype"),
+    (call(key=None), "key must be a tensor, got NoneType"),
+    (call(query=NESTED), "query must be a dense tensor, got a nested one; inside"),
+    (call(attn_mask=tensor(N, M).long()), "attn_mask must be boolean (True = blocked) or floating"),
+    (call(attn_mask=[[False] * M] * N), "attn_mask must be a tensor, got list"),
+    (function(value=None), "value must be a tensor, got NoneType"),
+    (function(blocked=tensor(N, M)), "blocked must be boolean, got torch.float32"),
+    (function(bias=tensor(N, M).half()), "bias (torch.float16) must have query's dtype"),
+    (lambda: block_padding(tensor(B), M), "lengths must hold integers, got torch.float32"),
+    (lambda: block_padding(blocked(B), M), "lengths must hold integers, got torch.bool"),
+    (lambda: as_blocked(tensor(2), true_means="blocked"), "mask must be boolean or hold integers"),
+]
+CORE = [(ValueError, *row) for row in VALUES] + [(TypeError, *row) for row in TYPES]
 
 
-@pytest.mark.parametrize(("bad", "error", "words"), CORE, ids=[words for *_, words in CORE])
-def test_core(bad, error, words):
+@pytest.mark.parametrize(("error", "bad", "words"), CORE, ids=[words for *_, words in CORE])
+def test_core(error, bad, words):
     with pytest.raises(error) as raised:
         bad()
     assert words in str(raised.value)

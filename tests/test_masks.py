@@ -4,8 +4,6 @@ import itertools
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from annotated_attention import (
     as_blocked,
@@ -14,7 +12,6 @@ from annotated_attention import (
     block_padding,
     merge_masks,
 )
-from annotated_attention.masks import attention_to_heads, masks_as_bias, padding_to_heads
 from tests.settings import B, H, M, N
 
 T, X = True, False  # blocked, free
@@ -30,13 +27,9 @@ def test_future_is_what_stands_right_of_the_diagonal():
     assert block_future(2, 4).tolist() == [[X, T, T, T], [X, X, T, T]]
     assert block_future(4, 2).tolist() == [[X, T], [X, X], [X, X], [X, X]]
     assert block_future(0).shape == (0, 0)
-    pytorchs = nn.Transformer.generate_square_subsequent_mask(N)
-    assert torch.equal(block_future(N), pytorchs == -torch.inf)
 
 
 def test_others_are_what_stands_outside_the_own_block():
-    blocked = block_others([2, 1])
-    assert blocked.tolist() == [[X, X, T], [X, X, T], [T, T, X]]
     assert block_others([]).shape == (0, 0)
     for sizes in ([3, 0, 2], [5], [1, 1, 1, 1, 1]):
         owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -63,18 +56,10 @@ def test_what_true_means():
     assert as_blocked(allowed, true_means="allowed").tolist() == [[X, X, T]]
     assert as_blocked(allowed, true_means="blocked").tolist() == [[T, T, X]]
     assert as_blocked(allowed.bool(), true_means="allowed").tolist() == [[X, X, T]]
-    query = torch.randn(1, H, N, 6)
-    blocked = block_future(N)
-    theirs = F.scaled_dot_product_attention(query, query, query, is_causal=True)
-    for_them = as_blocked(blocked, true_means="allowed")
-    torch.testing.assert_close(
-        F.scaled_dot_product_attention(query, query, query, for_them), theirs
-    )
 
 
-def random(*shape, kind=torch.bool, seed=0):
-    blocked = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
-    return blocked if kind == torch.bool else torch.zeros(shape).masked_fill(blocked, -torch.inf)
+def random(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
 
 
 SHAPES = [(N, M), (B, H, N, M), (B, 1, 1, M)]
@@ -86,9 +71,8 @@ def test_merged_booleans_block_where_one_does(shapes):
     blocked, bias = merge_masks(*masks)
     assert bias is None
     assert blocked.shape == torch.broadcast_shapes(*shapes)
-    full = [mask.expand(B, H, N, M) for mask in masks]
-    for index in itertools.product(range(B), range(H), range(N), range(M)):
-        assert blocked.expand(B, H, N, M)[index] == (full[0][index] or full[1][index])
+    full = [mask.expand(B, H, N, M).int() for mask in masks]
+    assert torch.equal(blocked.expand(B, H, N, M), sum(full) > 0)
 
 
 def test_merged_floats_are_added():
@@ -106,36 +90,3 @@ def test_the_two_kinds_stay_apart():
     assert bias is added
     assert merge_masks(None, None) == (None, None)
     assert merge_masks() == (None, None)
-
-
-def test_both_kinds_become_one_bias():
-    blocked, bias = random(B, 1, 1, M), torch.randn(N, M)
-    both = masks_as_bias(blocked, bias, torch.float64)
-    assert both.dtype == bias.dtype
-    assert torch.equal(both, torch.where(blocked, -torch.inf, bias))
-    alone = masks_as_bias(blocked, None, torch.float64)
-    assert (alone.shape, alone.dtype) == (blocked.shape, torch.float64)
-    assert torch.equal(alone == -torch.inf, blocked)
-    assert torch.equal(alone == 0, ~blocked)
-    assert masks_as_bias(None, bias, torch.float64) is bias
-    assert masks_as_bias(None, None, torch.float64) is None
-
-
-def test_merging_takes_no_copy_for_each_head():
-    blocked, _ = merge_masks(random(N, M), padding_to_heads(random(B, M)))
-    assert blocked.shape == (B, 1, N, M)
-    assert blocked.untyped_storage().nbytes() == B * N * M
-
-
-@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_masks_of_pytorchs_shapes_are_viewed_with_the_axes_of_the_scores(kind):
-    padding, attention = random(B, M, kind=kind), random(B * H, N, M, kind=kind)
-    padded, heads = padding_to_heads(padding), attention_to_heads(attention, H)
-    assert (padded.shape, heads.shape) == ((B, 1, 1, M), (B, H, N, M))
-    assert (padded.data_ptr(), heads.data_ptr()) == (padding.data_ptr(), attention.data_ptr())
-    assert torch.equal(padded[:, 0, 0], padding)
-    for i, j in itertools.product(range(B), range(H)):
-        assert torch.equal(heads[i, j], attention[i * H + j])
-    assert torch.equal(attention_to_heads(attention[0], H), attention[0])
-    assert padding_to_heads(padding[0]).shape == (1, 1, M)
-    assert (padding_to_heads(None), attention_to_heads(None, H)) == (None, None)

@@ -104,16 +104,6 @@ def test_without_a_key_all_is_zero():
     assert weights.shape == (B, H, N, 0)
 
 
-@torch.no_grad()
-def test_scores_from_outside_are_not_written_over():
-    scores = torch.randn(B, H, N, M, dtype=torch.float64)
-    before = scores.clone()
-    options = PLAIN | {"score": lambda q, k: scores}
-    _, weights = compute_attention(*inputs(B, H), **options)
-    assert torch.equal(scores, before)
-    torch.testing.assert_close(weights, scores.softmax(-1))
-
-
 @pytest.mark.usefixtures("no_plain_path")
 def test_autocast_decides_what_dtype_the_weights_have(monkeypatch):
     """On a GPU it makes the softmax single precision; on a CPU only its being asked is seen."""

@@ -168,14 +168,6 @@ def test_taken_apart_the_right_version_is_right():
     assert [where for where in EVERYWHERE if not same(StepByStep, where)] == []
 
 
-@pytest.mark.parametrize("code", MISTAKES)
-def test_is_described(code):
-    entry = MISTAKES[code]
-    assert entry.title
-    assert entry.explanation
-    assert entry.wrong != entry.right
-
-
 @pytest.mark.parametrize("code", sorted(set(CALLED) - {"heads-in-a-plain-list"}))
 def test_parameters_are_those_of_the_right_version(code):
     made(MISTAKES[code].version).load_state_dict(made(MISTAKES[code].of).state_dict())

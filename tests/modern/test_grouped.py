@@ -1,12 +1,11 @@
-"""Grouped heads equal PyTorch's grouped kernel, and the final class with repeated rows."""
+"""Grouped heads equal the final class with repeated rows."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotated_attention import MultiheadAttention, split_heads
+from annotated_attention import MultiheadAttention
 from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
 from tests.settings import REPRODUCIBLE, B, Setting, assert_same, random_settings, results
 
@@ -60,28 +59,6 @@ def test_is_the_final_class_with_repeated_rows(setting: Setting, g: int):
         for x in (ours, whole)
     ]
     assert_same(results(found, sources[0]), results(expected, sources[1]))
-
-
-@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_equals_pytorchs_grouped_kernel(heads, need_weights):
-    module = made(GroupedQueryAttention, heads)
-    source = torch.Generator().manual_seed(1)
-    given = [
-        torch.randn(B, n, E, generator=source, dtype=torch.float64, requires_grad=True)
-        for n in (N, M, M)
-    ]
-    rows = [E, heads * D, heads * D]
-    parts = module.in_proj_weight.split(rows), module.in_proj_bias.split(rows)
-    q, k, v = (
-        split_heads(F.linear(x, weight, bias), weight.size(0) // D)
-        for x, weight, bias in zip(given, *parts, strict=True)
-    )
-    mixed = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    expected = module.out_proj(mixed.transpose(1, 2).flatten(2))
-    found = module(*given, need_weights=need_weights)[0]
-    sources = dict(module.named_parameters()) | dict(enumerate(given))
-    assert_same(results([found], sources), results([expected], sources))
 
 
 def test_the_first_heads_begin_as_those_of_the_final_class():

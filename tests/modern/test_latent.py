@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from annotated_attention.modern import KVCache, LatentAttention, RotaryEmbedding
+from annotated_attention.modern import LatentAttention, RotaryEmbedding
 
 B, N, H, C, R, D, DV, E, QC = 2, 5, 3, 8, 4, 6, 10, 21, 7
 ABSORB = pytest.mark.parametrize("absorb", [False, True], ids=["plain", "absorbed"])
@@ -113,12 +113,3 @@ def test_both_forms_are_equal_and_hide_padding(need_weights):
     assert (plain[1] is not None) == need_weights
     for weights in (plain[1], absorbed[1]) if need_weights else ():
         assert not weights.masked_select(PADDING[:, None, None]).any()
-
-
-@torch.no_grad()
-def test_a_cache_keeps_latents_and_turned_keys_alone():
-    cache = KVCache()
-    made()(tokens(), cache)
-    assert cache.keys.shape == (B, 1, N, C)
-    assert cache.values.shape == (B, 1, N, R)
-    assert cache.numel() == B * N * (C + R)

@@ -1,18 +1,19 @@
-"""Where the final class differs from PyTorch's: the rows of the page, run with both classes."""
+"""The page of the final class: where it differs from PyTorch's, and what the benchmark holds."""
 
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, block_future
-from tests.multihead.test_page import PAGE
+from annotated_attention import MultiheadAttention, block_future, measured
 from tests.settings import B, E, H
 
+PAGE = Path(__file__).parents[2] / "docs/package/line-by-line.md"
 Kind = type[nn.Module]
 KINDS: tuple[Kind, Kind] = (nn.MultiheadAttention, MultiheadAttention)
 N, M = 4, 3  # more queries than keys, so that a causal mask blocks something and leaves query 3
@@ -161,3 +162,9 @@ def test_a_packed_matrix_starts_with_smaller_values():
         packed = kind(512, 8).in_proj_weight.std()
         apart = kind(512, 8, vdim=500).q_proj_weight.std()
         torch.testing.assert_close(apart / packed, torch.tensor(2.0).sqrt(), rtol=0.01, atol=0)
+
+
+def test_the_page_names_every_case_that_misses_the_goal():
+    listed = re.findall(r"^- (n = .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = measured.find("final class") + measured.find("boolean, every head")
+    assert listed == [measured.describe(row) for row in rows if measured.misses_goal(row)]

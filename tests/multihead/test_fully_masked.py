@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from annotated_attention import MultiheadAttention
 from tests.settings import B, D, E, H, M, N
@@ -55,22 +54,3 @@ def test_a_fully_masked_row(kind, dropout, dtype, need_weights):
     output.float().square().sum().backward()
     assert all(x.grad.isfinite().all() for x in (*tensors, *module.parameters()))
     assert output.isfinite().all()
-
-
-@torch.no_grad()
-def test_pytorchs_class_returns_nan_there():
-    """The difference that the page tells; with weights always, without them in inference."""
-    theirs = nn.MultiheadAttention(E, H, batch_first=True).eval()
-    x = torch.randn(B, N, E)
-    for need_weights in (True, False):
-        output, _ = theirs(x, x, x, attn_mask=QUERY_1[:, :N], need_weights=need_weights)
-        assert output[:, 1].isnan().all()
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_a_float_mask_of_another_dtype_is_cast(need_weights):
-    module, added = MultiheadAttention(E, H, dtype=torch.float64), torch.randn(N, M).half()
-    query, key = torch.randn(N, B, E).double(), torch.randn(M, B, E).double()
-    options = {"need_weights": need_weights}
-    found = module(query, key, key, attn_mask=added, **options)
-    torch.testing.assert_close(found, module(query, key, key, attn_mask=added.double(), **options))

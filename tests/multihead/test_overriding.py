@@ -128,43 +128,9 @@ def test_attend_replaces_the_whole_step(need_weights):
     assert weights is None or torch.allclose(weights, expected)
 
 
-@NEED_WEIGHTS
-def test_attend_can_change_its_arguments_and_go_on(need_weights):
-    class Colder(MultiheadAttention):
-        def attend(self, q, k, v, **options):
-            return super().attend(3 * q, k, v, **options)
-
-    ours, plain = make(Colder), make()
-    plain.load_state_dict(ours.state_dict())
-    plain.in_proj_weight.data[:E] *= 3
-    options = {"is_causal": True, "need_weights": need_weights}
-    torch.testing.assert_close(ours(*inputs(), **options), plain(*inputs(), **options))
-
-
 def test_nothing_is_kept_on_the_module():
     ours = make(dropout=0.1)
     before = {name: list(vars(module)) for name, module in ours.named_modules()}
     ours(*inputs(), average_attn_weights=False)
     assert before == {name: list(vars(module)) for name, module in ours.named_modules()}
     assert not [x for x in (*vars(ours).values(), *ours.buffers()) if isinstance(x, torch.Tensor)]
-
-
-@pytest.mark.parametrize("step", ["score", "attend"])
-def test_pytorchs_layer_uses_an_overridden_step_in_inference(step):
-    """With PyTorch's class, the layer takes the parameters there and attends by itself."""
-
-    class Sharper(MultiheadAttention):
-        pass
-
-    def sharper(self, q, *rest, **options):
-        return getattr(MultiheadAttention, step)(self, 3 * q, *rest, **options)
-
-    setattr(Sharper, step, sharper)
-    layer = nn.TransformerEncoderLayer(E, H, 30, dropout=0.0, batch_first=True).double()
-    ordinary, parameters = layer(inputs()[0]), layer.self_attn.state_dict()
-    layer.self_attn = make(Sharper)
-    layer.self_attn.load_state_dict(parameters)
-    trained = layer(inputs()[0])
-    assert not torch.allclose(trained, ordinary)
-    with torch.no_grad():
-        torch.testing.assert_close(layer.eval()(inputs()[0]), trained)

@@ -143,11 +143,9 @@ def test_compiles_whole():
     torch.testing.assert_close(*gradients)
 
 
-def test_pickles_and_copies():
+def test_pickles():
     model = make().eval()
-    expected = model(*inputs())
-    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(*inputs()), expected)
-    torch.testing.assert_close(copy.deepcopy(model)(*inputs()), expected)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(*inputs()), model(*inputs()))
 
 
 def test_an_empty_batch_comes_out_empty():

@@ -25,17 +25,13 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_merged": [
         (dict(reversed(named(RIGHT).items())), "✓ merged_by_hand: right"),
         (named([["...."] * 4, ["..xx", "..xx", "...x", "...."]]), "merged with “and”"),
-        (named([RIGHT[0], RIGHT[0]]), "that is the mask of pairs alone"),
-        (named(RIGHT[::-1]), "the two samples are in each other's place"),
         (named([turn(rows) for rows in RIGHT]), "rows and columns are swapped"),
         (changed(0, 1, ".xxx"), "1 of the 32 cells are wrong. The first is in “the cat drank milk”"
          ", in the row of “cat” and the column of “cat”: you say blocked, but this pair is not"),
         (changed(1, 3, "xx.x"), "in “it was _ _”, in the row of the last “_” and the column of the "
          "first “_”: you say may be seen, but it is padding"),
         (changed(1, 1, "..x"), "“it was _ _” has 4 rows, with 4, 3, 4, 4 characters"),
-        (changed(0, 0, ".111"), '"1" is not read'),
         (changed(0, 0, "????"), 'not yet, some cells are still "?"'),
-        ({"it was": RIGHT[1]}, "its keys must be 'the cat drank milk', 'it was _ _'"),
         (RIGHT, "an object of type list; a dictionary is asked for"),
     ],
 }  # fmt: skip

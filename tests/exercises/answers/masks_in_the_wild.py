@@ -13,14 +13,14 @@ TURNED = {
 }
 
 
-def parts(given: Tensor, n: int, by: int = 0) -> tuple[Tensor, Tensor]:
+def parts(given: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Give the keys that are words, and for each of the newest queries the keys up to it."""
     place = torch.arange(given.size(1))
-    return (given == 1)[:, None, None, :], place <= place[-n:, None] + by
+    return (given == 1)[:, None, None, :], place <= place[-n:, None]
 
 
-def right(given: Tensor, n: int, by: int = 0) -> Tensor:
-    words, past = parts(given, n, by)
+def right(given: Tensor, n: int) -> Tensor:
+    words, past = parts(given, n)
     return words & past
 
 
@@ -34,17 +34,10 @@ def top_left(given: Tensor, n: int) -> Tensor:
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_make_ready": [
-        (right, "✓ "),
         (for_each_head, "✓ "),
         (lambda given, n: ~right(given, n), "It is inverted"),
         (lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner?"),
         (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
-        (lambda given, n: parts(given, n)[1], "no query looks ahead, and padding is"),
-        (lambda given, n: torch.logical_or(*parts(given, n)), "use “and”"),
-        (lambda given, n: right(1 - given, n), "The padding is turned"),
-        (lambda given, n: right(given, n, -1), "may see the key at its own place"),
-        (lambda given, n: right(given, n, 1), "the key after its own place"),
-        (lambda given, n: right(given, n)[:, 0], "Give the heads an axis of 1"),
         (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),
         (lambda given, n: right(given, n).float(), "and 1 hides nothing"),
         (lambda given, n: parts(given, n)[0] & parts(given, n)[1].flip(-1),

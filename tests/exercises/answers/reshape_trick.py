@@ -31,7 +31,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda x, h: x.view(len(x), h, -1), "cut correctly, but the tokens still come first"),
         (lambda x, h: x.T.reshape(h, -1, len(x)), "each head is right but transposed: (h, d, n)"),
         (lambda x, h: by_einsum(x, h).flip(0), "every row keeps its token, but the first d"),
-        (lambda x, h: by_einsum(x, h) * 2, "the shape is right, but 72 of its 72 numbers are not"),
         (lambda x, h: by_einsum(x, h) if h == 4 else x.view(h, len(x), -1),
          "not with h = 3, n = 5, d = 2: it mixes tokens"),
         (lambda x, h: x.chunk(h, 1), "it returns a tuple of 4 things"),

@@ -21,7 +21,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (TURNS, "✓ "),
         ([0, 0, 0, 0], "that is position 0"),
         (TURNS / 20, "per position"),
-        ([20, 200, 2000, 20000], "the clocks get slower"),
         (TURNS.sin(), "these are sines"),
         ([20] * 4, "all clocks turn equally fast"),
         (torch.rad2deg(TURNS), "these are degrees"),
