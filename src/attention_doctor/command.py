@@ -111,8 +111,6 @@ def parser() -> argparse.ArgumentParser:
         "of the file, torch, e, h, d and n, the longest sequence")  # fmt: skip
     add("--call", **pairs, help="further arguments of each call, the same in all of them")
     add("--max-length", type=int, default=16, metavar="N", help="longest sequence")
-    add("--timeout", type=float, default=120.0, metavar="S", help="seconds after which it is given "
-        "up; 0 for never")  # fmt: skip
     add("--model", type=_target, metavar="FILE:FACTORY", help="examine the attentions of a model: "
         "a function that returns the model and its inputs, a tuple or a dictionary")  # fmt: skip
     add("--attention", default="", metavar="CLASS", help="with --model, the attentions' class")
@@ -142,21 +140,19 @@ def examined(options: argparse.Namespace) -> "Report | ModelReport":
     """Load, build, call and examine; what fails on the way is a finding."""
     import torch
 
-    from attention_doctor.load import contained, load
+    from attention_doctor.load import load
 
     path, _, name = (options.model or options.target).rpartition(":")
     target: Any = None
     try:
         # Weights are the same each time, and so is the verdict.
-        with contained(options.timeout), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             target, names = load(path, name)
             if options.model:
                 return _model(target(), name, options.attention)
             report = _report(target, names, options)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the code of others raises
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
         report = _failed(name, error)
     if options.model or target is None or report.asked:
         return report
@@ -264,7 +260,6 @@ def _model(made: Any, name: str, attention: str) -> "ModelReport":
 
 def _failed(name: str, error: BaseException) -> "Report":
     """Report that something failed before it could be examined."""
-    from attention_doctor.load import Expired
     from attention_doctor.places import describe
     from attention_doctor.report import UNASKED, Finding, Report
 
@@ -272,8 +267,5 @@ def _failed(name: str, error: BaseException) -> "Report":
     remedy = "Give the kind that fits, or complete the adapter."
     if isinstance(error, Unasked):
         step, text, remedy = error.step, str(error), error.remedy
-    elif isinstance(error, Expired):
-        text = f"it did not come to an end in time: {text}"
-        remedy = "Give it more time, as in `--timeout 600`, if it needs it."
     finding = Finding(f"{step}-fails", UNASKED, f"{step} fails", text, "", remedy, step)
     return Report(name, (finding,), (f"everything behind its {step}",), {step: UNASKED})

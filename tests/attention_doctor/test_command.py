@@ -184,8 +184,6 @@ FAILS = {
                    "", "It was built with dim=12."),
     "it ends Python": (f"{CLASS}    def __init__(self, dim): exit(0)", "",
                        "SystemExit: 0"),
-    "it hangs": (f"{CLASS}    def __init__(self, dim):\n        while True: pass",
-                 "--timeout 0.2", "it did not come to an end in time"),
     "no call": ("class Attention: pass", "", "an object of type Attention cannot be called"),
     "two tensors": (MINE, "--kind cross", "Give the kind that fits: `--kind self` or"),
     "strange": (STRANGE, "", "the call's targets, graph cannot be filled in"),
