@@ -118,15 +118,12 @@ CALLS = {
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
     "must have a mask": (
         CROSS.replace("mask=None", "mask"), "--mask allowed", 0, "mask=b1nm allowed always"),
-    "no names": (CROSS.replace("def forward(self, q, k, v, mask=None):",
-                               "def forward(self, *qkv):\n        q, k, v = qkv; mask = None"),
-                 "", 0, "called with query, key, value"),
     "three of self-attention": (CROSS, "--kind self --mask allowed", 0, "q=x, k=x, v=x"),
     "memory": (CROSS, "--kind memory --mask allowed", 0, "q=x, k=context, v=context"),
     "a name says it": (MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n"
                        "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
     "numbers": (MINE.replace("mask[:, None]", "(1 - mask)[:, None] == 1"),
-                "--kind self --mask allowed", 0, "bnm allowed float"),
+                "--kind self --mask 'allowed float'", 0, "bnm allowed float"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
     "two masks": (MINE.replace("mask=None", "mask=None, other_mask=None"),
