@@ -160,7 +160,7 @@ def test_ours(code):
 def test_no_attention_is_no_riddle():
     found = examine_model(nn.Sequential(nn.Linear(E, E), nn.ReLU()), torch.randn(B, N, E))
     assert not found.asked
-    assert "name one of these with `--attention`: Sequential, Linear, ReLU" in str(found)
+    assert "name one of these with `--attention`: Sequential, Linear, ReLU" in " ".join(str(found).split())
     found = examine_model(nn.Sequential(nn.Linear(E, E)), torch.randn(B, E), attention="Linear")
     assert (found.asked, found.ok) == (False, False)
     assert "it takes hidden states of []" in str(found)
