@@ -57,8 +57,8 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         e, h = options.embed_dim, options.num_heads
         if e < 1 or h < 1 or e % h:
             reader.error(f"--num-heads {h} must divide --embed-dim {e}")
-    elif options.target is not None:
-        reader.error(f"--model has its own file: leave {options.target} away")
+    elif options.target is not None or not options.attention:
+        reader.error("--model has its own file, and needs --attention: the class of its attentions")
     if options.max_length < 2:
         reader.error(f"--max-length {options.max_length} must be at least 2")
     options.context_dim = options.context_dim or options.embed_dim
@@ -109,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     add("--max-length", type=int, default=16, metavar="N", help="longest sequence")
     add("--model", type=_target, metavar="FILE:FACTORY", help="examine the attentions of a model: "
         "a function that returns the model and its inputs, a tuple or a dictionary")  # fmt: skip
-    add("--attention", default="", metavar="CLASS", help="with --model, the attentions' class")
+    add("--attention", default="", metavar="CLASS", help="of --model, the attentions' class")
     add("--reference", metavar="FILE:NAME", help="compare with a class that is trusted, on the "
         "same parameters; or torch.nn.MultiheadAttention")  # fmt: skip
     add("--select", **several, help="codes that alone count, separated by commas")

@@ -187,7 +187,7 @@ class ModelReport(dict[str, Report]):
         >>> from attention_doctor import ModelReport, examine_model
         >>> layer = torch.nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
         >>> model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
-        >>> report = examine_model(model, torch.randn(2, 5, 24))
+        >>> report = examine_model(model, torch.randn(2, 5, 24), attention="MultiheadAttention")
         >>> isinstance(report, ModelReport), list(report)[0], len(report), len(report.examined)
         (True, 'layers.0.self_attn', 3, 1)
         >>> report.asked, report.ok
