@@ -301,7 +301,8 @@ def test_a_file_that_does_not_exist_exits_with_2(capsys):
         ("a.py:A --embed-dim 12 --num-heads 5", "--num-heads 5 must divide --embed-dim 12"),
         ("a.py:A --embed-dim 12 --num-heads 3 --max-length 1", "must be at least 2"),
         ("a.py:A --embed-dim 12 --num-heads 3 --init a", "a must be NAME=VALUE"),
-        ("a.py:A --model b.py:b", "leave a.py:A away"),
+        ("a.py:A --model b.py:b --attention A", "--model has its own file"),
+        ("--model b.py:b", "needs --attention"),
         ("a.py:A --embed-dim 12 --num-heads 3 --wrong no-code", "there is no code no-code; codes:"),
     ],
 )
