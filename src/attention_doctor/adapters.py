@@ -127,7 +127,7 @@ def adapt(
         masked = len(inputs) > 1 and (inputs[-1] is None or inputs[-1].dtype == torch.bool)
         tokens = inputs[:-1] if masked else inputs
         turned = {id(x): axes.into(x) for x in tokens}  # what is one tensor stays one
-        given = [turned[id(x)] for x in tokens]
+        given: list[Tensor | None] = [turned[id(x)] for x in tokens]
         if masked and form is not None:
             blocked = inputs[-1]
             if blocked is None and form.required:
@@ -135,7 +135,7 @@ def adapt(
                 blocked = torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)
             made = None if blocked is None else form.make(blocked, num_heads, tokens[0].dtype)
             given.append(made)
-        output, rest = output_of(attend(*given), given[0].shape)
+        output, rest = output_of(attend(*given), axes.into(tokens[0]).shape)
         return (axes.back(output), *rest)
 
     as_it_is = layout == "bne" and form == MaskForm()

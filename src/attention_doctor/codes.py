@@ -117,9 +117,15 @@ def chosen(
     """
     check([*select, *ignore, *wrong])
     if isinstance(report, ModelReport):
-        once = {id(x): chosen(x, select, ignore, wrong) for x in report.examined}
+        once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
         reports = {path: once[id(x)] for path, x in report.items()}
         return ModelReport(report.name, reports, report.not_examined)
+    return _chosen(report, select, ignore, wrong)
+
+
+def _chosen(
+    report: Report, select: Sequence[str], ignore: Sequence[str], wrong: Sequence[str]
+) -> Report:
     kept: list[Finding] = []
     left: dict[str, None] = {}  # each once, in their order
     for finding in report.findings:
