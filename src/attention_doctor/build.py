@@ -1,12 +1,14 @@
 """Construct what is examined, where the names of its arguments say which sizes they are."""
 
 import ast
+import contextlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy as is_uninitialized
 
 from attention_doctor.places import describe
 from attention_doctor.roles import Sizes, Unasked, named_parameters, required, signature, size_of
@@ -44,11 +46,16 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
         raise Unasked("construction", text, f"Say it: `--init {values}`, or complete the adapter.")
     guessed = {name: x for name, x in arguments.items() if name not in given}
     try:
-        made = target(**arguments, **{name: given[name] for name in extra})
+        with _unfilled_is_nan():
+            made = target(**arguments, **{name: given[name] for name in extra})
     except Exception as error:
         built = said(guessed) or "nothing"
         remedy = f"It was built with {built}. Say what fits: `--init name=value`."
         raise Unasked("construction", describe(error), remedy) from error
+    for x in made.parameters() if isinstance(made, nn.Module) else ():
+        if not is_uninitialized(x) and x.is_floating_point():
+            drawn = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)) * 0.1
+            x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
     return made, f"built with {said(guessed)}" if guessed else ""
 
 
@@ -114,6 +121,18 @@ class Config:
     def __repr__(self) -> str:
         """Show what was read."""
         return f"Config({said({x: y for x, y in vars(self).items() if not x.startswith('_')})})"
+
+
+@contextlib.contextmanager
+def _unfilled_is_nan() -> Iterator[None]:
+    """Let PyTorch put NaN where a tensor is made and nothing is put into it."""
+    before = torch.get_deterministic_debug_mode()
+    # `use_deterministic_algorithms` does the same, and first imports PyTorch's compiler.
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def value_of(option: str, name: str, text: str, names: Mapping[str, Any]) -> Any:

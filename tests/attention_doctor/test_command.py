@@ -166,6 +166,11 @@ CALLS = {
     "a further argument": (MINE.replace("mask=None", "factor").replace(
         "if mask is", "mask = None; assert factor == 2\n        if mask is"),
         "--kind self --call factor=2", 0, "factor=2"),
+    "weights that nobody fills": (
+        MINE.replace("super().__init__()", "super().__init__(); "
+                     "self.w = nn.Parameter(torch.empty(dim, dim))").replace(
+            "self.qkv(x)", "self.qkv(x @ self.w)"),
+        "--kind self --mask blocked", 0, ""),
     "it prints": (MINE.replace("scores, v =", "print('looking'); scores, v ="),
                   "--kind self --mask blocked", 0, ""),
 }  # fmt: skip
