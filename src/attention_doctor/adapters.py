@@ -89,8 +89,7 @@ def adapt(
     Args:
         attend: what to call; for other arguments, a function or a lambda around it.
         layout: the axes of its tensors and of its result: b samples, n tokens, e width, or h and d
-            in its place where heads are split; ``"nbe"``, ``"bhnd"``, ``"ben"``; without b, it is
-            called for each sample.
+            in its place where heads are split; ``"nbe"``, ``"bhnd"``, ``"ben"``.
         mask: its axes, such as ``"bnm"``, ``"b1nm"``, ``"nm"``, ``"bm"`` or ``"(bh)nm"``, and what
             it says: ``blocked`` or ``allowed`` for what True means, or ``additive``, 0 and −∞; with
             ``int`` or ``float`` True is 1; with ``always`` a mask must be given. ``"none"``: it
@@ -123,34 +122,23 @@ def adapt(
     form = MaskForm.read(mask) if mask != "none" else None
     axes = Layout.read(layout, num_heads)
 
-    def once(tokens: list[Tensor], masks: list[Tensor | None]) -> Any:
-        turned = {id(x): axes.into(x) for x in tokens}  # what is one tensor stays one
-        given = [turned[id(x)] for x in tokens]
-        made = [
-            x if x is None or form is None else form.make(x, num_heads, tokens[0].dtype)
-            for x in masks
-        ]
-        output, rest = output_of(attend(*given, *made), given[0].shape)
-        return (axes.back(output), *rest)
-
     def call(*inputs: Any) -> Any:
         masked = len(inputs) > 1 and (inputs[-1] is None or inputs[-1].dtype == torch.bool)
-        tokens = [*inputs[:-1]] if masked else [*inputs]
-        masks = [inputs[-1]] if masked and form is not None else []
-        if form is not None and form.required and masks == [None]:
-            shape = (*tokens[0].shape[:2], tokens[-1].size(1))
-            masks = [torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)]
-        if "b" in layout:
-            return once(tokens, masks)
-        samples = [
-            once([x[i : i + 1] for x in tokens], [x if x is None else x[i : i + 1] for x in masks])
-            for i in range(len(tokens[0]))
-        ]
-        outputs = [output for output, *_ in samples]
-        return torch.stack(outputs) if isinstance(outputs[0], Tensor) else outputs[0]
+        tokens = inputs[:-1] if masked else inputs
+        turned = {id(x): axes.into(x) for x in tokens}  # what is one tensor stays one
+        given: list[Tensor | None] = [turned[id(x)] for x in tokens]
+        if masked and form is not None:
+            blocked = inputs[-1]
+            if blocked is None and form.required:
+                shape = (*tokens[0].shape[:2], tokens[-1].size(1))
+                blocked = torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)
+            made = None if blocked is None else form.make(blocked, num_heads, tokens[0].dtype)
+            given.append(made)
+        output, rest = output_of(attend(*given), axes.into(tokens[0]).shape)
+        return (axes.back(output), *rest)
 
     as_it_is = layout == "bne" and form == MaskForm()
-    masks = "none" if form is None else form.masks(by_sample="b" not in layout)
+    masks = "none" if form is None else form.masks
     required = form is not None and form.required
     adapted = Adapted(attend if as_it_is else call, module or attend, masks, required)
     for name, ability in abilities.items():
@@ -190,34 +178,25 @@ def torch_like(
     """
     if batch_first is None:
         batch_first = getattr(module, "batch_first", True)
+    flag = kind == "causal" and "is_causal" in inspect.signature(module.forward).parameters
+    flag = flag and not isinstance(module, nn.MultiheadAttention)
+    given = {"is_causal": True, **options} if flag else options
 
     def turn(x: Tensor) -> Tensor:
         return x if batch_first else x.transpose(0, 1)
 
-    def call(query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None) -> Any:
-        same = query is key is value
-        given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
-        result = module(*given, **_torch_masks(module, blocked), **options)
+    def call(*inputs: Any) -> Any:
+        *tokens, blocked = inputs if kind != "causal" else (*inputs, None)
+        if kind == "causal" and not flag:
+            b, n, _ = inputs[0].shape
+            blocked = block_future(n, device=inputs[0].device).expand(b, -1, -1)
+        turned = [turn(x) for x in tokens]
+        query, key, value = (turned[0], turned[-1 if len(tokens) < 3 else 1], turned[-1])
+        result = module(query, key, value, **_torch_masks(module, blocked), **given)
         output, *rest = result if isinstance(result, tuple) else (result,)
         return turn(output), *rest
 
-    if kind == "cross":
-        return Adapted(call, module, masks)
-    if kind == "memory":
-        return Adapted(lambda x, context, mask: call(x, context, context, mask), module, masks)
-    if kind == "self":
-        return Adapted(lambda x, blocked: call(x, x, x, blocked), module, masks)
-    if (
-        not isinstance(module, nn.MultiheadAttention)
-        and "is_causal" in inspect.signature(module.forward).parameters
-    ):
-        options = {"is_causal": True, **options}
-        return Adapted(lambda x: call(x, x, x), module, "none")
-
-    def causal(x: Tensor) -> Any:
-        return call(x, x, x, block_future(x.size(1), device=x.device).expand(x.size(0), -1, -1))
-
-    return Adapted(causal, module, "none")
+    return Adapted(call, module, "none" if kind == "causal" else masks)
 
 
 def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:

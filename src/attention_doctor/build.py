@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -46,21 +45,23 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
         values = " ".join(f"{name}=…" for name in missing)
         raise Unasked("construction", text, f"Say it: `--init {values}`, or complete the adapter.")
     guessed = {name: x for name, x in arguments.items() if name not in given}
-
-    def said() -> str:
-        return ", ".join(f"{name}={x!r}" for name, x in guessed.items())
-
     try:
         with _unfilled_is_nan():
             made = target(**arguments, **{name: given[name] for name in extra})
     except Exception as error:
-        remedy = f"It was built with {said() or 'nothing'}. Say what fits: `--init name=value`."
+        built = said(guessed) or "nothing"
+        remedy = f"It was built with {built}. Say what fits: `--init name=value`."
         raise Unasked("construction", describe(error), remedy) from error
     for x in made.parameters() if isinstance(made, nn.Module) else ():
         if not is_uninitialized(x) and x.is_floating_point():
             drawn = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)) * 0.1
             x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
-    return made, f"built with {said()}" if guessed else ""
+    return made, f"built with {said(guessed)}" if guessed else ""
+
+
+def said(arguments: Mapping[str, Any]) -> str:
+    """Write arguments as in a call."""
+    return ", ".join(f"{name}={x!r}" for name, x in arguments.items())
 
 
 def is_built(target: Any) -> bool:
@@ -86,7 +87,7 @@ def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dic
         number = isinstance(default, int) and not isinstance(default, bool) and default > 0
         flag = role == "causal" and isinstance(default, bool)
         if role == "config" and name in needed:
-            arguments[name] = _configuration(target, parameter.annotation, given, sizes, kind)
+            arguments[name] = Config(given, sizes, kind)
         elif name in needed or flag or (number and role in ("heads", "width", "length")):
             arguments[name] = sizes.of(role, kind)
         elif kind == "memory" and role == "context width":
@@ -119,25 +120,7 @@ class Config:
 
     def __repr__(self) -> str:
         """Show what was read."""
-        said = {name: x for name, x in vars(self).items() if not name.startswith("_")}
-        return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
-
-
-def _configuration(
-    target: Any, hint: Any, given: Mapping[str, Any], sizes: Sizes, kind: str
-) -> Any:
-    """Make a configuration: of the annotated dataclass if there is one, or a stand-in."""
-    if isinstance(hint, str):
-        hint = getattr(inspect.getmodule(target), hint, None)
-    if not dataclasses.is_dataclass(hint) or not isinstance(hint, type):
-        return Config(given, sizes, kind)
-    values = {x.name: sizes.of(size_of(x.name), kind) for x in dataclasses.fields(hint)}
-    values = {name: x for name, x in values.items() if x is not None}
-    try:
-        return hint(**{**values, **given})
-    except Exception as error:
-        remedy = "Say it: `--init 'config=MyConfig(…)'`, or complete the adapter."
-        raise Unasked("construction", describe(error), remedy) from error
+        return f"Config({said({x: y for x, y in vars(self).items() if not x.startswith('_')})})"
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from annotated_attention.mistakes import MISTAKES
-from attention_doctor.report import CONVENTION, UNASKED, WRONG, ModelReport, Report
+from attention_doctor.report import CONVENTION, UNASKED, WRONG, Finding, ModelReport, Report
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.
 _OWN = {
@@ -109,29 +109,25 @@ def chosen(
         ValueError: there is no such code.
     """
     check([*select, *ignore, *wrong])
-    if isinstance(report, Report):
-        return _chosen(report, select, ignore, wrong)
-    once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
-    return replace(report, reports={path: once[id(x)] for path, x in report.items()})
+    if isinstance(report, ModelReport):
+        once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
+        reports = {path: once[id(x)] for path, x in report.items()}
+        return ModelReport(report.name, reports, report.not_examined)
+    return _chosen(report, select, ignore, wrong)
 
 
 def _chosen(
     report: Report, select: Sequence[str], ignore: Sequence[str], wrong: Sequence[str]
 ) -> Report:
-    worse = [x.severity == CONVENTION and x.code in wrong for x in report.findings]
-    if any(worse):
-        pairs = zip(worse, report.findings, strict=True)
-        findings = [replace(x, severity=WRONG) if bad else x for bad, x in pairs]
-        findings.sort(key=lambda x: x.severity != WRONG)
-        report = replace(report, findings=tuple(findings))
-    left = [
-        finding
-        for finding in report.findings
-        if finding.severity != UNASKED
-        and (finding.code in ignore or (select and finding.code not in select))
-    ]
-    if not left:
-        return report
-    said = f"left out as asked for: {', '.join(dict.fromkeys(finding.code for finding in left))}"
-    kept = tuple(finding for finding in report.findings if finding not in left)
-    return replace(report, findings=kept, not_examined=(*report.not_examined, said))
+    kept: list[Finding] = []
+    left: dict[str, None] = {}  # each once, in their order
+    for finding in report.findings:
+        worse = finding.severity == CONVENTION and finding.code in wrong
+        counts = finding.code in (select or [finding.code]) and finding.code not in ignore
+        if counts or finding.severity == UNASKED:
+            kept.append(replace(finding, severity=WRONG) if worse else finding)
+        else:
+            left[finding.code] = None
+    kept.sort(key=lambda x: x.severity != WRONG)
+    said = [f"left out as asked for: {', '.join(left)}"] if left else []
+    return replace(report, findings=tuple(kept), not_examined=(*report.not_examined, *said))

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
         Raises:
             ValueError: these are no axes of tokens, or the number of heads is needed and not given.
         """
-        if sorted(axes.replace("1", "").replace("b", "")) not in (["e", "n"], ["d", "h", "n"]):
+        if sorted(axes.replace("1", "")) not in (["b", "e", "n"], ["b", "d", "h", "n"]):
             raise ValueError(f"layout ({axes!r}) must have b, n and e, or h and d in place of e")
         if "h" in axes and heads is None:
             raise ValueError(f"num_heads must be given for the layout {axes}")
@@ -40,14 +40,13 @@ class Layout(NamedTuple):
         return arranged(split, self._usual, self.axes).contiguous()
 
     def back(self, output: Any) -> Any:
-        """Make (b, n, e), without b where the layout has none, from what is returned."""
+        """Make (b, n, e) from what is returned."""
         if not isinstance(output, Tensor) or output.dim() != len(self.axes):
             return output
         for place in [i for i, letter in enumerate(self.axes) if letter == "1"][::-1]:
             output = output.squeeze(place)
-        axes = self.axes.replace("1", "")
-        output = arranged(output, axes, "".join(x for x in self._usual if x in axes))
-        return output.flatten(-2) if "h" in axes else output
+        output = arranged(output, self.axes.replace("1", ""), self._usual)
+        return output.flatten(-2) if "h" in self.axes else output
 
 
 class MaskForm(NamedTuple):
@@ -94,11 +93,12 @@ class MaskForm(NamedTuple):
         given = ~hidden if self.meaning == "allowed" else hidden
         return given.to({"bool": torch.bool, "int": torch.long, "float": dtype}[self.dtype])
 
-    def masks(self, by_sample: bool) -> str:
+    @property
+    def masks(self) -> str:
         """Say which masks can be given so, as ``Adapted`` has it."""
         if "n" not in self.shape:
             return "padding"
-        return "any" if by_sample or "b" in self.shape else "shared"
+        return "any" if "b" in self.shape else "shared"
 
     def __str__(self) -> str:
         """Give the text that it is read from."""

@@ -1,13 +1,8 @@
-"""Import a file from anywhere, and find what it defines; code of others is kept in bounds."""
+"""Import a file from anywhere, and find what it defines."""
 
-import contextlib
 import importlib
 import importlib.util
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -16,45 +11,6 @@ from torch import nn
 
 from attention_doctor.places import describe
 from attention_doctor.roles import Unasked
-
-
-class Expired(BaseException):
-    """The time limit is over. No code that is examined catches it."""
-
-
-@contextlib.contextmanager
-def contained(seconds: float) -> Iterator[None]:
-    """Run code of others: it can neither end the interpreter nor run for longer than a limit.
-
-    The limit needs a signal of Unix and the main thread; without them there is none.
-
-    Args:
-        seconds: the limit; 0 means none.
-
-    Raises:
-        Expired: the limit is over.
-        SystemExit: the code ends the interpreter, by ``os._exit`` as well.
-    """
-
-    def expire(*_: Any) -> None:
-        raise Expired
-
-    def leave(code: int = 0) -> None:
-        raise SystemExit(code)
-
-    limits = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-    kept = os._exit
-    os._exit = leave  # type: ignore[assignment]
-    before = signal.signal(signal.SIGALRM, expire) if limits else None
-    if limits:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        os._exit = kept
-        if limits:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
 
 
 def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:

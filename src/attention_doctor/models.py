@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,15 +19,15 @@ from attention_doctor.patient import Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import size_of
 
-_ATTENTION = r"att(entio)?n|MHA"
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
+_PLAIN = (Tensor, tuple, list, bool, int, float, str)  # anything else may change in the call
 _BY_LAYER = ("layer_idx", "layer_id", "layer_index", "layer_number", "training")
 _HIDDEN = ("visible-unseen", "past-unseen", "order-matters", "query-order-matters")
 
 
 def examine_model(
-    model: nn.Module, *inputs: Any, attention: str | type[nn.Module] = "", **options: Any
+    model: nn.Module, *inputs: Any, attention: str | type[nn.Module], **options: Any
 ) -> ModelReport:
     """Run a model once, and examine each attention inside it with the model's own arguments.
 
@@ -40,8 +39,7 @@ def examine_model(
     Args:
         model: any module; its weights, modes and buffers are the same afterwards as before.
         *inputs: what the model is called with.
-        attention: the class of the attentions, or its name; "" means the innermost modules whose
-            classes are named after attention.
+        attention: the class of the attentions, or its name.
         **options: what the model is called with by name.
 
     Returns:
@@ -66,25 +64,18 @@ def examine_model(
     """
     name = attention if isinstance(attention, str) else attention.__name__
     calls = _recorded(model, name, inputs, options)
-    groups: list[list[_Call]] = []
+    groups: dict[str, list[_Call]] = {}
     for call in calls:
-        alike = next((group for group in groups if group[0].likeness == call.likeness), None)
-        if alike is None:
-            groups.append([call])
-        else:
-            alike.append(call)
-    reports: dict[str, Report] = {}
-    for group in groups:
-        times = f" × {len(group)}" if len(group) > 1 else ""
-        title = f"{type(group[0].module).__name__} at {group[0].path or 'the top'}{times}"
-        report = replace(_examined(group[0]), name=title)
-        reports |= {call.path: report for call in group}
-    left: tuple[str, ...] = ()
-    if not calls:
-        classes = dict.fromkeys(type(x).__name__ for x in model.modules())
-        which = f"no {name} is called" if name else "no class is named after attention"
-        left = (f"{which}; name one of these with `--attention`: {', '.join(classes)}",)
-    return ModelReport(type(model).__name__, {x.path: reports[x.path] for x in calls}, left)
+        groups.setdefault(call.likeness, []).append(call)
+    examined = {}
+    for likeness, (first, *others) in groups.items():
+        times = f" × {1 + len(others)}" if others else ""
+        title = f"{type(first.module).__name__} at {first.path or 'the top'}{times}"
+        examined[likeness] = replace(_examined(first), name=title)
+    classes = ", ".join(dict.fromkeys(type(x).__name__ for x in model.modules()))
+    left = () if calls else (f"no {name} is called; name one of these: `--attention` {classes}",)
+    reports = {call.path: examined[call.likeness] for call in calls}
+    return ModelReport(type(model).__name__, reports, left)
 
 
 @dataclass(frozen=True)
@@ -122,31 +113,28 @@ class _Call:
         return next(named, 1)
 
     @property
-    def likeness(self) -> object:
+    def likeness(self) -> str:
         """What is the same in two attentions that compute the same with other weights."""
         settings = [
             (type(part), {name: x for name, x in vars(part).items()
                           if isinstance(x, bool | int | float | str) and name not in _BY_LAYER})
             for part in self.module.modules()
         ]  # fmt: skip
-        shapes = [[*map(torch.Tensor.size, tensors(x))] for x in self.arguments.values()]
-        return settings, [x.shape for x in self.module.parameters()], [*self.arguments], shapes
+        shapes = [(name, [x.shape for x in tensors(x)]) for name, x in self.arguments.items()]
+        return str((settings, [x.shape for x in self.module.parameters()], shapes))
 
 
 def _recorded(
     model: nn.Module, name: str, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> list[_Call]:
     """Run a model once, and give the first call of each module of a class."""
-    chosen = {
-        part: path
-        for path, part in model.named_modules()
-        if (type(part).__name__ == name if name else _is_attention(part))
-    }
+    chosen = {x: path for path, x in model.named_modules() if type(x).__name__ == name}
     calls: dict[nn.Module, _Call] = {}
 
     def begins(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         if module not in calls:
-            arguments = {key: _kept(x) for key, x in _named(module, args, kwargs).items()}
+            named = _named(module, args, kwargs).items()
+            arguments = {key: x if isinstance(x, _PLAIN) else copy.deepcopy(x) for key, x in named}
             calls[module] = _Call(chosen[module], module, arguments, None)
 
     def ends(module: nn.Module, _: Any, output: Any) -> None:
@@ -164,27 +152,12 @@ def _recorded(
     return [*calls.values()]
 
 
-def _is_attention(module: nn.Module) -> bool:
-    """Tell whether a class is named after attention, and no class of a part of it is."""
-    named = [re.search(_ATTENTION, type(part).__name__, re.I) for part in module.modules()]
-    return named[0] is not None and not any(named[1:]) and any(True for _ in module.parameters())
-
-
 def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Give arguments their names."""
     signature = inspect.signature(module.forward)
     bound = dict(signature.bind(*args, **kwargs).arguments)
     further = {x.kind: name for name, x in signature.parameters.items()}
     return bound | bound.pop(further.get(inspect.Parameter.VAR_KEYWORD, ""), {})
-
-
-def _kept(value: Any) -> Any:
-    """Keep tensors as they are; copy an object, which may change while the model runs."""
-    plain = isinstance(value, Tensor | tuple | list | bool | int | float | str | None)
-    try:
-        return value if plain else copy.deepcopy(value)
-    except Exception:  # not everything can be copied
-        return value
 
 
 def _examined(call: _Call) -> Report:
@@ -200,24 +173,24 @@ def _examined(call: _Call) -> Report:
         like = torch_like(call.module, "cross")
         return examine_patient(Patient(like, states[0].size(-1), call.num_heads, "cross"))
     masks = [name for name, x in call.arguments.items() if "mask" in name and x is not None]
-    none = dict.fromkeys(masks)
-    patient = _patient(call, kind, {})
+    patient = _patient(call, kind)
     if patient is None:
         return _unasked(call, "it works in the model alone")
     if kind == "self" and _hides_the_future(patient):
-        patient = _patient(call, "causal", {}) or patient
+        patient = _patient(call, "causal") or patient
     elif masks:
-        patient = _patient(call, kind, none) or patient
+        bare = replace(call, arguments=call.arguments | dict.fromkeys(masks))
+        patient = _patient(bare, kind) or patient
     report = examine_patient(patient)
     return _excused(report, masks) if masks else report
 
 
-def _patient(call: _Call, kind: str, instead: Mapping[str, Any]) -> Patient | None:
+def _patient(call: _Call, kind: str) -> Patient | None:
     """Make a patient of the model's own sizes; None if it cannot be called again."""
     query, key = (call.arguments[call.states[i]] for i in (0, -1))
     b, n, m = query.size(call.batch), query.size(1 - call.batch), key.size(1 - call.batch)
     width, heads = query.size(-1), 1 if query.size(-1) % call.num_heads else call.num_heads
-    attend = Adapted(_again(call, (b, n, m), instead), call.module, "none")
+    attend = Adapted(_again(call, (b, n, m)), call.module, "none")
     patient = Patient(attend, width, heads, kind, call.module, max(2, n, m), key.size(-1))
     patient.b, patient.n, patient.m = b, n, m
     with patient.admitted():
@@ -228,9 +201,7 @@ def _patient(call: _Call, kind: str, instead: Mapping[str, Any]) -> Patient | No
     return patient
 
 
-def _again(
-    call: _Call, sizes: tuple[int, int, int], instead: Mapping[str, Any]
-) -> Callable[..., Tensor]:
+def _again(call: _Call, sizes: tuple[int, int, int]) -> Callable[..., Tensor]:
     """Call again as the model did, with other hidden states.
 
     Fewer samples or tokens get the first parts of all arguments of the model's sizes.
@@ -243,8 +214,7 @@ def _again(
         states = tuple(x for x in states if x is not None)
         now = *states[0].shape[:2], states[-1].size(1)
         fewer, dtype = [*zip(sizes, now, strict=True)], states[0].dtype
-        arguments = (call.arguments | dict(instead)).items()
-        given = {name: _fitted(value, fewer, dtype) for name, value in arguments}
+        given = {name: _fitted(value, fewer, dtype) for name, value in call.arguments.items()}
         given |= {name: 0 * x for name, x in given.items() if "residual" in name}
         for name in call.states:
             given[name] = states[places[id(call.arguments[name])]].transpose(0, call.batch)

@@ -17,7 +17,7 @@ _SHAPES = {
 
 
 def adapter(
-    target: Any, file: Path, name: str, kind: str, sizes: Sizes, init: dict[str, Any]
+    target: Any, file: Path, name: str, kind: str, sizes: Sizes, init: dict[str, str]
 ) -> str:
     """Write a file that builds what is examined, and calls it with the arguments that it takes.
 
@@ -37,7 +37,7 @@ def adapter(
     made = f"{name}({_arguments(target, kind, sizes, init)})" if built else name
     call = getattr(target, "forward", None) or vars(target).get("__call__", target)
     taken = TENSORS[kind]
-    passed, always = _passed(call, kind, skip_self=built)
+    passed, always = _passed(call, kind, [*named_parameters(call)][:built])
     hides = "blocked" in " ".join(passed)
     masked = hides or (kind != "causal" and _OPEN in " ".join(passed))
     mask_argument = ["blocked" if hides else "blocked=None"] * masked
@@ -76,34 +76,26 @@ def adapter(
     return "\n".join(lines)
 
 
-def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, Any]) -> str:
+def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, str]) -> str:
     """Write the arguments of a constructor: what was said, sizes by their names, and ...."""
     needed = required(named_parameters(target))
     left = {name: None for name in needed if size_of(name) == "config"}
-    values = {**known(target, left | init, sizes, kind), **init}
-    names = dict.fromkeys([*init, *needed, *values])
-    return ", ".join(
-        f"{x}={_OPEN if values.get(x) is None and x not in init else repr(values[x])}"
-        for x in names
-    )
+    sized = {name: repr(x) for name, x in known(target, left, sizes, kind).items()}
+    values = {**dict.fromkeys(needed, _OPEN), **sized, **dict.fromkeys(left, _OPEN), **init}
+    return ", ".join(f"{name}={text}" for name, text in values.items())
 
 
-def _passed(call: Any, kind: str, skip_self: bool) -> tuple[list[str], bool]:
+def _passed(call: Any, kind: str, own: list[str]) -> tuple[list[str], bool]:
     """Write the arguments of the call: tensors and a mask by their names, and ....
 
     Returns:
         The arguments, and whether a mask must be given.
     """
-    parameters = named_parameters(call)
-    first = next(iter(parameters), "") if skip_self else ""
-    plan = matched(call, kind, "", {first: None} if first else {})
-    passed: dict[str, str] = {}
-    for name in [name for name in parameters if name != first]:
-        if name in plan.tokens:
-            passed[name] = plan.tokens[name]
-        elif name == plan.mask and kind != "causal":
-            passed[name] = "blocked"
-        elif name in required(parameters):
-            passed[name] = _OPEN
+    plan = matched(call, kind, "", dict.fromkeys(own))
+    passed = dict(plan.tokens)
+    if plan.mask and kind != "causal":
+        passed[plan.mask] = "blocked"
+    needed = [name for name in required(named_parameters(call)) if name not in own]
+    passed |= {name: _OPEN for name in needed if name not in passed}
     written = [f"{name}={value}" for name, value in passed.items()]
     return written or [_OPEN], plan.needs_mask and kind != "causal"

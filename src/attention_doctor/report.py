@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -138,27 +138,21 @@ class Report:
     def _rest(self) -> list[tuple[str, str]]:
         """What is shown behind the findings: which tests ran, those that are not fine by name."""
         others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
-        few = others[:6] + ([f"and {len(others) - 6} more"] if len(others) > 6 else [])
-        rest = f", all fine but {', '.join(few)}" if others else ", all fine"
-        asked = f"{len(self.results)} tests{rest}" if self.results else ""
-        return [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
+        rest = f"all fine but {', '.join(others)}" if others else "all fine"
+        asked = f"{len(self.results)} tests, {rest}" if self.results else ""
+        rows = [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
+        rows += [("by names", text) for text in self.called]
+        return [row for row in rows if row[1]]
 
     def __str__(self) -> str:
         """Show the report as text."""
-        lines = textwrap.wrap(self.inferred, _WIDTH)
-        lines += [self.verdict]
+        lines = [*textwrap.wrap(self.inferred, _WIDTH), self.verdict]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.code}"]
-            for part in _PARTS:
-                lines += _wrapped(part, _text(finding, part))
-        shown = [line for label, text in self._rest for line in _wrapped(label, text)]
-        lines += ["", *shown] if shown else []
-        lines += ["", "not examined"] if self.not_examined else []
-        for reason in map(_short, self.not_examined):
-            lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-        lines += [""] if self.called else []
-        for text in self.called:
-            lines += _wrapped("by names", text)
+            lines += [line for row in _rows(finding) for line in _wrapped(*row)]
+        lines += [""] if self._rest else []
+        lines += [line for row in self._rest for line in _wrapped(*row)]
+        lines += _left(self.not_examined)
         return "\n".join([*lines, *(["", self.adapter] if self.adapter else [])])
 
     __repr__ = __str__
@@ -166,28 +160,26 @@ class Report:
     def _repr_html_(self) -> str:
         """Show the report as HTML, without a style of its own."""
         parts = [f"<p>{_with_code(self.inferred)}</p>"] if self.inferred else []
-        parts += [f"<p><strong>{escape(self.verdict)}</strong></p>"]
-        if self.findings:
-            parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
-        parts += [f"<p>{x.capitalize()}: {_with_code(text)}</p>" for x, text in self._rest if text]
-        if self.adapter:
-            parts.append(f"<pre>{escape(self.adapter)}</pre>")
-        if self.not_examined:
-            reasons = map(_short, self.not_examined)
-            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
-            parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
+        parts += [f"<p><strong>{escape(self.verdict)}</strong></p>", "<dl>" * bool(self.findings)]
+        for finding in self.findings:
+            title = f"{finding.severity}: <code>{escape(finding.code)}</code>"
+            parts += [f'<dt class="aa-{finding.severity}">{title}</dt>']
+            parts += [f"<dd><em>{label}</em>: {_with_code(x)}</dd>" for label, x in _rows(finding)]
+        parts += ["</dl>" * bool(self.findings)]
+        parts += [f"<p>{label.capitalize()}: {_with_code(text)}</p>" for label, text in self._rest]
+        left = "".join(f"<li>{_with_code(_short(x))}</li>" for x in self.not_examined)
+        parts += [f"<p>Not examined:</p><ul>{left}</ul>"] if left else []
+        parts += [f"<pre>{escape(self.adapter)}</pre>"] if self.adapter else []
         return f'<div class="aa-report">{"".join(parts)}</div>'
 
 
-@dataclass(frozen=True, repr=False)
-class ModelReport(Mapping[str, Report]):
+class ModelReport(dict[str, Report]):
     """The reports on all attentions of a model, by their paths in it.
 
     Attentions that differ in nothing but their weights share one report.
 
     Attributes:
         name: the model's class.
-        reports: path to report.
         not_examined: what could not be examined, and why.
 
     Examples:
@@ -195,7 +187,7 @@ class ModelReport(Mapping[str, Report]):
         >>> from attention_doctor import ModelReport, examine_model
         >>> layer = torch.nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
         >>> model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
-        >>> report = examine_model(model, torch.randn(2, 5, 24))
+        >>> report = examine_model(model, torch.randn(2, 5, 24), attention="MultiheadAttention")
         >>> isinstance(report, ModelReport), list(report)[0], len(report), len(report.examined)
         (True, 'layers.0.self_attn', 3, 1)
         >>> report.asked, report.ok
@@ -204,26 +196,17 @@ class ModelReport(Mapping[str, Report]):
         ✓ TransformerEncoder: 3 attentions, 1 kind, nothing wrong
     """
 
-    name: str
-    reports: Mapping[str, Report]
-    not_examined: tuple[str, ...] = ()
-
-    def __getitem__(self, path: str) -> Report:
-        """Give the report on the attention at a path."""
-        return self.reports[path]
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the paths, in the order in which the model calls them."""
-        return iter(self.reports)
-
-    def __len__(self) -> int:
-        """Count the attentions."""
-        return len(self.reports)
+    def __init__(
+        self, name: str, reports: Mapping[str, Report], not_examined: tuple[str, ...] = ()
+    ) -> None:
+        """Keep the reports, by their paths in the order in which the model calls them."""
+        super().__init__(reports)
+        self.name, self.not_examined = name, not_examined
 
     @property
     def examined(self) -> tuple[Report, ...]:
         """Each report once."""
-        return tuple({id(report): report for report in self.reports.values()}.values())
+        return tuple({id(report): report for report in self.values()}.values())
 
     @property
     def ok(self) -> bool:
@@ -233,12 +216,12 @@ class ModelReport(Mapping[str, Report]):
     @property
     def asked(self) -> bool:
         """Whether there is an attention, and all could be called."""
-        return bool(self.reports) and all(report.asked for report in self.examined)
+        return bool(self) and all(report.asked for report in self.examined)
 
     @property
     def verdict(self) -> str:
         """The result in one line."""
-        if not self.reports:
+        if not self:
             return f"✗ {self.name}: no attention is found in it"
         wrong = sum(report.asked and not report.ok for report in self.examined)
         unasked = sum(not report.asked for report in self.examined)
@@ -251,9 +234,8 @@ class ModelReport(Mapping[str, Report]):
 
     def __str__(self) -> str:
         """Show all reports as text."""
-        left = "\n".join(["not examined", *(f"  - {reason}" for reason in self.not_examined)])
-        parts = [self.verdict, *map(str, self.examined), *([left] if self.not_examined else [])]
-        return "\n\n".join(parts)
+        left = "\n".join(_left(self.not_examined))
+        return "\n\n".join([self.verdict, *map(str, self.examined)]) + f"\n{left}" * bool(left)
 
     __repr__ = __str__
 
@@ -270,10 +252,18 @@ def _short(reason: str) -> str:
     return f"{', '.join(names[:3] if more else names)}{more}{colon}{why}"
 
 
-def _text(finding: Finding, part: str) -> str:
-    """Give one part of a finding as text; "" if it has none."""
-    value = getattr(finding, part)
-    return ", ".join(value) if part == "explains" else str(value or "")
+def _left(reasons: Sequence[str]) -> list[str]:
+    """Write what was not examined as the lines of a list."""
+    lines = ["", "not examined"] if reasons else []
+    for reason in map(_short, reasons):
+        lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return lines
+
+
+def _rows(finding: Finding) -> list[tuple[str, str]]:
+    """Give the parts of a finding that it has, each with its label."""
+    texts = vars(finding) | {"explains": ", ".join(finding.explains)}
+    return [(part, str(texts[part])) for part in _PARTS if texts[part]]
 
 
 def _wrapped(label: str, text: str) -> list[str]:
@@ -281,15 +271,6 @@ def _wrapped(label: str, text: str) -> list[str]:
         text, _WIDTH, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-
-
-def _html(finding: Finding) -> str:
-    texts = {part: _text(finding, part) for part in _PARTS}
-    rows = [f"<dd><em>{part}</em>: {_with_code(x)}</dd>" for part, x in texts.items() if x]
-    return (
-        f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'
-        f"</code></dt>{''.join(rows)}"
-    )
 
 
 def _with_code(text: str) -> str:

@@ -33,8 +33,7 @@ INPUTS = {
         "x": "x input inputs src tgt hidden_states hidden embeddings tokens seq z",
     }.items()
 }
-ROTATIONS = ("cos", "sin", "position_embeddings", "freqs_cis")
-_MASKS = "mask attn_mask attention_mask padding_mask key_padding_mask src_mask blocked allowed keep"
+ROTATIONS = ("cos", "sin", "position_embeddings")
 # What a name of a mask says about True in it.
 _SAYS = {
     "blocked": r"block|padding_mask|pad_mask|is_pad|look_ahead|future",
@@ -90,13 +89,8 @@ def input_of(name: str) -> str:
     """Say which input an argument of a call is: "mask", or a key of ``INPUTS``; "" for none."""
     plain = plain_name(name)
     role = next((role for role, names in INPUTS.items() if plain in names), "")
-    masks = "mask" in plain and "head" not in plain
-    return role or ("mask" if masks or is_usual(name) or plain == "attn_bias" else "")
-
-
-def is_usual(name: str) -> bool:
-    """Tell whether a mask has a usual name, and not one that merely contains the word."""
-    return plain_name(name) in _MASKS.split()
+    masks = re.search("mask|^(blocked|allowed|keep|attn_bias)$", plain) and "head" not in plain
+    return role or ("mask" if masks else "")
 
 
 def meaning_of(name: str) -> str:

@@ -78,11 +78,6 @@ def test_the_step_of_the_page(project, diagonal, code, capsys):
     assert f'"exit_code": {code}' in capsys.readouterr().out
 
 
-def test_it_is_ten_lines():
-    lines = [line for line in block("python").splitlines() if line]
-    assert len(lines) <= 10
-
-
 def test_the_table_has_the_keys_that_the_json_has(project, capsys):
     project(2)
     sizes = ["--kind", "causal", "--embed-dim", "24", "--num-heads", "4", "--json"]

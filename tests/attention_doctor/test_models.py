@@ -34,10 +34,12 @@ MODELS = {
     "gpt2": (lambda: build("GPT2", n_embd=E, n_head=H, n_layer=2), "GPT2Attention", {}),
     "llama": (lambda: build("Llama", num_key_value_heads=2, **SIZES), "LlamaAttention", {}),
     "llama, padded": (lambda: build("Llama", num_key_value_heads=2, attn_implementation="eager",
-                                    **SIZES), "", {"attention_mask": PADDED}),
-    "qwen3": (lambda: build("Qwen3", num_key_value_heads=2, head_dim=8, **SIZES), "", {}),
+                                    **SIZES), "LlamaAttention", {"attention_mask": PADDED}),
+    "qwen3": (lambda: build("Qwen3", num_key_value_heads=2, head_dim=8, **SIZES),
+              "Qwen3Attention", {}),
     "gpt-oss": (lambda: build("GptOss", num_key_value_heads=2, head_dim=8, num_local_experts=2,
-                              num_experts_per_tok=1, sliding_window=4, **SIZES), "", {}),
+                              num_experts_per_tok=1, sliding_window=4, **SIZES),
+                "GptOssAttention", {}),
     "t5": (lambda: _t5(), "T5Attention", {}),
 }  # fmt: skip
 
@@ -158,9 +160,13 @@ def test_ours(code):
 
 
 def test_no_attention_is_no_riddle():
-    found = examine_model(nn.Sequential(nn.Linear(E, E), nn.ReLU()), torch.randn(B, N, E))
+    model = nn.Sequential(nn.Linear(E, E), nn.ReLU())
+    found = examine_model(model, torch.randn(B, N, E), attention="Attention")
     assert not found.asked
-    assert "name one of these with `--attention`: Sequential, Linear, ReLU" in str(found)
+    assert (
+        "no Attention is called; name one of these: `--attention` Sequential, Linear, ReLU"
+        in " ".join(str(found).split())
+    )
     found = examine_model(nn.Sequential(nn.Linear(E, E)), torch.randn(B, E), attention="Linear")
     assert (found.asked, found.ok) == (False, False)
     assert "it takes hidden states of []" in str(found)

@@ -48,7 +48,7 @@ def test_text_holds_everything_in_narrow_lines():
         "  evidence by 40%",
     ]
     assert "\n  agrees   with the right one\n" in text
-    assert text.endswith("not examined\n  - dropout: none")
+    assert text.endswith("\n\nnot examined\n  - dropout: none")
     assert max(map(len, text.split("\n"))) <= 92
 
 
@@ -110,7 +110,6 @@ def test_what_was_asked_stands_in_one_line():
     results = {"answers": "fine", **{f"test {i}": "wrong" for i in range(8)}}
     report = Report("Mine", (WRONG,), (), results)
     assert "asked    9 tests, all fine but test 0 (wrong), " in str(report)
-    assert "test 5 (wrong), and 2 more" in " ".join(str(report).split())
     assert "asked    2 tests, all fine" in str(Report("Mine", (), (), {"a": "fine", "b": "fine"}))
 
 

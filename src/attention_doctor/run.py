@@ -1,0 +1,124 @@
+"""Do what the command line asks for: load, build, call, examine; what fails is a finding."""
+
+import argparse
+import contextlib
+import pydoc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attention_doctor.build import build, value_of
+from attention_doctor.calls import called
+from attention_doctor.examination import examine
+from attention_doctor.load import load
+from attention_doctor.models import examine_model
+from attention_doctor.paste import adapter
+from attention_doctor.places import describe
+from attention_doctor.report import UNASKED, Finding, ModelReport, Report
+from attention_doctor.roles import Sizes, Unasked, named_parameters
+
+
+def examined(options: argparse.Namespace) -> Report | ModelReport:
+    """Examine what the options of the command line name."""
+    path, _, name = (options.model or options.target).rpartition(":")
+    target: Any = None
+    try:
+        # Weights are the same each time, and so is the verdict.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            target, names = load(path, name)
+            if options.model:
+                return _model(target(), name, options.attention)
+            report = _report(target, names, options)
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
+        report = _failed(name, error)
+    if options.model or target is None or report.asked:
+        return report
+    said = {key: _written(key, text, names | _letters(options)) for key, text in options.init}
+    text = adapter(target, Path(path), name, options.kind, _sizes(options), said)
+    return replace(report, adapter=text)
+
+
+def _letters(options: argparse.Namespace) -> dict[str, int]:
+    """Give what `--init` and `--call` may name besides what is in the file."""
+    e, h = options.embed_dim, options.num_heads
+    return {"e": e, "h": h, "d": e // h, "n": options.max_length}
+
+
+def _written(name: str, text: str, names: dict[str, Any]) -> str:
+    """Write what an argument of `--init` comes to; what is no plain value stays as it was said."""
+    with contextlib.suppress(Unasked):
+        value = value_of("--init", name, text, names)
+        return repr(value) if isinstance(value, bool | int | float | str | None) else text
+    return text
+
+
+def _sizes(options: argparse.Namespace) -> Sizes:
+    return Sizes(options.embed_dim, options.num_heads, options.context_dim, options.max_length)
+
+
+def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> Report:
+    """Build and call what was loaded, and examine it."""
+    asked, built = _called(target, names, options)
+    reference = None
+    if options.reference:
+        reference = _called(*_reference(options.reference), options, as_it_takes=True)[0].attend
+    report = examine(
+        asked.attend,
+        embed_dim=options.embed_dim,
+        num_heads=options.num_heads,
+        kind=options.kind,
+        max_length=options.max_length,
+        context_dim=options.context_dim,
+        reference=reference,
+    )
+    how = [built, f"called with {asked.how}" if asked.how else ""]
+    return replace(report, called=tuple(filter(None, how)), inferred=asked.inferred)
+
+
+def _called(
+    target: Any, names: dict[str, Any], options: argparse.Namespace, as_it_takes: bool = False
+) -> tuple[Any, str]:
+    """Build something, and match its call; a reference gets those options alone that it takes."""
+    sizes, names = _sizes(options), names | _letters(options)
+
+    def values(option: str, pairs: list[tuple[str, str]], taker: Any) -> dict[str, Any]:
+        known = named_parameters(taker) if as_it_takes else dict(pairs)
+        return {name: value_of(option, name, text, names)
+                for name, text in pairs if name in known}  # fmt: skip
+
+    made, built = build(target, values("--init", options.init, target), sizes, options.kind)
+    further = values("--call", options.call, getattr(made, "forward", made))
+    return called(made, options.kind, sizes, options.layout, options.mask, further), built
+
+
+def _reference(text: str) -> tuple[Any, dict[str, Any]]:
+    path, _, name = text.rpartition(":")
+    if path:
+        return load(path, name)
+    if (target := pydoc.locate(name)) is None:
+        raise Unasked("import", f"there is no {name}", "Name a class: `--reference file.py:Class`.")
+    return target, {}
+
+
+def _model(made: Any, name: str, attention: str) -> ModelReport:
+    if not isinstance(made, tuple) or len(made) != 2:
+        remedy = "Return two things: the model, and its inputs as a tuple or a dictionary."
+        raise Unasked("construction", f"{name} returns {type(made).__name__}", remedy)
+    model, inputs = made
+    if isinstance(inputs, dict):
+        return examine_model(model, attention=attention, **inputs)
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    return examine_model(model, *inputs, attention=attention)
+
+
+def _failed(name: str, error: BaseException) -> Report:
+    """Report that something failed before it could be examined."""
+    step, text = "call", describe(error)
+    remedy = "Give the kind that fits, or complete the adapter."
+    if isinstance(error, Unasked):
+        step, text, remedy = error.step, str(error), error.remedy
+    finding = Finding(f"{step}-fails", UNASKED, f"{step} fails", text, "", remedy, step)
+    return Report(name, (finding,), (f"everything behind its {step}",), {step: UNASKED})
