@@ -94,18 +94,7 @@ def test_what_json_does_not_have_is_refused():
             display.live(still(), "clocks", data)
 
 
-# --- the first look, and heads at work ----------------------------------------------------------
-
-
-def test_the_first_look_is_the_first_chapters():
-    one, data = chapters.load("01_one_head"), given(display.first_look(name="it"))
-    for weights, collected, words in zip(
-        data["weights"], data["collected"], (one.WORDS, one.SWEET), strict=True
-    ):
-        x = one.embed(words)  # (n, e)
-        shares = (x @ x.mT / 2).softmax(-1)  # (n, m)
-        assert weights == (100 * shares).round().int().tolist()
-        assert collected == (100 * (shares @ x)).round().int().tolist()
+# --- heads at work ------------------------------------------------------------------------------
 
 
 def test_heads_at_work_are_given_weights_in_hundredths():

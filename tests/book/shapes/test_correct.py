@@ -280,13 +280,12 @@ def test_traceback_names_the_line(code):
 # --- torch.compile, export, vmap ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compiles_without_graph_break_and_without_checks(code, dynamic):
+def test_compiles_without_graph_break_and_without_checks(code):
     torch.compiler.reset()
     module = code(MODULE.replace("# (b, n, h, d)", "# (b, h, n, d)"))
     net = module["Net"](6)
     before = module.checker.reached()  # what stands in the constructor
-    compiled = torch.compile(net, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     output = compiled(Q)[0]
     output.sum().backward()
     assert net.scale.grad is not None
