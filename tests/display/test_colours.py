@@ -1,4 +1,4 @@
-"""Dimension letters get their colour inside shapes, the same as in figures."""
+"""Dimension letters get their colour inside shapes, and every colour can be read."""
 
 import re
 from importlib import resources
@@ -55,7 +55,31 @@ def test_everything_else_stays(html):
     assert colour_shapes(html) == html
 
 
+PAGES = {"light": ["#ffffff", "#f5f5f5"], "dark": ["#111111", "#212121", "#1e2129", "#272a35"]}
+
+
+CSS = resources.files("annotated_attention.display").joinpath("display.css").read_text()
+BLOCKS = re.findall(r"\{([^{}]*--aa-b:[^{}]*)\}", CSS)
+SCHEMES = [dict(re.findall(r"--aa-([\w-]+): (#\w{6});", block)) for block in BLOCKS]
+
+
+def luminance(colour):
+    """Return the relative luminance of #rrggbb as WCAG 2 defines it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("colours", "pages"), [*zip(SCHEMES, PAGES.values(), strict=True)], ids=PAGES
+)
+def test_text_is_readable_on_the_page_and_on_changed_lines(colours, pages):
+    """Every text colour against every background it can meet: axe passes over single letters."""
+    for text in [x for x in colours if not x.startswith(("add", "del"))]:
+        for ground in [*pages, colours["add"], colours["del"]]:
+            dark, light = sorted(map(luminance, (colours[text], ground)))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
+
+
 def test_figures_have_the_colours_of_the_stylesheet():
-    css = resources.files("annotated_attention.display").joinpath("display.css").read_text()
-    light = css[: css.index("}")]  # the first of its blocks; a browser measures the contrasts
-    assert dict(re.findall(r"--aa-([bnmhd]): (#\w{6});", light)) == COLOURS
+    assert {letter: SCHEMES[0][letter] for letter in "bnmhd"} == COLOURS
