@@ -59,7 +59,7 @@ PAGES = {"light": ["#ffffff", "#f5f5f5"], "dark": ["#111111", "#212121", "#1e212
 
 
 CSS = resources.files("annotated_attention.display").joinpath("display.css").read_text()
-BLOCKS = re.findall(r"\{([^{}]*--aa-b:[^{}]*)\}", CSS)
+BLOCKS = re.findall(r"\{([^{}]*--aa-b:[^{}]*)\}", CSS)[:2]
 SCHEMES = [dict(re.findall(r"--aa-([\w-]+): (#\w{6});", block)) for block in BLOCKS]
 
 
