@@ -141,10 +141,3 @@ def test_shapes_stand_first():
     notes = page(MultiheadAttention.forward).select(".aa-note:has(.aa-shapes)")
     assert notes
     assert all(note.select(":scope > .aa-shapes + p") for note in notes)
-
-
-def test_outside_of_a_page_it_is_the_source():
-    shown = annotated(heads.split_heads, heads.merge_heads)
-    assert shown.text.startswith("def split_heads(")
-    assert "\n\n\ndef merge_heads(" in shown.text
-    assert ".aa-note" in shown._repr_mimebundle_()["text/html"].partition("</style>")[0]

@@ -148,9 +148,6 @@ def test_the_calculator_counts_as_python():
         )
         length, batch, width = draw.choice([1, 3, 131_072]), draw.choice([1, 1024]), 2
         given = asdict(model), length, batch
-        counted = call("count", *given)
-        assert counted["step"] == [*map(str, model.step_flops(length, batch).values())]
-        assert counted["cache"] == str(model.cache(length, batch))
         assert call("rows", *given, width) == counting.rows(model, length, batch, width)
         assert call("notes", *given, width) == counting.notes(model, length, batch, width)
     assert call("nearest", call("divisors", 1600), 7) == 4  # of 1, 2, 4, 5, 8

@@ -25,16 +25,6 @@ def test_the_scheme_is_the_systems_until_one_is_chosen(visit):
     assert page.evaluate(SCHEME) == "default", "remembered"
 
 
-def test_a_link_opens_what_is_folded(visit):
-    page = visit(address("06_masks"))
-    fold = page.locator("details.aa-fold").last
-    fold.evaluate("fold => { fold.lastElementChild.id = 'inside'; }")
-    # Chromium opens a fold by itself where it follows a link; elsewhere the theme does.
-    page.evaluate("history.replaceState(null, '', '#inside')")
-    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
-    expect(fold).to_have_attribute("open", "")
-
-
 # Of every row with both: whether its code stands right of its notes, and whether below them.
 ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")].map((row) => {
   const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
