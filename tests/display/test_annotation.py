@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from annotated_attention import MultiheadAttention, TransformerDecoderLayer, heads, masks
+from annotated_attention import MultiheadAttention, TransformerDecoderLayer, masks
 from annotated_attention.display import annotated
 from annotated_attention.display.annotation import render, split
 from annotated_attention.display.code import located_source
@@ -113,10 +113,3 @@ def test_notes_are_prose():
     assert [tag.text for tag in soup.select("li code")] == ["(b, n, d)"]
     assert len(soup.select("code .dim-n")) == 2
     assert soup.text.rstrip().endswith("Source: a book.")
-
-
-def test_outside_of_a_page_it_is_the_source():
-    shown = annotated(heads.split_heads, heads.merge_heads)
-    assert shown.text.startswith("def split_heads(")
-    assert "\n\n\ndef merge_heads(" in shown.text
-    assert ".aa-note" in shown._repr_mimebundle_()["text/html"].partition("</style>")[0]

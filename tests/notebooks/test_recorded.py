@@ -17,6 +17,9 @@ def recorded(script):
     return json.loads((record.FOLDER / f"{script.stem}.json").read_text(encoding="utf-8"))
 
 
+MADE = recorded(CHAPTERS[0])["provenance"]
+
+
 def tagged(notebook):
     return [cell for cell in notebook.cells if record.needs_weights(cell)]
 
@@ -65,32 +68,46 @@ def test_a_record_says_what_a_live_run_says(script, trained):
             assert_same(before, now)
 
 
-@pytest.fixture(scope="module")
-def without(tmp_path_factory):
-    """Execute a chapter as it is where there are no weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAINED", "0")
-        result = tmp_path_factory.mktemp("without") / f"{CHAPTERS[0].stem}.ipynb"
-        execute.execute(CHAPTERS[0], result)
-    return result
+CHAPTER = """\
+# %%
+1
+
+# %% tags=["needs-weights"]
+raise SystemExit("it is not run")
+
+# %%
+3
+"""
 
 
-def test_without_weights_the_record_is_shown_and_named(without):
-    script, shown = CHAPTERS[0], nbformat.read(without, as_version=4)
-    found = recorded(script)
+def test_without_weights_the_record_is_shown_and_named(monkeypatch, tmp_path):
+    folder, script = tmp_path / "notebooks" / "recorded", tmp_path / "notebooks" / "11_trained.py"
+    folder.mkdir(parents=True)
+    script.write_text(CHAPTER)
+    monkeypatch.setenv("TRAINED", "0")
+    for place, name, path in (
+        (scripts, "ROOT", tmp_path), (scripts, "EXECUTED", tmp_path), (record, "FOLDER", folder),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, path)
+    kept = nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=9)
+    outputs = {cell.id: [kept] for cell in tagged(scripts.notebook(script))}
+    (folder / "11_trained.json").write_text(json.dumps({"provenance": MADE, "outputs": outputs}))
+    execute.execute(script, tmp_path / "11_trained.ipynb")
+    shown = scripts.executed("11_trained")
     assert shown.metadata["run"] == record.RECORDED
     note = next(cell.source for cell in shown.cells if cell.id == "recorded")
     assert note.startswith("> **Recorded.** ")
-    assert found["provenance"]["date"][:10] in note
-    assert found["provenance"]["sha256"] in note
-    assert "`make TRAINED=1 serve`" in note
-    for cell in tagged(shown):
-        assert cell.outputs == found["outputs"][cell.id]
-    rules = without.with_suffix(".d").read_text(encoding="utf-8")
-    assert f"notebooks/recorded/{script.stem}.json" in rules
+    for said in (MADE["date"][:10], MADE["sha256"], "`make TRAINED=1 serve`"):
+        assert said in note
     code = [cell for cell in shown.cells if cell.cell_type == "code"]
-    assert [cell.source for cell in code] == [cell.source for cell in scripts.code_cells(script)]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    for number, cell in enumerate(code, 1):
+        (output,) = cell.outputs
+        assert output.data["text/plain"] == str(number)
+        assert cell.execution_count == output.execution_count == number
+    rules = (tmp_path / "11_trained.d").read_text(encoding="utf-8")
+    assert "notebooks/recorded/11_trained.json" in rules
+    with pytest.raises(record.NoRecord, match="was not run live"):
+        record.write(script)
 
 
 def test_a_record_that_does_not_fit_is_refused(monkeypatch, tmp_path):
@@ -123,10 +140,3 @@ def test_whether_weights_are_there(monkeypatch, tmp_path):
     assert record.weights_are_there()
     monkeypatch.setenv("TRAINED", "0")
     assert not record.weights_are_there()
-
-
-def test_only_a_live_run_is_recorded(monkeypatch, tmp_path, without):
-    monkeypatch.setattr(scripts, "EXECUTED", tmp_path)
-    (tmp_path / without.name).write_bytes(without.read_bytes())
-    with pytest.raises(record.NoRecord, match="was not run live"):
-        record.write(CHAPTERS[0])

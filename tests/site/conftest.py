@@ -78,25 +78,27 @@ def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
 def visit(browser: Browser, served: tuple) -> Iterator[Callable[..., Page]]:
     """Open a page in a window of its own; at the end, nothing failed and no other host was asked.
 
-    Options are those of Playwright's ``new_context``.
+    Options are those of Playwright's ``new_context``. Every page of such a window is watched.
     """
     contexts, problems = [], []
     host = urlsplit(served[0]).netloc
 
     def visit(path: str = "", **options) -> Page:
         options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        page.on(
+        window = browser.new_context(base_url=f"{served[0]}/", **options)
+        contexts.append(window)
+        window.on("weberror", lambda error: problems.append(str(error.error)))
+        window.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        window.on(
             "request",
             lambda r: urlsplit(r.url).netloc in (host, "") or problems.append(f"asks for {r.url}"),
         )
-        page.goto(f"{served[0]}/{path}")
+        page = window.new_page()
+        page.goto(path)
         return page
 
     yield visit
-    for context in contexts:
-        context.close()
+    for window in contexts:
+        assert window.cookies() == []
+        window.close()
     assert problems == []

@@ -52,26 +52,6 @@ def file_behind(url):
 
 
 @each_page
-def test_fetches_what_is_there_and_nothing_from_another_host(page):
-    own = soup(page).select_one('link[rel="canonical"]')
-    host = urlsplit(own["href"]).netloc if own else ""
-    fetching = ["script", "img", "iframe", "source", "image", "use", "link"]
-    for tag in soup(page).find_all(fetching):
-        for url in filter(None, (tag.get("src"), tag.get("href"))):
-            assert urlsplit(url).netloc in {"", host}, f"{page} fetches {url}"
-            if not urlsplit(url).netloc:
-                assert file_behind(urljoin(address(page), url)).is_file(), f"{page} needs {url}"
-
-
-def test_stylesheets_ask_no_other_host():
-    asked = re.compile(r"(?:url\(|@import )[\"']?([^\"')]+)")
-    found = [(x.name, url) for x in SITE.rglob("*.css") for url in asked.findall(x.read_text())]
-    for name, url in found:
-        assert urlsplit(url).scheme in {"", "data"}, f"{name} fetches {url}"
-        assert not urlsplit(url).netloc, f"{name} fetches {url}"
-
-
-@each_page
 def test_no_script_or_style_in_the_content(page):
     assert page == "404.html" or not content(page).select("script, style, link, [onclick]")
 
@@ -97,20 +77,14 @@ def test_links_and_anchors_lead_somewhere(page):
 
 
 @each_page
-def test_pictures_have_a_text_alternative(page):
-    for picture in content(page).select("article img"):
-        assert picture.get("alt", "").strip(), picture
-    for svg in content(page).select("article svg"):
-        if not svg.find_parent(attrs={"aria-hidden": "true"}):  # as KaTeX' roots are
-            assert svg["role"] == "img"
-            assert svg["aria-label"].strip()
-
-
-@each_page
-def test_links_and_buttons_have_a_name(page):
-    for tag in content(page).select("a[href], button, summary"):
-        named = tag.get("aria-label") or tag.get("title") or tag.find(attrs={"aria-label": True})
-        assert tag.text.strip() or named, tag
+def test_pictures_links_and_buttons_have_a_name(page):
+    for tag in content(page).select("a[href], button, summary, img, svg"):
+        if tag.find_parent(attrs={"aria-hidden": "true"}):  # as KaTeX' roots are
+            continue
+        inside = tag.find(attrs={"aria-label": True})
+        assert tag.name != "svg" or tag["role"] == "img"
+        names = map(tag.get, ("aria-label", "title", "alt"))
+        assert (tag.name != "svg" and tag.text.strip()) or any(names) or inside, tag
 
 
 @each_page
@@ -141,7 +115,6 @@ def test_weight_of_our_scripts(page):
         shared = re.findall(r'from "\./(host/\w+\.js)"', (SITE / path).read_text())
         used |= {f"assets/live/{name}" for name in shared}
     used |= set(re.findall(r'<script[^>]* src="[./]*/?(assets/(?!javascripts/)[^"?]+)', text))
-    assert len(used) >= 5  # those of every page
     assert sum((SITE / path).stat().st_size for path in used) <= 60_000, used
 
 

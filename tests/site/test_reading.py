@@ -25,16 +25,6 @@ def test_the_scheme_is_the_systems_until_one_is_chosen(visit):
     assert page.evaluate(SCHEME) == "default", "remembered"
 
 
-def test_a_link_opens_what_is_folded(visit):
-    page = visit(address("06_masks"))
-    fold = page.locator("details.aa-fold").last
-    fold.evaluate("fold => { fold.lastElementChild.id = 'inside'; }")
-    # Chromium opens a fold by itself where it follows a link; elsewhere the theme does.
-    page.evaluate("history.replaceState(null, '', '#inside')")
-    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
-    expect(fold).to_have_attribute("open", "")
-
-
 # Of every row with both: whether its code stands right of its notes, and whether below them.
 ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")].map((row) => {
   const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
@@ -81,15 +71,20 @@ def test_notes_and_code_stand_side_by_side_on_request(visit):
     button.click()
     page.reload()
     assert rows(page) == BELOW
-    assert page.context.cookies() == []
 
 
 def test_without_scripts_nothing_is_shown_that_needs_them(visit):
     page = visit(BATCHES, java_script_enabled=False)
     expect(page.get_by_role("button", name="Side by side")).to_be_hidden()
-    expect(page.get_by_role("button", name="Check")).to_be_hidden()
+    expect(page.locator(".aa-finish input")).to_be_hidden()
     page.locator(".aa-term").first.click()
     page.wait_for_url("**/glossary/#*")
+    page.goto("/short-path/")
+    expect(page.get_by_label("the score of sweet")).to_be_attached()
+    expect(page.get_by_role("button", name="Check")).to_be_hidden()
+    page.goto("/")
+    expect(page.locator(".aa-chapters").first).to_be_visible()
+    expect(page.locator(".aa-so-far button")).to_be_hidden()
 
 
 def test_a_chapter_on_paper(visit):

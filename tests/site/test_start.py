@@ -5,26 +5,9 @@ from playwright.sync_api import expect
 
 from annotated_attention import display
 
-SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
-each_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-
-
-@pytest.fixture
-def visit(browser, served):
-    """Open the first page, or another, in a window of its own."""
-    contexts = []
-
-    def visit(size=SIZES["desktop"], path="", **options):
-        width, height = size
-        contexts.append(browser.new_context(viewport={"width": width, "height": height}, **options))
-        page = contexts[-1].new_page()
-        page.goto(f"{served[0]}/{path}")
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
+each_size = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 
 
 def said(page):
@@ -35,7 +18,7 @@ def said(page):
 
 @each_size
 def test_what_to_do_first_is_in_sight(visit, size):
-    page = visit(size)
+    page = visit(viewport=size)
     for name, href in (
         ("35 minutes", "short-path/"),
         ("The book", "#the-chapters"),
@@ -46,18 +29,17 @@ def test_what_to_do_first_is_in_sight(visit, size):
         link = page.locator("article").get_by_role("link", name=name, exact=True)
         expect(link).to_have_attribute("href", href)
         box = link.bounding_box()
-        assert 48 <= box["y"] < box["y"] + box["height"] <= size[1], name
-        assert 0 <= box["x"] < box["x"] + box["width"] <= size[0], name
+        assert 48 <= box["y"] < box["y"] + box["height"] <= size["height"], name
+        assert 0 <= box["x"] < box["x"] + box["width"] <= size["width"], name
     figure = page.locator("#fig-cat .aa-stage").bounding_box()
-    if size == SIZES["desktop"]:
-        assert figure["y"] + figure["height"] <= size[1], "beside the promise"
+    if size is DESKTOP:
+        assert figure["y"] + figure["height"] <= size["height"], "beside the promise"
     else:
         assert figure["y"] > box["y"], "below the doors"
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_each_step_says_its_line_by_keyboard(visit, scripts):
-    page = visit(java_script_enabled=scripts)
+def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
+    page = visit(java_script_enabled=False)
     page.locator("#the-whole-computation a").focus()
     page.keyboard.press("Tab")
     for step, line in LINES.items():
@@ -70,39 +52,34 @@ def test_each_step_says_its_line_by_keyboard(visit, scripts):
     expect(page.get_by_role("radio", name="project in", exact=True)).to_be_focused()
 
 
-def test_each_step_says_its_line_under_the_mouse(visit):
-    page = visit()
-    for step, line in LINES.items():
-        page.locator(".aa-large label").filter(has_text=step).hover()
-        assert said(page) == [line]
-    page.mouse.move(0, 0)
-    assert said(page) == [LINES["project in"]]
-
-
-def test_each_step_says_its_line_when_it_is_tapped(visit):
-    page = visit(SIZES["phone"], has_touch=True, is_mobile=True)
+@pytest.mark.parametrize("way", ["hover", "tap"])
+def test_each_step_says_its_line_when_it_is_pointed_at(visit, way):
+    page = visit(viewport=PHONE, has_touch=True, is_mobile=True) if way == "tap" else visit()
     before = page.evaluate("document.body.scrollHeight")
     for step, line in LINES.items():
-        page.locator(".aa-large label").filter(has_text=step).tap()
+        getattr(page.locator(".aa-large label").filter(has_text=step), way)()
         assert said(page) == [line]
     assert page.evaluate("document.body.scrollHeight") == before, "nothing moves"
+    if way == "hover":
+        page.mouse.move(0, 0)
+        assert said(page) == [LINES["project in"]]
 
 
 @each_size
 @pytest.mark.parametrize("path", ["", "chapters/masks/"])
 def test_the_map_is_seen_whole(visit, size, path):
-    page = visit(size, path)
+    page = visit(path, viewport=size)
     room = page.locator(".aa-map").bounding_box()
     steps = [part.bounding_box() for part in page.locator(".aa-map .aa-step").all()]
     assert len(steps) == 8
-    assert len({step["y"] for step in steps}) == (1 if size[0] > 1000 else 2)
+    assert len({step["y"] for step in steps}) == (1 if size is DESKTOP else 2)
     for step in page.locator(".aa-map .aa-step").all():
         frame = step.bounding_box()
         for part in step.locator("svg, > b, code").all():
             box = part.bounding_box()
             assert frame["x"] <= box["x"]
             assert box["x"] + box["width"] <= frame["x"] + frame["width"]
-    assert room["x"] + room["width"] <= size[0]
+    assert room["x"] + room["width"] <= size["width"]
     assert max(step["x"] + step["width"] for step in steps) <= room["x"] + room["width"] + 1
 
 

@@ -4,12 +4,10 @@ import io
 import re
 import shutil
 import socket
-import threading
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 from functools import cache, partial
-from http.server import HTTPServer, ThreadingHTTPServer
+from http.server import HTTPServer
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -63,24 +61,15 @@ def link(href, page):
 
 
 @each_page
-def test_says_what_it_is_about(page):
-    said = meta(page, "description")
+def test_names_and_describes_itself_as_no_other_page_does(page):
+    said, title = meta(page, "description"), meta(page, "og:title")
     assert 40 <= len(said) <= 160, f"{len(said)}: {said}"
-    assert said[0].isupper()
-    assert said.endswith(".")
     assert [other for other in PAGES if meta(other, "description") == said] == [page]
-
-
-@each_page
-def test_shares_with_its_own_name(page):
     if page == "404.html":
-        assert meta(page, "robots") == "noindex"
-        assert meta(page, "og:title") is None
+        assert (meta(page, "robots"), title) == ("noindex", None)
         return
-    assert meta(page, "og:description") == meta(page, "description")
-    title = meta(page, "og:title")
+    assert meta(page, "og:description") == said
     assert title in head(page).title.text
-    assert meta(page, "og:site_name") == "Annotated Attention"
     assert meta(page, "og:type") == ("website" if page == "index.html" else "article")
     assert meta(page, "twitter:card") in {"summary", "summary_large_image"}
     assert [other for other in PAGES if meta(other, "og:title") == title] == [page]
@@ -145,6 +134,7 @@ def test_the_first_page_lists_parts_and_chapters():
         needs = " and ".join(str(other.number or other.title) for other in builds_on)
         facts = f"{chapter.minutes}" + (f" · builds on\u00a0{needs}" if needs else "")
         assert entry.small.text == facts
+    assert "<!--" not in str(opening("index.html")), "every piece has been put into its place"
 
 
 def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
@@ -152,15 +142,6 @@ def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
     assert len(addresses) > 30
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
-
-
-@contextmanager
-def server():
-    handler = partial(Quiet, directory=str(SITE))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
 
 
 def test_a_reader_who_leaves_in_the_middle_is_no_error(tmp_path, monkeypatch, capfd):
@@ -176,15 +157,14 @@ def test_a_reader_who_leaves_in_the_middle_is_no_error(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_is_not_there_is_answered_with_the_page_that_helps(method):
-    with server() as address:
-        request = urllib.request.Request(f"{address}/no/such/page", method=method)
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(request)
-        with caught.value as answer:
-            assert answer.code == 404
-            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-            body = answer.read().decode()
+def test_what_is_not_there_is_answered_with_the_page_that_helps(served, method):
+    request = urllib.request.Request(f"{served[0]}/no/such/page", method=method)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    with caught.value as answer:
+        assert answer.code == 404
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        body = answer.read().decode()
     assert ("There is no such page" in body) == (method == "GET")
 
 
@@ -252,32 +232,14 @@ def test_a_chapter_links_to_its_source_in_the_repository(published):
     assert "a clone of <https://code.example/book>" in notebook
 
 
-@pytest.fixture
-def context(browser):
-    """Give a reader who has never been here; afterwards, check that nothing failed."""
-    problems = []
-
-    def watch(page):
-        page.on("pageerror", lambda error: problems.append(str(error)))
-
-    reader = browser.new_context(viewport={"width": 1280, "height": 800})
-    reader.on("page", watch)
-    yield reader
-    assert reader.cookies() == []
-    reader.close()
-    assert problems == []
-
-
 def nav(page, chapter):
     return page.locator(".md-sidebar--primary").get_by_role("link", name=chapter)
 
 
-def test_what_is_finished_is_remembered_and_forgotten(context, served):
-    address, _ = served
-    page = context.new_page()
-    page.goto(f"{address}/")
+def test_what_is_finished_is_remembered_and_forgotten(visit):
+    page = visit()
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
-    page.goto(f"{address}/chapters/batches/")
+    page.goto("/chapters/batches/")
     box = page.get_by_role("checkbox", name="I have finished this chapter")
     expect(box).not_to_be_checked()
     places = "items => items.map(item => [item.offsetTop, item.offsetWidth, item.offsetHeight])"
@@ -286,7 +248,7 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     expect(nav(page, "5 · Batches finished")).to_be_visible()
     assert page.locator(".md-sidebar--primary li").evaluate_all(places) == before
 
-    page.goto(f"{address}/chapters/speed/")
+    page.goto("/chapters/speed/")
     expect(nav(page, "5 · Batches finished")).to_be_visible()
     box.focus()
     page.keyboard.press("Space")
@@ -294,7 +256,7 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     page.reload()
     expect(box).to_be_checked()
 
-    page.goto(f"{address}/")
+    page.goto("/")
     way = page.locator(".aa-chapters")
     expect(way.get_by_role("link", name="finished")).to_have_count(2)
     expect(way.get_by_role("link", name="Speed finished")).to_be_visible()
@@ -302,8 +264,8 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
         f"You have finished 2 of {len(NUMBERED)}."
     )
 
-    other = context.new_page()  # another tab sees at once what this one forgets
-    other.goto(f"{address}/chapters/batches/")
+    other = page.context.new_page()  # another tab sees at once what this one forgets
+    other.goto("/chapters/batches/")
     expect(nav(other, "5 · Batches finished")).to_be_visible()
     page.get_by_role("button", name="Forget my progress").press("Enter")
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
@@ -311,15 +273,3 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     expect(way.get_by_role("link", name="One head")).to_be_focused()
     expect(nav(other, "5 · Batches finished")).to_have_count(0)
     assert page.evaluate("localStorage.getItem('annotated-attention.finished')") is None
-
-
-def test_without_scripts_nothing_of_it_is_shown(browser, served):
-    address, _ = served
-    with browser.new_context(java_script_enabled=False) as reader:
-        page = reader.new_page()
-        page.goto(f"{address}/chapters/batches/")
-        expect(page.locator(".aa-intro")).to_be_visible()
-        expect(page.locator(".aa-finish input")).to_be_hidden()
-        page.goto(f"{address}/")
-        expect(page.locator(".aa-chapters").first).to_be_visible()
-        expect(page.locator(".aa-so-far button")).to_be_hidden()

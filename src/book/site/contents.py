@@ -25,7 +25,6 @@ ABOUT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
-FOLDED = re.compile(r"<details>\s*<summary>Going deeper.*?</details>", re.DOTALL)
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
 NOT_READ = re.compile(r"\]\([^)]*\)|<[^>]+>", re.DOTALL)  # addresses, tags
 LISTING = re.compile(r"<pre><code>(.*?)</code></pre>", re.DOTALL)  # source that a cell shows
@@ -151,7 +150,7 @@ def minutes(script: Path) -> Minutes:
             deeper = "<!-- /deeper -->" not in cell.source and (
                 deeper or cell.source.startswith("<!-- deeper: ")
             )
-            prose = "" if deeper else FOLDED.sub("", cell.source)
+            prose = "" if deeper else cell.source
             *_, heading = [heading, *re.findall(r"^### (.*)$", prose, re.MULTILINE)]
             for place, part in enumerate(re.split(r"^## ", prose, flags=re.MULTILINE)):
                 section = part.partition("\n")[0].strip() if place else section

@@ -13,19 +13,10 @@ from annotated_attention import measured
 from book.measure import __main__ as command
 from book.measure import contenders, memory, plan, timing
 from book.measure.process import in_new_process, new_process
-from book.measure.timing import MODES, ROUNDS
+from book.measure.timing import ROUNDS
 
 TINY = (3, 5, 16, 2)
 GLIBC = platform.libc_ver()[0] == "glibc"
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Keep tiny tensors on one thread: on a busy machine, waiting for a second one takes longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -103,18 +94,6 @@ def test_a_section_is_renewed_and_says_so(tmp_path, small):
     assert len(found["memory"]) == len(memory.ways())
     assert found["provenance"]["renewed"].keys() == {"masks", "fast path", "memory"}
     assert "--only memory" in found["provenance"]["renewed"]["memory"]["command"]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_every_case_compares_equals(small, mode):
-    """Building asserts; here it is seen that there is something to compare."""
-    for case in [case for case in each_once() if case.mode == mode]:
-        made = case.build()
-        assert len(made) >= 2
-        assert set(case.baselines) <= made.keys()
-        x = torch.randn(case.size[:3])
-        with torch.set_grad_enabled(mode != "inference"):
-            assert all(contender(x).shape == x.shape for contender in made.values())
 
 
 @pytest.mark.parametrize("weights", [True, False])
@@ -221,14 +200,14 @@ def test_the_committed_results_have_every_case():
     assert len(cases) == len(set(cases))
 
 
-def test_the_goal_allows_a_boolean_mask_with_weights_at_2048_more():
-    def case(ratio, **other):
-        wanted = {"size": [1, 2048, 512, 8], "mask": "boolean", "weights": True}
+@pytest.mark.parametrize(
+    "other", [{"mask": "floats"}, {"weights": False}, {"size": [4, 512, 512, 8]}]
+)
+def test_the_goal_allows_a_boolean_mask_with_weights_at_2048_more(other):
+    def misses(ratio, **other):
+        row = {"size": [1, 2048, 512, 8], "mask": "boolean", "weights": True} | other
         ratios = {"PyTorch": {"final class": [ratio - 0.1, ratio, ratio + 0.1]}}
-        return wanted | {"mode": "forward", "memory": "kept", "ratios": ratios} | other
+        return measured.misses_goal(row | {"ratios": ratios})
 
-    assert not measured.misses_goal(case(1.06))
-    assert measured.misses_goal(case(1.08))
-    for other in ({"mask": "floats"}, {"weights": False}, {"size": [4, 512, 512, 8]}):
-        assert measured.misses_goal(case(1.06, **other))
-        assert not measured.misses_goal(case(1.05, **other))
+    assert [misses(x) for x in (1.06, 1.08)] == [False, True]
+    assert [misses(x, **other) for x in (1.05, 1.06)] == [False, True]

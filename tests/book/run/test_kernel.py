@@ -49,13 +49,12 @@ for path in ("README.md", "{PACKAGE}/data/training.json", "{PACKAGE}/display/dis
     "code",
     [
         "subprocess.run([sys.executable, '-c', 'import annotated_attention'])",
-        "subprocess.run([sys.executable, '-m', 'attention_doctor', '--help'])",
         # A new process imports the program anew, which is for a file.
         "import __main__, multiprocessing\n__main__.__spec__ = None\n"
         "process = multiprocessing.get_context('spawn').Process(target=os.getpid)\n"
         "process.start()\nprocess.join()",
     ],
-    ids=["subprocess", "doctor", "multiprocessing"],
+    ids=["subprocess", "multiprocessing"],
 )
 def test_with_another_process_of_the_packages_all_of_them(code):
     found = needed(code)

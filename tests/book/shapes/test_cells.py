@@ -1,6 +1,5 @@
 """A chapter is checked as the kernel runs its cells."""
 
-import subprocess
 import sys
 
 import pytest
@@ -134,25 +133,3 @@ def test_cell_with_a_syntax_error_is_left_to_ipython(shell, tmp_path, capsys, so
     with pytest.raises(ShapeCommentError, match=r"the comment says \(d, n\) with d = 6, n = 3"):
         wrong.raise_error()
     assert shapes.unreached_report() == []
-
-
-WITHOUT_TORCH = """
-import sys
-from types import SimpleNamespace
-from IPython.core.history import HistoryManager
-from IPython.core.interactiveshell import InteractiveShell
-from book.shapes.cells import install_in_kernel
-
-HistoryManager.enabled = False
-shell = InteractiveShell()
-cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "tags": []}
-checker = install_in_kernel(shell, [cell], "chapter.py")
-shell.user_ns["X"] = SimpleNamespace(shape=(2, 3))
-shell.run_cell(cell["source"]).raise_error()
-assert checker.unreached() == []
-assert not {"torch", "numpy"} & sys.modules.keys()
-"""
-
-
-def test_chapter_without_torch_does_not_wait_for_it():
-    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 import torch
-from torch import nn
 
 from book.shapes import ShapeCommentError
 
@@ -278,13 +277,12 @@ def test_traceback_names_the_line(code):
 # --- torch.compile, export, vmap ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compiles_without_graph_break_and_without_checks(code, dynamic):
+def test_compiles_without_graph_break_and_without_checks(code):
     torch.compiler.reset()
     module = code(MODULE.replace("# (b, n, h, d)", "# (b, h, n, d)"))
     net = module["Net"](6)
     before = module.checker.reached()  # what stands in the constructor
-    compiled = torch.compile(net, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     output = compiled(Q)[0]
     output.sum().backward()
     assert net.scale.grad is not None
@@ -293,20 +291,13 @@ def test_compiles_without_graph_break_and_without_checks(code, dynamic):
         net(Q)
 
 
-def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code):
+def test_export_stays_dynamic(code):
     torch.compiler.reset()
-    plain = {"nn": nn, "torch": torch, "__name__": "plain"}
-    exec(MODULE, plain)
-    module = code(MODULE)
-    sizes = []
-    for names in (plain, module.names):
-        names["Net"].forward.__annotations__.clear()
-        net = names["Net"](6)
-        axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
-        program = torch.export.export(net, (Q,), dynamic_shapes=axes, strict=False)
-        sizes.append(len(program.graph.nodes))
-        assert program.module()(torch.randn(7, 9, 6))[0].shape == (7, 6, 9)
-    assert sizes[0] == sizes[1]
+    net = code(MODULE)["Net"](6)
+    type(net).forward.__annotations__.clear()
+    axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
+    program = torch.export.export(net, (Q,), dynamic_shapes=axes, strict=False)
+    assert program.module()(torch.randn(7, 9, 6))[0].shape == (7, 6, 9)
 
 
 def test_vmap_autograd_and_tracing_work(code):

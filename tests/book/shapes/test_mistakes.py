@@ -85,15 +85,6 @@ PLANTED = {
         ["a = q + 0  # (b, n, d)", "n = 5", "return k + 0  # (b, n, d)"], (Q, K),
         4, "n is used with two values: 3 since line 2, and 5, the value of the variable n\n",
     ),
-    "an integer": (["return q * 2  # (2, 3, 8)"], (Q,), 2, "the comment says (2, 3, 8), but the "),
-    "a variable": (
-        ["d = 7", "y = q * 2  # (b, n, d)"], (Q,),
-        3, "the comment says (b, n, d) with b = 2, n = 3, d = 7, but the shape is (2, 3, 6)",
-    ),
-    "a returned tuple": (
-        ["return q @ k.mT, q  # (b, n, 3), (b, n, d)"], (Q, K),
-        2, "the comment says (b, n, 3) with b = 2, n = 3, but the shape of value 1 is (2, 3, 5)",
-    ),
     "a tuple assignment": (
         ["a, c = q * 2, k * 2  # (b, n, d), (b, n, d)"], (Q, K),
         2, "the comment says (b, n, d) with b = 2, n = 3, d = 6, but the shape of value 2 is (2, 5",
@@ -147,17 +138,11 @@ def test_what_fitted_once_is_no_excuse_for_another_comment_or_value(code):
 MISPLACED = {
     "on its own line": ("x = 1\n# (n, d)\ny = 2\n", 2),
     "on a def": ("def f(x):  # (n, d)\n    return x\n", 1),
-    "on an if": ("x = 1\nif x:  # (n, d)\n    x = 2\n", 2),
-    "on a for": ("for x in ():  # (n, d)\n    pass\n", 1),
-    "on a with": ("with open(__file__) as f:  # (n, d)\n    pass\n", 1),
     "on an import": ("import math  # (n, d)\n", 1),
-    "on a parameter": ("def f(\n    x,  # (n, d)\n    y,\n):\n    return x\n", 2),
     "inside a statement": ("x = max(\n    1,  # (n, d)\n    2,\n)\n", 2),
     "on a bare annotation": ("x: int  # (n, d)\n", 1),
     "on an augmented assignment": ("x = 1\nx += 1  # (n, d)\n", 2),
-    "on a bare return": ("def f():\n    return  # (n, d)\n", 2),
     "on a docstring": ('"""Text."""  # (n, d)\n', 1),
-    "on a pass": ("pass  # (n, d)\n", 1),
     "in a class's docstring": (
         'class A:\n    """A.\n\n    Args:\n        x: (n, d).\n    """\n',
         5,
@@ -176,9 +161,7 @@ def test_comment_without_value_is_refused(code, name):
     ("source", "message"),
     [
         ("a, *b = f()  # (n, d)", "nested or starred target"),
-        ("a, (b, c) = f()  # (n, d)", "nested or starred target"),
         ("a, b = f()  # (n, d), (n, d), (n, d)", "3 shapes for 2 targets"),
-        ("a = f()  # (n)", r"write \(n,\)"),
         ("def f(x):\n    '''F.\n\n    Args:\n        y: (n, d).\n    '''", "has no argument y"),
     ],
 )

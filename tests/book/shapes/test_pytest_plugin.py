@@ -86,7 +86,6 @@ SESSIONS = {
     "everything, named": (["tests"], {}, [SAYS], [], 1),
     "all is reached": ([], {"test_wide": REACHING}, ["2 passed"], [NOTHING], 0),
     "some by name": (["-k", "test_"], {}, ["1 passed"], [NOTHING], 0),
-    "one file": (["tests/test_f.py"], {}, ["1 passed"], [NOTHING], 0),
     "but one": (["--deselect", "tests/test_none.py"], {}, ["1 passed"], [NOTHING], 0),
     "nothing runs": (["--co"], {}, [], [NOTHING], 0),
     "a plugin leaves one out": (

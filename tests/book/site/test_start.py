@@ -1,26 +1,13 @@
-"""What the first page is built with: the map, the chapters, where the book lies."""
+"""What the first page says of where the book lies."""
 
 import re
 
 from bs4 import BeautifulSoup
 
-import annotated_attention
-from annotated_attention import display
 from book.run import scripts
 from book.site import start
 
 PAGE = (scripts.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-
-
-def test_every_piece_has_its_place_on_the_page():
-    pieces = re.findall(r"<!-- (.*?) -->", PAGE)
-    assert sorted(pieces) == ["address", "cat", "chapters", "map", "repository", "version"]
-    assert "<!--" not in start.fill(PAGE, {}, "", "")
-
-
-def test_the_map_and_the_version():
-    page = start.fill("<!-- map -->, <!-- version -->", {}, "", "")
-    assert page == f"{display.whole_map().html}, {annotated_attention.__version__}"
 
 
 def links(repository, site):
@@ -29,15 +16,12 @@ def links(repository, site):
     return [(a.text, a["href"]) for a in soup.select("a")], soup.text.strip()
 
 
-def test_addresses_that_are_known_are_links():
+def test_addresses_are_links_where_they_are_known():
     repository, site = "https://code.example/book?a=1&b=2", "https://book.example/"
-    found, _ = links(repository, site)
-    assert found == [("the repository", repository), (site, site)]
-    found, _ = links(repository, "")
-    assert found == [("the repository", repository), (repository, repository)]
-
-
-def test_addresses_that_are_not_known_are_no_links():
+    (to_code, to_site), _ = links(repository, site)
+    assert (to_code, to_site) == (("the repository", repository), (site, site))
+    (_, instead), _ = links(repository, "")
+    assert instead == (repository, repository)
     assert links("", "") == ([], "the repository")
 
 
