@@ -140,6 +140,15 @@ def test_the_code_on_the_page_is_the_scripts(page):
 
 
 @each_script
+def test_links_between_chapters_keep_their_section(page):
+    written = re.findall(
+        r"\]\(\d\d_\w+\.ipynb(#[\w-]+)\)", SCRIPTS[page].read_text(encoding="utf-8")
+    )
+    hrefs = [link["href"] for link in content(page).select("a[href]")]
+    assert [anchor for anchor in written if not any(x.endswith(anchor) for x in hrefs)] == []
+
+
+@each_script
 def test_offers_script_and_notebook(page):
     script = SCRIPTS[page]
     links = content(page).select("a[download]")

@@ -12,6 +12,11 @@ import torch
 from book.shapes import ShapeCommentError, install_import_hook
 
 Q = torch.randn(2, 3, 6)
+RIGHT = """\
+def f(x):
+    '''Give it back.'''
+    return x + 0  # (n, d)
+"""
 names = (f"planted_{i}" for i in itertools.count())
 
 
@@ -22,7 +27,7 @@ def package(tmp_path, monkeypatch):
     folder = tmp_path / "src" / name
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(f"from {name}.right import f\n")
-    (folder / "right.py").write_text("def f(x):\n    return x + 0  # (n, d)\n")
+    (folder / "right.py").write_text(RIGHT)
     (folder / "wrong.py").write_text("def g(x):\n    return x + 0  # (n,)\n")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
@@ -42,7 +47,8 @@ def test_hook_checks_every_module_and_leaves_no_bytecode(package):
     ):
         wrong.g(Q)
     assert list(package.folder.rglob("*.pyc")) == []
-    assert inspect.getsource(right.f) == "def f(x):\n    return x + 0  # (n, d)\n"
+    assert inspect.getsource(right.f) == RIGHT
+    assert right.f.__doc__ == "Give it back.", "or its examples would not be found"
 
 
 def test_module_never_imported_counts_as_unreached(package):
@@ -50,7 +56,7 @@ def test_module_never_imported_counts_as_unreached(package):
     where = f"src/{package.name}"
     says = "no run reaches this shape comment: return x + 0"
     assert package.checker.unreached() == [
-        f"{where}/right.py:2: {says}  # (n, d)",
+        f"{where}/right.py:3: {says}  # (n, d)",
         f"{where}/wrong.py:2: {says}  # (n,)",
     ]
 
