@@ -3,7 +3,7 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
+# *23 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
 # merge two halves, and say what a fused kernel saves.*
 #
 # A school wants the mean mark of its pupils, and the classes hand in their marks one after the
@@ -642,13 +642,13 @@ exercises.tiles.check_add_piece.folded(add_piece)
 
 
 # %% tags=["exercise"]
-def merge_halves(output_a: Tensor, lse_a: Tensor, output_b: Tensor, lse_b: Tensor) -> Tensor:
+def merge_halves(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
     """Merge the outputs of two halves.
 
     Args:
-        output_a: (n, d_v), the output for the first half.
+        out_a: (n, d_v), the output for the first half.
         lse_a: (n,), its log-sum-exps.
-        output_b: (n, d_v), the output for the second half.
+        out_b: (n, d_v), the output for the second half.
         lse_b: (n,), its log-sum-exps.
     """
     ...
@@ -672,10 +672,10 @@ exercises.tiles.check_merge_halves(merge_halves)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def merge_halves(output_a: Tensor, lse_a: Tensor, output_b: Tensor, lse_b: Tensor) -> Tensor:
+def merge_halves(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
     """Merge the outputs of two halves."""
     share_a, share_b = torch.stack([lse_a, lse_b]).softmax(0)[..., None]
-    return share_a * output_a + share_b * output_b
+    return share_a * out_a + share_b * out_b
 
 
 exercises.tiles.check_merge_halves.folded(merge_halves)
