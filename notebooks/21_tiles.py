@@ -95,11 +95,12 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 #
 # ## Change the unit
 #
-# Take the second way [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that
-# both sums are in the unit c, the largest score so far, and that the next piece has a larger one,
-# c′. An exponential that was written down as $e^{s - c}$ should have been $e^{s - c'}$. The two
-# differ by a factor that is the same for all: $e^{c - c'}$, the **correction**. So multiply the
-# total by the correction, multiply the mix by it, and go on:
+# Write both sums in the unit of the largest score *so far*, and convert them whenever a larger one
+# comes [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that the unit is c,
+# and that the next piece has a larger score, c′. An exponential that was written down as $e^{s -
+# c}$ should have been $e^{s - c'}$. The two differ by a factor that is the same for all keys:
+# $e^{c - c'}$, the **correction**. So multiply the total by the correction, multiply the mix by the
+# correction, and go on:
 #
 # $$t' = e^{c - c'}\,t + \sum_j e^{s_j - c'} \qquad o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$$
 #
