@@ -148,19 +148,19 @@ check_add_piece = Exercise(
 
 
 def _merge(
-    output_a: Tensor, lse_a: Tensor, output_b: Tensor, lse_b: Tensor,
+    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor,
     shares: Callable[[Tensor], Tensor] = lambda lses: lses.softmax(0),
 ) -> Tensor:  # fmt: skip
     """Merge two halves, with these shares."""
     share_a, share_b = shares(torch.stack([lse_a, lse_b]))[..., None]
-    return share_a * output_a + share_b * output_b
+    return share_a * out_a + share_b * out_b
 
 
 def _halves(n: int, width: int, high: float = 0) -> dict[str, Tensor]:
     """Draw the results of two halves; ``high`` is added to both log-sum-exps."""
     a, b = torch.randn(2, n, width, dtype=torch.float64)
     lse_a, lse_b = torch.randn(2, n, dtype=torch.float64) + high
-    return {"output_a": a, "lse_a": lse_a, "output_b": b, "lse_b": lse_b}
+    return {"out_a": a, "lse_a": lse_a, "out_b": b, "lse_b": lse_b}
 
 
 check_merge_halves = Exercise(
