@@ -176,7 +176,7 @@ for size in (1, 3, 4, 8):
 # </details>
 #
 # Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log t$. It
-# is the logarithm of the total in the unit 0, so it cannot overflow. The function `tiled_attention`
+# stays near the largest score, so it cannot overflow. The function `tiled_attention`
 # of the package, which is shown below, returns it beside the output. A half's share of the whole is
 # its total divided by both totals. Written with logarithms, this is a *softmax* over the halves,
 # and it has two entries.
@@ -336,7 +336,8 @@ for run in (F.scaled_dot_product_attention, tiled_attention):
 #
 # It computes the scores of each tile a second time. This time no running numbers are needed,
 # because the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one
-# step. So queries, keys, values, output and log-sum-exp are all that is kept. The hook below is
+# step. So queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's
+# gradient gets one sum per row (derived in the fold below). That is all. The hook below is
 # called for every tensor that autograd keeps; it adds up their numbers, each storage once.
 
 
@@ -428,7 +429,8 @@ print("the gradient of the scores: equal")
 # %% [markdown]
 # ## Why this is fast on a GPU
 #
-# The loop does more arithmetic, not less. What it saves is the way to memory. A GPU has a large
+# The loop does more arithmetic, not less. What a kernel that runs the whole loop at once saves is the
+# way to memory. (Not the loop in Python: there, each line still writes its result.) A GPU has a large
 # memory and, inside each of its processors, a small and much faster one. Step by step, the scores
 # are written to the large memory, read by the softmax, written again as weights, and read for the
 # mix. In tiles, they never leave the small one.
@@ -465,7 +467,7 @@ for n in (512, 2048, 8192, 32768):
 # up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
 # 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
 # there are only 32, so most of the time the processors wait for memory. In tiles there are up to
-# 127, nearly four times as many.
+# 127, nearly four times as many: not quite enough, so memory is still the limit, but by little.
 #
 # The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are
 # further trips to memory. In tiles, processors that work on neighbouring tiles of queries read the
