@@ -111,9 +111,9 @@ class _Tiled(torch.autograd.Function):
                 scores = _scores(query, key, added, is_causal, rows, columns)
                 larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
                 finite = larger.masked_fill(larger == -math.inf, 0)  # no key was visible so far
-                weights, correction = (scores - finite).exp(), (largest - finite).exp()
-                total = correction * total + weights.sum(-1, keepdim=True)
-                mixed = correction * mixed + weights @ value[..., columns, :]
+                powers, correction = (scores - finite).exp(), (largest - finite).exp()
+                total = correction * total + powers.sum(-1, keepdim=True)
+                mixed = correction * mixed + powers @ value[..., columns, :]
                 largest = larger
             output[..., rows, :] = mixed / total.masked_fill(total == 0, 1)
             lse[..., rows, :] = largest + total.log()
