@@ -175,8 +175,8 @@ class Whole(nn.Module):
         e, h, self.model = model.embed_dim, model.num_heads, model
         options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
         options |= {"bias": model.bias, "activation": model.activation}
-        tables = [nn.Embedding(model.vocabulary, e) for _ in range(model.embeddings)]
-        self.embed, self.places = nn.ModuleList(tables), nn.Embedding(model.positions, e)
+        self.embed = nn.Embedding(model.vocabulary, e)
+        self.places = nn.Embedding(model.positions, e)
         self.norms = nn.ModuleList(nn.LayerNorm(e, bias=model.bias) for _ in range(model.norms))
         self.plain, self.cross = nn.ModuleList(), nn.ModuleList()
         for _ in range(model.layers):
@@ -189,27 +189,23 @@ class Whole(nn.Module):
                 if hasattr(layer, name):
                     groups = {"num_kv_heads": model.num_kv_heads or h, "bias": model.bias}
                     setattr(layer, name, kind(e, h, **groups, batch_first=True))
-        if model.output == "own":
-            self.own = nn.Linear(e, model.vocabulary, bias=False)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        x = self.embed[0](source) + self.places.weight[: source.size(1)]
+        x = self.embed(source) + self.places.weight[: source.size(1)]
         for layer in self.plain:
             x = layer(x)
         if self.cross:
             memory = self.norms[0](x) if len(self.norms) > 1 else x
-            x = self.embed[-1](target)
+            x = self.embed(target)
             for layer in self.cross:
                 x = layer(x, memory)
         x = self.norms[-1](x) if self.norms else x
-        if self.model.output == "own":
-            return self.own(x)
-        return x @ self.embed[-1].weight.T if self.model.output == "tied" else x
+        return x @ self.embed.weight.T if self.model.output == "tied" else x
 
 
 MODELS = [
     Model(24, 4, 7, 2, 3, 11, positions=9, norms=2),
-    Model(24, 4, 7, 2, 1, 11, positions=9, norms=2, output="own", bias=False, embeddings=2),
+    Model(24, 4, 7, 2, 1, 11, positions=9, norms=2, bias=False),
     Model(20, 5, 9, 3, 0, 13, positions=8, norms=1, activation="gelu"),
     Model(24, 4, 7, 2, 3, 11, positions=9, norms=2, num_kv_heads=2),
     Model(6, 1, 4, 2, 2, 5, positions=8, output="none"),
