@@ -117,7 +117,8 @@ def own_arguments(name: str) -> dict[str, Tensor]:
         x: torch.randn(shape(design.layout if x[0] in "qx" else design.layout.replace("n", "m")))
         for x in inputs
     }
-    return {x: y.double() for x, y in made.items()} | {mask: torch.ones(shape(design.mask)) > 0}
+    made = {x: y.double() for x, y in made.items()}
+    return made | {mask: torch.ones(shape(design.mask_axes)) > 0}
 
 
 def run(module: Any, given: dict[str, Tensor]) -> Tensor:
@@ -165,7 +166,7 @@ def test_bad_input_is_refused(name: str) -> None:
                 run(module, given | {spoilt: spoil(given[spoilt])})
 
 
-@pytest.mark.parametrize("name", [x for x in DESIGNS if "(b, h" in DESIGNS[x].mask])
+@pytest.mark.parametrize("name", [x for x in DESIGNS if "(b, h" in DESIGNS[x].mask_axes])
 def test_a_mask_without_heads_is_not_taken_for_one_with(name: str) -> None:
     """With b = h, (b, n, m) would broadcast to (b, h, n, m), and b would be read as h."""
     module: Any = DESIGNS[name].build(E, H)
