@@ -71,7 +71,7 @@ def reading(cells):
     "script", [x for x in CHAPTERS if x.stem != "cheat_sheet"], ids=lambda script: script.stem
 )
 def test_it_takes_as_long_as_it_says(script):
-    said = contents.about(script)[1]
+    said = contents.opening(script)["minutes"]
     exercises = script.read_text(encoding="utf-8").partition("\n# ## More exercises")[0]
     assert said.exercises == sum(map(int, STATED.findall(exercises.replace("\n# ", "\n"))))
     takes = reading(scripts.executed(script.stem).cells)

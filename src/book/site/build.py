@@ -1,6 +1,5 @@
 """Builds the static site beside the last good one and swaps them; serves it."""
 
-import contextlib
 import http.server
 import os
 import shutil
@@ -78,11 +77,6 @@ def serve(port: int) -> None:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves files without a line for each, and for what is not there the page that helps."""
-
-    def handle(self) -> None:
-        """Answer; that a reader has left in the middle is no error."""
-        with contextlib.suppress(ConnectionError):
-            super().handle()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer with ``404.html`` where a file is missing."""

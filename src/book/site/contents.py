@@ -21,6 +21,7 @@ ABOUT = re.compile(
     r"Afterwards you (?P<after>.+?)\*$",
     re.MULTILINE | re.DOTALL,
 )
+QUESTION = re.compile(r"^\*(.+?)\*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,13 @@ class Chapter:
     """What ``mkdocs.yml`` and its own opening say of a chapter."""
 
     name: str  # of its script
-    title: str
     part: str
     builds_on: tuple[str, ...]  # what these build on is left out
-    after: str
-    minutes: Minutes
     sought: tuple[str, ...]  # words that people type into the search to get there
+    title: str
+    question: str
+    after: str  # what its reader can do then
+    minutes: Minutes
 
     @property
     def number(self) -> int | None:
@@ -86,42 +88,35 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
                     raise ValueError(f"{name} builds on {needed}, which is no chapter before it")
             if name not in written:
                 raise ValueError(f"{name} is listed in mkdocs.yml, and there is no such script")
-            script = written.pop(name)
-            opening, sought = title(script), tuple(entry.get("sought", ()))
-            after, taken = about(script)
-            chapters[name] = Chapter(name, opening, part["title"], builds_on, after, taken, sought)
+            said, sought = opening(written.pop(name)), tuple(entry.get("sought", ()))
+            chapters[name] = Chapter(name, part["title"], builds_on, sought, **said)
     for name in written:
         raise ValueError(f"{name} is not listed in mkdocs.yml")
     return chapters
 
 
-def title(script: Path) -> str:
-    """Give the heading of level 1 that a chapter begins with.
+def opening(script: Path) -> dict[str, Any]:
+    """Give what the first cell of a chapter says of it, by the names that ``Chapter`` has.
 
     Raises:
-        ValueError: it begins with something else.
+        ValueError: it has no heading of level 1, or does not say what it takes and gives.
     """
-    cells = scripts.notebook(script).cells
-    heading = re.match(r"# (.+)", cells[0].source) if cells else None
+    text = scripts.notebook(script).cells[0].source
+    heading, question = re.match(r"# (.+)", text), QUESTION.search(text)
+    said = ABOUT.search(text)
     if heading is None:
         raise ValueError(f"{script.stem}: a chapter begins with a heading of level 1")
-    return heading[1]
-
-
-def about(script: Path) -> tuple[str, Minutes]:
-    """Give what a chapter says that its reader can do afterwards, and that it takes.
-
-    Raises:
-        ValueError: it does not say so.
-    """
-    said = ABOUT.search(scripts.notebook(script).cells[0].source)
-    if said is None:
+    if said is None or question is None:
         raise ValueError(
             f"{script.stem}: below its question a chapter says how long it takes and what it "
             "gives, such as “*20 minutes and 7 of exercises. Afterwards you can write a head.*”"
         )
-    after = " ".join(said["after"].split())
-    return f"You {after}", Minutes(int(said["reading"]), int(said["exercises"] or 0))
+    return {
+        "title": heading[1],
+        "question": question[1],
+        "after": f"You {' '.join(said['after'].split())}",
+        "minutes": Minutes(int(said["reading"]), int(said["exercises"] or 0)),
+    }
 
 
 def as_list(chapters: Mapping[str, Chapter]) -> str:

@@ -24,7 +24,7 @@ def test_prerequisites_hold_what_is_loaded_and_nothing_that_follows():
         assert not loaded - known[name] - shown, f"{name} loads these, and does not say so"
 
 
-OPENING = "# %% [markdown]\n# # A\n#\n# *1 minutes. Afterwards you can\n# do it.*\n"
+OPENING = "# %% [markdown]\n# # A\n#\n# *Why?*\n#\n# *1 minutes. Afterwards you can\n# do it.*\n"
 FITS = {"01_a": [], "02_b": ["01_a"]}
 
 
