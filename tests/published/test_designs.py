@@ -139,6 +139,9 @@ def test_layout_and_mask_are_as_described(name: str) -> None:
     assert not allowed.equal(blocked)
     bias = module.get_parameter("out_proj.bias" if name.startswith("packed") else "output.bias")
     torch.testing.assert_close(blocked, bias.expand_as(blocked))
+    if DESIGNS[name].true_means == "blocked":
+        with pytest.raises(TypeError, match="must be boolean"):
+            run(module, given | {mask: given[mask].long()})
 
 
 BAD: list[tuple[str, Any, type[Exception], str]] = [
