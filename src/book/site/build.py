@@ -32,7 +32,7 @@ def build() -> None:
     said = [line for line in made.stderr.splitlines() if not line.startswith("INFO")]
     causes = said if made.returncode else missing(fresh)
     if causes:
-        fail("the site was not built, the last one stays as it is:", *causes)
+        sys.exit("\n".join(["the site was not built, the last one stays as it is:", *causes]))
     if SITE.exists():
         SITE.rename(old)
     fresh.rename(SITE)
@@ -61,7 +61,8 @@ def check_port(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            fail(f"port {port} cannot be used ({error}); name another: make serve PORT={port + 1}")
+            another = f"name another: make serve PORT={port + 1}"
+            sys.exit(f"port {port} cannot be used ({error}); {another}")
 
 
 def serve(port: int) -> None:
@@ -95,18 +96,13 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-def fail(*lines: str) -> None:
-    """End with a message and a non-zero status."""
-    sys.exit("\n".join(lines))
-
-
 def main() -> None:
     """Do what the first argument names."""
     verb, *rest = sys.argv[1:]
     if verb == "build":
         build()
     elif not rest[0].isdecimal():
-        fail(f"port {rest[0]!r} is not a number: make serve PORT=8000")
+        sys.exit(f"port {rest[0]!r} is not a number: make serve PORT=8000")
     elif verb == "check-port":
         check_port(int(rest[0]))
     elif verb == "serve":
