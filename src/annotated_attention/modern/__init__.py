@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         rotate,
     )
     from annotated_attention.modern.tiles import merge_parts, tiled_attention
+    from annotated_attention.modern.windows import block_outside
 
 __all__ = [
     "AlibiBias",
@@ -60,6 +61,7 @@ __all__ = [
     "StaticCache",
     "alibi_slopes",
     "block_later",
+    "block_outside",
     "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
