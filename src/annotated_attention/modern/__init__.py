@@ -44,7 +44,13 @@ if TYPE_CHECKING:
         rotate,
     )
     from annotated_attention.modern.tiles import merge_parts, tiled_attention
-    from annotated_attention.modern.windows import block_outside
+    from annotated_attention.modern.windows import (
+        WindowAttention,
+        WindowCache,
+        block_other_documents,
+        block_outside,
+        with_sink,
+    )
 
 __all__ = [
     "AlibiBias",
@@ -59,8 +65,11 @@ __all__ = [
     "RotaryAttention",
     "RotaryEmbedding",
     "StaticCache",
+    "WindowAttention",
+    "WindowCache",
     "alibi_slopes",
     "block_later",
+    "block_other_documents",
     "block_outside",
     "group_heads",
     "half_to_interleaved",
@@ -71,6 +80,7 @@ __all__ = [
     "rotary_frequencies",
     "rotate",
     "tiled_attention",
+    "with_sink",
 ]
 
 import_lazily(__name__)
