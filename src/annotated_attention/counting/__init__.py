@@ -64,6 +64,8 @@ __all__ = [
     "score_flops",
     "short",
     "table",
+    "window_kept",
+    "window_scores",
 ]
 
 import_lazily(__name__)

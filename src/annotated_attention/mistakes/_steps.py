@@ -148,7 +148,8 @@ class PackedAttention(MultiheadAttention):
             rotary(q, positions), rotary(k, positions), v, blocked=self.hide(documents),
             bias=None, is_causal=False, need_weights=False,
         )  # fmt: skip
-        return self.out_proj(merge_heads(heads)), None  # (b, n, e)
+        output = self.out_proj(merge_heads(heads))  # (b, n, e)
+        return output, None
 
     def hide(self, documents: Tensor) -> Tensor:
         """Hide what comes later, and what belongs to another document."""

@@ -1,6 +1,5 @@
 """Mistakes in what a token need not look at: windows, packed documents and sinks."""
 
-import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
@@ -53,7 +52,7 @@ class DocumentsLeak(PackedAttention):
     right="weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]",
     of=SinkAttention,
 )
-class SinkAddedToTheScores(SinkAttention):
+class SinkAddedToScores(SinkAttention):
     """The learned number of each head is added to all scores instead of becoming one more key.
 
     A softmax does not change when the same number is added to all its scores. So the weights still
