@@ -43,7 +43,7 @@ w, places = 3, torch.arange(8)
 i, j = places[:, None], places          # (n, 1), (n,)
 blocked = (j > i) | (j <= i - w)        # (n, n)
 for word, row in zip(one.WORDS, ~blocked):
-    print(f"{word:>8} ", *row.int().tolist(), f" {row.sum()} keys")
+    print(f"{word:>8} ", *row.int().tolist(), f" sees {row.sum()}")
 assert blocked.equal(block_outside(places, 8, window=w))
 
 # %% [markdown]
@@ -132,7 +132,7 @@ for count in (1, 2, 3, 4):
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(620, 250)
-for row, (name, sizes) in enumerate(seen.items()):
+for row, sizes in enumerate(seen.values()):
     for token, size in enumerate(sizes.tolist()):
         box = {"edgecolor": "#88888866", "linewidth": 0.5, "alpha": min(1, size**0.5) * 0.55}
         fill = {"facecolor": display.COLOURS["m"]} if size else {"facecolor": "none"}
@@ -237,7 +237,7 @@ for name, row in rows.items():
     print(f"{name:13} all but the first: {row[1:].sum():.2f}")
 
 # %% [markdown]
-# With all keys, the words behind the first get 0.15 together: the head takes part in next to
+# With all keys, the words behind the first get 0.16 together: the head takes part in next to
 # nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
 # whisper, in every layer at once. With the first key kept, their sum is 0.08.
 #
@@ -340,7 +340,8 @@ print("each document: as it is alone")
 # %%
 n, side = 256, 32
 many = torch.arange(n)
-numbers = torch.arange(1, 9).repeat_interleave(n // 8)[None]  # (1, n)
+lengths = torch.tensor([70, 20, 100, 66])
+numbers = torch.arange(4).repeat_interleave(lengths)[None]  # (1, n)
 rules = {
     "window of 40": lambda b, h, i, j: (j <= i) & (j > i - 40),
     "and 4 sinks": lambda b, h, i, j: (j <= i) & ((j > i - 40) | (j < 4)),
@@ -381,13 +382,20 @@ from annotated_attention.modern.tiles import tiles
 display.source(tiles)
 
 # %%
-for name, blocked in masks.items():
-    blocked = blocked.expand(1, 1, n, n)
-    visited = tiles(n, n, False, side, lambda rows, columns: ~blocked[..., rows, columns])
-    count = sum(len(columns) for _, columns in visited)
-    table = create_block_mask(rules[name], 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    assert count == table.to_dense().sum()
-    print(f"{name}: {count}")
+def count_visited(blocked: Tensor) -> int:
+    """Count the tiles in which something is visible."""
+
+    def visible(rows: slice, columns: slice) -> Tensor:
+        return ~blocked[..., rows, columns]
+
+    return sum(len(columns) for _, columns in tiles(n, n, False, side, visible))
+
+
+for name, rule in rules.items():
+    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
+    assert count_visited(masks[name]) == table.to_dense().sum()
+    print(f"{name}: {count_visited(masks[name])}")
+print(f"causal mask: {count_visited(block_later(many, n))}\n")
 try:
     flex_attention(q, k, v, block_mask=table)
 except NotImplementedError as error:
@@ -401,6 +409,249 @@ except NotImplementedError as error:
 # %% [markdown]
 # <!-- deeper: Attention that chooses its keys -->
 # ### Going deeper: Attention that chooses its keys
+#
+# A window chooses keys by their place. Some models choose them by their content: an **indexer**
+# gives each key a cheap score, made from a few features, and attention runs over the k keys with
+# the best ones [[DeepSeek-AI, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
+# looks at 4 of 32 features, those in which these invented keys differ most. How much of the weight
+# that full attention gives do the chosen keys have? The last column shows the best choice there is.
+
+# %%
+torch.manual_seed(2)
+q, k, v = (torch.randn(256, 32) for _ in range(3))             # (256, 32)
+q, k = 12 * q, k * 0.85 ** torch.arange(32)                    # (256, 32)
+full = (q @ k.mT / 32**0.5).softmax(-1)                        # (256, 256)
+cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()              # (256, 256)
+print("keys  indexer  best")
+for count in (4, 16, 64, 256):
+    chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
+    print(f"{count:4}", *(f"{full.gather(1, x).sum(1).mean():8.2f}" for x in (chosen, best)))
+blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
+output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
+print("gradient of the indexer:", *torch.autograd.grad(output.sum(), cheap, allow_unused=True))
+torch.testing.assert_close(output, full @ v)
 
 # %% [markdown]
+# With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. With
+# all keys, this is full attention. Three things are given up. Each query still has a cheap score
+# for *every* key, so the number of these grows with the square of the length, and all keys stay in
+# the cache. What is not chosen is lost, as outside a window. And the choice has no gradient: the last line
+# says `None`. So the indexer is trained apart, to imitate the weights.
+#
 # <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Attention that keeps a state -->
+# ### Going deeper: Attention that keeps a state
+#
+# Take the softmax away, and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes
+# all features positive. Then the sum over the keys can be done before the query comes [[Katharopoulos et
+# al.](../docs/references.md#katharopoulos-2020)]:
+#
+# $$\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j = \phi(q) \Big(\sum_j \phi(k_j)^\top v_j\Big)$$
+#
+# The bracket is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
+# kept. Token by token, this is a recurrent network; all at once, it is attention; in chunks, it is
+# both. `linear_attention` works in chunks of any size, and 1 and 12 are the two extremes.
+
+
+# %%
+def phi(x: Tensor) -> Tensor:
+    """Make all features positive."""
+    return F.elu(x) + 1
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
+    """Attend causally, ``size`` tokens at a time, with a state in place of a cache."""
+    state, total, outputs = 0, 0, []
+    for some_q, some_k, some_v in zip(phi(q).split(size), phi(k).split(size), v.split(size)):
+        scores = (some_q @ some_k.mT).tril()          # among the tokens of this chunk
+        state, before = state + some_k.mT @ some_v, state
+        total, earlier = total + some_k.sum(0), total
+        mix = scores @ some_v + (some_q @ before if outputs else 0)
+        sums = scores.sum(-1) + (some_q @ earlier if outputs else 0)
+        outputs.append(mix / sums[:, None])
+    return torch.cat(outputs)
+
+
+# %%
+inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+for size in (1, 5):
+    found, expected = linear_attention(*inputs, size), linear_attention(*inputs, size=12)
+    torch.testing.assert_close(found, expected)
+    gradients = [one.gradients(x, inputs) for x in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    print(f"{size} at a time: equal, and so are the gradients")
+
+# %% [markdown]
+# What does a state of fixed size give up? Store m pairs of a key and a value, all random. Then ask
+# with one of the keys, and see whether the output is nearest to the value that belongs to it. (The
+# mean of all outputs is taken off first, which helps the state.)
+
+# %%
+print("pairs  softmax  state")
+for pairs in (4, 16, 64, 256):
+    torch.manual_seed(3)
+    keys, values = (F.normalize(torch.randn(50, pairs, 16), dim=-1) for _ in range(2))
+    queries, right = 16 * keys, torch.arange(pairs)
+    scores = (queries @ queries.mT).softmax(-1), phi(queries) @ phi(queries).mT
+    for weights in scores:
+        output = weights / weights.sum(-1, keepdim=True) @ values
+        named = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
+        share = (named == right).float().mean()
+        print(f"{pairs:5}{share:9.2f}" if weights is scores[0] else f"{share:7.2f}",
+              end="" if weights is scores[0] else "\n")
+
+# %% [markdown]
+# The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its
+# answers blur as more is written over them. This is why models with such layers keep some
+# layers with softmax attention, as models with windows keep some global ones.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## The mistake people make here
+#
+# Each of the three reasons to hide has its own mistake, and none of them changes a shape. You have
+# seen the leak between documents. Here are the window that is one key too wide, and the sink that
+# is not a key: its number is added to all scores.
+
+# %%
+wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
+display.diff(wide.wrong, wide.right)
+
+# %%
+display.diff(useless.wrong, useless.right)
+
+# %% [markdown]
+# How do you find them without a reference? Count the keys with a weight above zero. And look at
+# what the weights sum to, and at the gradient of the sinks.
+
+# %%
+x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
+for name in ("of", "version"):
+    weights = made(getattr(wide, name), window=3)(x, need_weights=True)[1]  # (1, 4, 8, 8)
+    print("right:" if name == "of" else "wrong:", *(weights[0, 0] > 0).sum(-1).tolist())
+for name in ("of", "version"):
+    module = made(getattr(useless, name))
+    output, weights = module(x, x, x)
+    output.square().sum().backward()
+    sums, moved = weights.sum(-1).min(), module.sinks.grad.abs().max() > 1e-12
+    print("right:" if name == "of" else "wrong:", f"sum {sums:.2f}, gradient: {moved}")
+
+# %% [markdown]
+# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
+# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
+# > one shows only in texts that are longer than the window; test with more than w + 1 tokens. A leak
+# > between documents shows only in the second document of a row.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Count the visible keys
+#
+# *Easy, 2 minutes.* A window has w = 4, and tokens are counted from 0. Write down how many keys
+# token 0 sees; how many token 2 sees; how many token 9 sees; how many token 9 sees if the first 2
+# tokens are kept as sinks; and how many tokens the last output of three such layers can depend on,
+# in a long text without sinks.
+
+# %% tags=["exercise"]
+my_counts = [
+    None,  # token 0
+    None,  # token 2
+    None,  # token 9
+    None,  # token 9, with 2 sinks
+    None,  # three layers
+]
+
+# %%
+from annotated_attention import exercises
+
+exercises.windows.check_counts(my_counts)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The window counts the query's own key. At the beginning of a text there are fewer keys than it could hold.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Each layer adds w − 1 tokens. One token is there before the first layer.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_counts = [1, 3, 4, 4 + 2, (4 - 1) * 3 + 1]
+
+exercises.windows.check_counts.folded(my_counts)
+
+# %% [markdown]
+# ### Stop the leak
+#
+# *Medium, 6 minutes.* Several documents stand in one row. Tokens with the same number belong to the
+# same document. Write the mask for a causal model, True = blocked, without a function of the
+# package.
+
+
+# %% tags=["exercise"]
+def hide(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document.
+
+    Args:
+        documents: (n,), integers, the number of each token's document.
+
+    Returns:
+        blocked: (n, n), boolean, a row for each query.
+    """
+    ...
+
+
+# %%
+exercises.windows.check_hide(hide)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Compare a column of numbers, `documents[:, None]`, with a row of them.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A key is hidden if one *or* the other condition holds: the key stands later, or the numbers differ.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def hide(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document."""
+    places = torch.arange(len(documents))
+    return (places > places[:, None]) | (documents != documents[:, None])
+
+
+exercises.windows.check_hide.folded(hide)
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** Key j is hidden from query i if $j > i$, if $j \le i - w$ and j is no sink, or if
+# > their documents differ. L layers see $(w - 1)\,L + 1$ tokens. A learned sink s multiplies the
+# > output by $\sigma(\ell - s)$, where $\ell$ is the log-sum-exp of the scores.
+# >
+# > A mask is `(n, m)`, or `(b, 1, n, n)` for documents; a rolling cache keeps `(b, g, w - 1, d)`.
+# >
+# > ```python
+# > blocked = (j > i) | ((j <= i - w) & (j >= sinks))  # the window counts the query
+# > blocked = blocked | (documents[:, None, :, None] != documents[:, None, None])
+# > output = output * torch.sigmoid(lse - sink[:, None])[..., None]  # a key without a value
+# > ```
+# >
+# > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
+# > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
+#
+# With rotations, shared keys, a cache and windows, you have the parts of a model of today, and can
+# put them together. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and the
+# [package](../docs/package/index.md) has the classes to use.

@@ -122,7 +122,7 @@ def with_sink(output: Tensor, lse: Tensor, sink: Tensor) -> Tensor:
         >>> with_sink(*tiled_attention(q, k, v), sink=torch.zeros(1))
         tensor([[[0.5000, 0.5000, 0.5000]]])
 
-    Source: OpenAI (2025), section 2.1.
+    Source: OpenAI (2025), the model card of gpt-oss.
     """
     check_tensors(output=output, lse=lse, sink=sink)
     if output.shape[:-1] != lse.shape or lse.dim() < 2 or sink.shape != lse.shape[-2:-1]:
