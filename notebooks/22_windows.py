@@ -3,11 +3,11 @@
 #
 # *What may a token safely not look at?*
 #
-# *27 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
+# *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
 # constant size, put several documents into one row, and say why a head may need a key for nothing.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
-# the head of the queue. Nobody farther back can hear that, yet after a few rounds of passing it on,
+# the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
 # the news has travelled a long way. A token in a stack of layers is in the same position: what it does
 # not see itself, it may get from a neighbour who has seen it.
 #
@@ -99,28 +99,24 @@ def made(kind: type[nn.Module], *given, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *given, batch_first=True, dtype=torch.float64, **options)
 
 
-def influence(layers: list[nn.Module], n: int = 12) -> Tensor:
-    """Say how much the last token's output depends on each of n tokens.
-
-    Returns:
-        (n,), the norm of the gradient, relative to that of the last token itself.
-    """
+def influence(layers: list[nn.Module], n: int = 10) -> Tensor:
+    """Give the size of the gradient for each of n tokens, relative to that for the last."""
     x = torch.randn(1, n, WIDTH, dtype=torch.float64, requires_grad=True)
     y = x
     for layer in layers:
         y = y + layer(y)[0]
     (gradient,) = torch.autograd.grad(y[0, -1].sum(), x)
-    sizes = gradient[0].norm(dim=-1)
+    sizes = gradient[0].norm(dim=-1)  # (n,)
     return sizes / sizes[-1]
 
 
 # %%
 local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
 stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
-stacks["one of 4 global"] = [local, local, everywhere, local]
+stacks["one global"] = [local, local, everywhere, local]
 seen = {name: influence(layers) for name, layers in stacks.items()}
 for name, sizes in seen.items():
-    print(f"{name:16} {(sizes > 0).sum():2} tokens, the first of them {sizes[sizes > 0][0]:.4f}")
+    print(f"{name:12} {(sizes > 0).sum():2} tokens")
 for count in (1, 2, 3, 4):
     layers = [made(WindowAttention, window=5)] * count
     assert (influence(layers, 30) > 0).sum() == (5 - 1) * count + 1
@@ -131,22 +127,22 @@ for count in (1, 2, 3, 4):
 # token. A cell without a number has a gradient of exactly zero.
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(620, 250)
+drawing, (ax,) = display.panels(480, 220)
 for row, sizes in enumerate(seen.values()):
     for token, size in enumerate(sizes.tolist()):
-        box = {"edgecolor": "#88888866", "linewidth": 0.5, "alpha": min(1, size**0.5) * 0.55}
-        fill = {"facecolor": display.COLOURS["m"]} if size else {"facecolor": "none"}
-        ax.fill([token, token + 1, token + 1, token], [row, row, row + 1, row + 1],
-                **(box | fill if size else box | fill | {"alpha": 1}))
+        fill = display.COLOURS["m"], 0.55 * min(1, size**0.5)
+        corners = [token, token + 1, token + 1, token], [row, row, row + 1, row + 1]
+        ax.fill(*corners, facecolor=fill, edgecolor=("black", 0.3), linewidth=0.5)
         if size:
-            ax.text(token + 0.5, row + 0.5, f"{size:.2f}".lstrip("0"), ha="center", va="center")
-ax.set(xlim=(0, 12), ylim=(len(seen), 0))
-ax.set_xticks([x + 0.5 for x in range(12)], range(12), color=display.COLOURS["m"])
+            shown = f"{size:.2f}".lstrip("0") if size < 0.995 else f"{size:.1f}"
+            ax.text(token + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=12)
+ax.set(xlim=(0, 10), ylim=(len(seen), 0))
+ax.set_xticks([x + 0.5 for x in range(10)], range(10), color=display.COLOURS["m"])
 ax.set_yticks([y + 0.5 for y in range(len(seen))], seen)
 ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
 ax.spines[:].set_visible(False)
 display.finish(drawing, name="windows-stacked", alt=(
-    "Influence of 12 tokens on the last output. " + "; ".join(
+    "Influence of 10 tokens on the last output. " + "; ".join(
         f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items()
     ) + ". It fades with the distance."
 ))
@@ -161,7 +157,7 @@ display.finish(drawing, name="windows-stacked", alt=(
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
 # detail that nobody found worth passing on is lost. That is why many models put a **global layer**,
 # with a causal mask alone, between the windows. In the last row of the figure, one of the four
-# layers is global, and the output depends on all 12 tokens. Gemma 3 has one global layer after
+# layers is global, and the output depends on all 10 tokens. Gemma 3 has one global layer after
 # every five windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)].
 #
 # ## A cache that forgets
@@ -222,13 +218,13 @@ for length in (1024, 8192, 65536):
 # to the weights if *the* is outside the window?
 
 # %%
-scores = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
+OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
 
 
 def weigh(window: int, sinks: int = 0) -> Tensor:
     """Give the weights of the last query."""
     blocked = block_outside(torch.tensor([7]), 8, window, sinks=sinks)[0]
-    return scores.masked_fill(blocked, -torch.inf).softmax(-1)
+    return OF_THIRSTY.masked_fill(blocked, -torch.inf).softmax(-1)
 
 
 rows = {"all keys": weigh(8), "window of 3": weigh(3), "and the first": weigh(3, sinks=1)}
@@ -382,8 +378,9 @@ from annotated_attention.modern.tiles import tiles
 display.source(tiles)
 
 # %%
-def count_visited(blocked: Tensor) -> int:
+def count_visited(blocked: Tensor, side: int) -> int:
     """Count the tiles in which something is visible."""
+    n = blocked.size(-1)
 
     def visible(rows: slice, columns: slice) -> Tensor:
         return ~blocked[..., rows, columns]
@@ -393,9 +390,9 @@ def count_visited(blocked: Tensor) -> int:
 
 for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    assert count_visited(masks[name]) == table.to_dense().sum()
-    print(f"{name}: {count_visited(masks[name])}")
-print(f"causal mask: {count_visited(block_later(many, n))}\n")
+    assert count_visited(masks[name], side) == table.to_dense().sum()
+    print(f"{name}: {count_visited(masks[name], side)}")
+print(f"causal mask: {count_visited(block_later(many, n), side)}\n")
 try:
     flex_attention(q, k, v, block_mask=table)
 except NotImplementedError as error:
@@ -412,7 +409,7 @@ except NotImplementedError as error:
 #
 # A window chooses keys by their place. Some models choose them by their content: an **indexer**
 # gives each key a cheap score, made from a few features, and attention runs over the k keys with
-# the best ones [[DeepSeek-AI, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
+# the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
 # looks at 4 of 32 features, those in which these invented keys differ most. How much of the weight
 # that full attention gives do the chosen keys have? The last column shows the best choice there is.
 
