@@ -265,7 +265,7 @@ column = sink[:, None, None].expand(2, 4, 5, 1)                             # (2
 weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2, 4, 5, 5)
 torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
 for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
-    print(f"sink {s:4.0f}: the weights of a query sum to {sums.min():.2f} up to {sums.max():.2f}")
+    print(f"sink {s:4.0f}: weights sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
 # Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
