@@ -356,7 +356,7 @@ import warnings
 
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-warnings.filterwarnings("ignore", "flex_attention called without")  # not compiled: it is slow
+warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
 q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
 for name, rule in rules.items():
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
@@ -427,7 +427,8 @@ for count in (4, 16, 64, 256):
     print(f"{count:4}", *(f"{full.gather(1, x).sum(1).mean():8.2f}" for x in (chosen, best)))
 blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
 output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
-print("gradient of the indexer:", *torch.autograd.grad(output.sum(), cheap, allow_unused=True))
+(gradient,) = torch.autograd.grad(output.sum(), cheap, allow_unused=True)
+print("gradient of the indexer:", gradient)
 torch.testing.assert_close(output, full @ v)
 
 # %% [markdown]
