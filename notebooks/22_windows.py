@@ -367,7 +367,7 @@ for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
     torch.testing.assert_close(with_rule, expected)
-    print(f"{name:12} equal; tiles to visit: {table.to_dense().sum()} of {(n // side) ** 2}")
+    print(f"{name:12} equal; tiles visited: {table.to_dense().sum()} of {(n // side) ** 2}")
 
 # %% [markdown]
 # Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a causal mask
@@ -424,7 +424,8 @@ cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()              # (256, 256)
 print("keys  indexer  best")
 for count in (4, 16, 64, 256):
     chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
-    print(f"{count:4}", *(f"{full.gather(1, x).sum(1).mean():8.2f}" for x in (chosen, best)))
+    shares = (full.gather(1, x).sum(1).mean() for x in (chosen, best))
+    print(f"{count:4}", *(f"{share:8.2f}" for share in shares))
 blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
 output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
 (gradient,) = torch.autograd.grad(output.sum(), cheap, allow_unused=True)
@@ -464,7 +465,8 @@ def phi(x: Tensor) -> Tensor:
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     """Attend causally, ``size`` tokens at a time, with a state in place of a cache."""
     state, total, outputs = 0, 0, []
-    for some_q, some_k, some_v in zip(phi(q).split(size), phi(k).split(size), v.split(size)):
+    pieces = zip(phi(q).split(size), phi(k).split(size), v.split(size))
+    for some_q, some_k, some_v in pieces:
         scores = (some_q @ some_k.mT).tril()          # among the tokens of this chunk
         state, before = state + some_k.mT @ some_v, state
         total, earlier = total + some_k.sum(0), total
