@@ -44,6 +44,13 @@ if TYPE_CHECKING:
         rotate,
     )
     from annotated_attention.modern.tiles import merge_parts, tiled_attention
+    from annotated_attention.modern.windows import (
+        WindowAttention,
+        WindowCache,
+        block_other_documents,
+        block_outside,
+        with_sink,
+    )
 
 __all__ = [
     "AlibiBias",
@@ -58,8 +65,12 @@ __all__ = [
     "RotaryAttention",
     "RotaryEmbedding",
     "StaticCache",
+    "WindowAttention",
+    "WindowCache",
     "alibi_slopes",
     "block_later",
+    "block_other_documents",
+    "block_outside",
     "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
@@ -69,6 +80,7 @@ __all__ = [
     "rotary_frequencies",
     "rotate",
     "tiled_attention",
+    "with_sink",
 ]
 
 import_lazily(__name__)
