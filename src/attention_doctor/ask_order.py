@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from attention_doctor import situations
-from attention_doctor.influence import band, counts, influence, reactions
+from attention_doctor.influence import counts, influence, reactions
 from attention_doctor.inputs import Inputs, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
@@ -74,8 +74,7 @@ def _has_positions(patient: Patient) -> bool:
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
     fixed = patient.same(patient.ask(moved).flip(1), patient.answer(x))
-    seen, deaf = influence(patient, x)
-    if fixed or (deaf.any() and not band(seen.any(0))):  # what hides some keys is no position
+    if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
         return False
     return _same_for_equal_tokens(patient)
 

@@ -55,7 +55,7 @@ class Patient:
         self.trusted_scale: float | None = None  # as seen in a reference
         self.max_length = max_length
         self.dtype = torch.float64
-        self._state = None if self.module is None else State(self.module)
+        self._state: State | None = None  # put back after each call, once it is examined
         self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
@@ -74,14 +74,10 @@ class Patient:
             return
         before, state = [*map(id, self.module.parameters())], State(self.module)
         state.note()
+        self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
         with torch.random.fork_rng(devices=[]), contextlib.suppress(Failed, NotAsked):
-            self._state, kept = None, self._state
             torch.default_generator.manual_seed(0)
-            self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
-            try:
-                self.ask(self.draw(0))
-            finally:
-                self._state, self.dtype = kept, torch.float64
+            self.ask(self.draw(0))
         if [*map(id, self.module.parameters())] == before:
             state.put_back()
 
@@ -212,7 +208,7 @@ class Patient:
             FailedBackward: it raised on the way back.
         """
         try:
-            number.backward()
+            number.backward(retain_graph=True)
         except Exception as error:
             raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
 
@@ -255,6 +251,7 @@ class Patient:
         with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
             torch.default_generator.manual_seed(0)  # of the one that is put back
             if self.module is not None:
+                self._state = State(self.module)
                 self.module.eval()
                 if not as_it_is:
                     give_size(self.module)
