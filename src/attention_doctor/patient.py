@@ -13,7 +13,7 @@ from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
 from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
 from attention_doctor.places import describe
-from attention_doctor.state import State, give_size, is_lazy, left_as_it_was, settable
+from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -300,7 +300,7 @@ class Patient:
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
         found: list[tuple[Any, str, float]] = []
-        for part in settable(self.module):
+        for part in [] if self.module is None else self.module.modules():
             for name, value in vars(part).items():
                 named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
                 if named and isinstance(value, float) and 0 <= value < 1:

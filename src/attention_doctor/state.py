@@ -1,7 +1,6 @@
 """The state of a module: put back after each call, and after the examination."""
 
 import contextlib
-import re
 from collections import deque
 from collections.abc import Iterator
 from types import FunctionType, MethodType, ModuleType
@@ -77,20 +76,6 @@ class State:
 def is_lazy(module: nn.Module) -> bool:
     """Tell whether a module has parameters that get their shapes with the first call."""
     return any(is_uninitialized(x) for x in module.parameters())
-
-
-def settable(module: nn.Module | None) -> list[Any]:
-    """Return the parts of a module, and the configurations that they keep."""
-    parts: list[Any] = [] if module is None else [*module.modules()]
-    kept = [
-        x
-        for part in parts
-        for name, x in vars(part).items()
-        if re.search(r"config|cfg|args|params|opt", name)
-        and hasattr(x, "__dict__")
-        and not isinstance(x, nn.Module | type)
-    ]
-    return [*parts, *{id(x): x for x in kept}.values()]
 
 
 @contextlib.contextmanager
