@@ -35,6 +35,7 @@ from attention_doctor.situations import Situation
 
 _CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
+_CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}
 _REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
 # They put something in the place of some scores, or of each.
 _REPLACES = SCALES | {"masked_fill", "where", "setitem", "masked_scatter", "add", "sub"}
@@ -66,7 +67,7 @@ class Seen:
         keys: the axis of the scores that counts the keys; None where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
             ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
-            ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
+            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
             where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
             weights go into another product, too, ``"heads mixed"`` where the weights of different
             heads are mixed with each other.
@@ -206,6 +207,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
     found = {
         "split": _last(queries, _RESHAPES) or _last(queries, REORDERS),
+        "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
         "repeat": _last(keys[::-1], _REPEATS),
     }
     roles = {role: step for role, step in found.items() if step is not None}

@@ -41,9 +41,8 @@ _ROLES = {
         "batch-mixed-into-sequence",
         "interleaved-per-head",
         "shared-heads",
-        "chunks-in-the-wrong-order",
-        "keys-and-values-swapped",
     ),
+    ("chunk", "split"): ("chunks-in-the-wrong-order", "keys-and-values-swapped"),
     ("mix",): ("values-from-keys",),
 }
 _SUMS = ("weights-do-not-sum-to-one",)

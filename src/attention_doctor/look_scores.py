@@ -135,17 +135,16 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
 
 
 def repeated(patient: Patient, first: Look) -> Iterator[Finding]:
-    """Find heads that share their queries, or share a key and are no neighbours."""
+    """Find heads that share everything, or share a key and are no neighbours."""
     named = () if patient.module is None else patient.module.named_parameters()
     checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name, _ in named)
     for seen in first.found:
-        queries, *shared = (
-            _alike(side, patient.num_heads) for side in (seen.query, seen.key, seen.value)
-        )
-        if len(queries) == patient.num_heads > 1:
-            symptom = "all heads have the same queries"
+        h = patient.num_heads
+        alike = [_alike(side, h) for side in (seen.query, seen.key, seen.value)]
+        if h > 1 and all(len(heads) == h for heads in alike):
+            symptom = "all heads have the same queries, keys and values"
             yield seen_inside("shared-heads", symptom, "", seen.where("split", "product"))
-        shared = [heads for heads in shared if len(heads) < patient.num_heads]
+        shared = [heads for heads in alike[1:] if len(heads) < h]
         tiled = next((heads for heads in shared if heads[-1] - heads[0] >= len(heads)), [])
         if tiled:
             mixed = shared[0] != shared[-1]
