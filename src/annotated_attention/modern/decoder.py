@@ -160,7 +160,7 @@ class Settings:
         return [self.window if kind == "sliding_attention" else None for kind in self.layer_types]
 
 
-class Attention(nn.Module):
+class DecoderAttention(nn.Module):
     """Causal self-attention in groups, with heads of a width of their own."""
 
     def __init__(self, settings: Settings, window: int | None) -> None:
@@ -248,14 +248,14 @@ class GatedFeedForward(nn.Module):
         return self.down_proj(gate * self.up_proj(x))  # (b, n, e)
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """One layer: attention, then the feed-forward part, each normed before and added after."""
 
     def __init__(self, settings: Settings, window: int | None) -> None:
         """Create the parts."""
         super().__init__()
         self.input_layernorm = nn.RMSNorm(settings.embed_dim, settings.norm_eps)
-        self.self_attn = Attention(settings, window)
+        self.self_attn = DecoderAttention(settings, window)
         self.post_attention_layernorm = nn.RMSNorm(settings.embed_dim, settings.norm_eps)
         self.mlp = GatedFeedForward(settings)
 
@@ -294,7 +294,7 @@ class LanguageModel(nn.Module):
         self.settings = settings
         e, vocab_size = settings.embed_dim, settings.vocab_size
         self.embed_tokens = nn.Embedding(vocab_size, e)
-        self.layers = nn.ModuleList(Block(settings, window) for window in settings.windows)
+        self.layers = nn.ModuleList(DecoderBlock(settings, window) for window in settings.windows)
         self.norm = nn.RMSNorm(e, settings.norm_eps)
         self.lm_head = None if settings.tie_embeddings else nn.Linear(e, vocab_size, bias=False)
         self.rotary = make_rotary(settings)
@@ -392,10 +392,9 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
 
     @lru_cache
     def hide(m: int, window: int | None) -> Tensor:
-        if window is None:
-            blocked = block_later(places, m)             # (..., n, m)
-        else:
-            blocked = block_outside(places, m, window)   # (..., n, m)
+        blocked = (
+            block_later(places, m) if window is None else block_outside(places, m, window)
+        )                                                # (..., n, m)
         if key_padding_mask is None:
             return blocked                               # (..., n, m)
         # A cache of fixed size gives more keys than there are tokens; those are in the future.
