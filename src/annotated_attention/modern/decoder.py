@@ -48,9 +48,11 @@ class Settings:
             None turns nothing.
         rotary_scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
             A kept key stays as it is, so ``"dynamic"`` fits no cache beyond ``max_length``.
-        rotary_dim: how many features of a head turn, the first ones; even. None means all.
-        layer_types: the kind of each layer, ``"full_attention"`` or ``"sliding_attention"``; None
-            means that all are of one kind, sliding where there is a ``window``.
+        rotary_dim: how many features of a head turn, the first ones; even. None means all, and is
+            replaced by d.
+        layer_types: the kind of each layer, ``"full_attention"`` or ``"sliding_attention"``; none
+            means that all are of one kind, sliding where there is a ``window``, and is replaced by
+            their kinds.
         window: how many keys a query of a sliding layer sees, itself included.
         qk_norm: norm the queries and keys of each head, before they turn.
         qkv_bias: give W_Q, W_K and W_V a bias.
@@ -87,7 +89,7 @@ class Settings:
     rotary_base: float | None = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None
     rotary_dim: int | None = None
-    layer_types: Sequence[str] | None = None
+    layer_types: tuple[str, ...] = ()
     window: int | None = None
     qk_norm: bool = False
     qkv_bias: bool = False
@@ -98,7 +100,7 @@ class Settings:
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings from which no model can be built."""
+        """Refuse settings from which no model can be built, and write down what was left out."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         sizes = [field.name for field in fields(self) if field.type is int]
         optional = [x for x in ("rotary_dim", "window", "max_length") if given[x] is not None]
@@ -119,33 +121,36 @@ class Settings:
             raise ValueError(
                 f"activation ({self.activation!r}) must be one of {', '.join(ACTIVATIONS)}"
             )
-        self._check_rotary()
-        self._check_layers()
+        self._settle_rotation()
+        self._settle_layers()
 
-    def _check_rotary(self) -> None:
-        turned = self.head_dim if self.rotary_dim is None else self.rotary_dim
+    def _settle_rotation(self) -> None:
+        """Refuse a rotation that cannot be, and write down how many features turn."""
         if self.rotary_base is None:
             for name in ("rotary_scaling", "rotary_dim"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} must be None where rotary_base is None")
-        elif turned > self.head_dim or turned % 2:
+            return
+        turned = self.head_dim if self.rotary_dim is None else self.rotary_dim
+        if turned > self.head_dim or turned % 2:
             raise ValueError(
                 f"rotary_dim ({turned}) must be even, and at most head_dim ({self.head_dim})"
             )
-        else:
-            make_rotary(self)
+        object.__setattr__(self, "rotary_dim", turned)
+        make_rotary(self)
 
-    def _check_layers(self) -> None:
+    def _settle_layers(self) -> None:
+        """Refuse kinds of layers that cannot be, and write down the kind of each."""
+        if not self.layer_types:
+            kind = LAYER_TYPES[self.window is not None]
+            object.__setattr__(self, "layer_types", (kind,) * self.num_layers)
         types = self.layer_types
-        if types is None:
-            return
-        if isinstance(types, str) or len(types) != self.num_layers:
+        if not isinstance(types, tuple) or len(types) != self.num_layers:
             raise ValueError(
-                f"layer_types ({types!r}) must name the kind of {self.num_layers} layers"
+                f"layer_types ({types!r}) must be a tuple with the kind of {self.num_layers} layers"
             )
-        for kind in types:
-            if kind not in LAYER_TYPES:
-                raise ValueError(f"layer_types' {kind!r} must be one of {', '.join(LAYER_TYPES)}")
+        if odd := [kind for kind in types if kind not in LAYER_TYPES]:
+            raise ValueError(f"layer_types' {odd[0]!r} must be one of {', '.join(LAYER_TYPES)}")
         if ("sliding_attention" in types) != (self.window is not None):
             raise ValueError(
                 f"window ({self.window}) must be given where layer_types has sliding_attention, "
@@ -155,8 +160,6 @@ class Settings:
     @property
     def windows(self) -> list[int | None]:
         """The window of each layer; None where a query sees all keys before it."""
-        if self.layer_types is None:
-            return [self.window] * self.num_layers
         return [self.window if kind == "sliding_attention" else None for kind in self.layer_types]
 
 

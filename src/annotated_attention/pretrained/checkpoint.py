@@ -57,6 +57,17 @@ class Config:
             raise self.error(name, value, f"must be an integer of at least {at_least}")
         return value
 
+    def size_or(self, name: str, left_out: Any) -> Any:
+        """Give a field that holds an integer of at least 1, or what stands for its absence."""
+        return left_out if self.fields.get(name) is None else self.size(name)
+
+    def flag(self, name: str, left_out: bool = False) -> bool:
+        """Give a field that says yes or no; null is no answer."""
+        value = self.fields.get(name)
+        if not isinstance(value, bool | None):
+            raise self.error(name, value, "must be true or false")
+        return left_out if value is None else value
+
     def heads(self, width: str, heads: str) -> int:
         """Give the number of heads, which divides the width."""
         e, h = self.size(width), self.size(heads)
@@ -131,7 +142,7 @@ def open_weights(folder: Path) -> Iterator[Weights]:
     index = folder / "model.safetensors.index.json"
     single = (folder / "model.safetensors").is_file() or not index.is_file()
     homes = {} if single else _read_index(index)
-    library = _needed("safetensors")
+    library = needed("safetensors")
     with ExitStack() as stack:
         files = {}
         for name in sorted({*homes.values()}) or ["model.safetensors"]:
@@ -261,7 +272,7 @@ def _check_part(weights: Weights, name: str, part: Tensor) -> None:
 def read_tokenizer(folder: Path, tokens: int) -> Any:
     """Read the tokeniser; padding and truncation are not left to it."""
     path = _file(folder, "tokenizer.json")
-    library = _needed("tokenizers")
+    library = needed("tokenizers")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
@@ -282,7 +293,8 @@ def _file(folder: Path, name: str) -> Path:
     return path
 
 
-def _needed(library: str) -> Any:
+def needed(library: str) -> Any:
+    """Import a library of the extra ``trained``, or say how to get it."""
     try:
         return importlib.import_module(library)
     except ImportError:
