@@ -1,6 +1,7 @@
 """Llama, Mistral, Qwen2 and Qwen3 compute here what they compute in ``transformers``."""
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -58,9 +59,9 @@ def made(folder, family, tensors=None, **fields):
     return model
 
 
-def written(folder, change):
-    """Change a folder's ``config.json``."""
-    path = Path(folder, "config.json")
+def written(folder, change, name="config.json"):
+    """Change a JSON file of a folder."""
+    path = Path(folder, name)
     fields = json.loads(path.read_text())
     change(fields)
     path.write_text(json.dumps(fields))
@@ -254,3 +255,136 @@ def test_what_is_saved_is_read_by_both(drawn):
     assert again.settings == model.settings
     assert torch.equal(again(tokens()), model(tokens()))
     close(other(tokens()).logits, model(tokens()))
+
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+QUERY = "model.layers.1.self_attn.q_proj.weight"
+OLDER = {"rope_parameters": None, "rope_theta": 500.0}
+
+
+def stored(folder, change):
+    """Change a folder's tensors."""
+    from safetensors.torch import load_file, save_file
+
+    path = Path(folder, "model.safetensors")
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_head_that_is_stored_counts(differs, tmp_path):
+    """Where it should be the embedding, too; and frequencies that are stored do not."""
+    from transformers import AutoModelForCausalLM
+
+    made(tmp_path, "llama", tie_word_embeddings=True)
+    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(3) for i in (0, 1)}
+    stored(tmp_path, lambda x: x.update(frequencies | {HEAD: x[EMBEDDING] + differs}))
+    ours = load_language_model(tmp_path, dtype=torch.float64)
+    assert ours.settings.tie_embeddings != differs
+    close(ours(tokens()), AutoModelForCausalLM.from_pretrained(tmp_path)(tokens()).logits)
+
+
+REFUSED = {
+    "llama": [
+        ({"model_type": "gemma"}, "model_type ('gemma') must be 'llama' or 'mistral' or 'qwen2'"),
+        ({"hidden_size": "20"}, "hidden_size ('20') must be an integer"),
+        ({"num_key_value_heads": 3}, "num_heads (4) must be divisible by num_kv_heads (3)"),
+        ({"head_dim": 5}, "rotary_dim (5) must be even"),
+        ({"hidden_act": ["silu"]}, "hidden_act (['silu']) must be one of swish, silu"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps (0) must be a number above 0"),
+        ({"attention_bias": 1}, "attention_bias (1) must be true or false"),
+        ({"sliding_window": 4}, "sliding_window (4) must be None"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config ({'bits': 4}) must be None"),
+        ({"rope_interleaved": True}, "rope_interleaved (True) must be False"),
+        ({"is_causal": False}, "is_causal (False) must be True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor (0.5) must be 1.0"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "must not have partial_rotary_fac"),
+        ({"rope_parameters": 500.0}, "rope_parameters (500.0) must be an object or null"),
+        ({"rope_parameters": {"rope_type": "su"}}, "rope_type ('su') must be one of default"),
+        (OLDER | {"rope_scaling": {"type": "linear"}}, "'linear' must have factor"),
+        (OLDER | {"rope_theta": "5"}, "base ('5') must be a number"),
+        ({"rope_scaling": {"type": "linear"}}, "must say what rope_parameters say"),
+        ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
+        ({"hidden_size": 28}, "has shape (29, 20), and must have (29, 28)"),
+        ({"num_hidden_layers": 2}, "what fits, model.layers.2.input_layernorm.weight"),
+        ({"num_hidden_layers": 4}, "lacks model.layers.3.input_layernorm.weight"),
+        ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
+    ],
+    "mistral": [({"layer_types": ["full_attention"] * 3}, "must be sliding_attention in every")],
+    "qwen2": [
+        ({"layer_types": ["sliding_attention"]}, "must be a tuple with the kind of 3 layers"),
+        ({"layer_types": ["linear_attention"] * 3}, "'linear_attention' must be one of full"),
+        ({"use_sliding_window": False}, "window (None) must be given where layer_types has"),
+        ({"layer_types": "full"}, "layer_types ('full') must be an array"),
+    ],
+}
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_fields_are_refused(family, tmp_path):
+    made(tmp_path, family)
+    path = tmp_path / "config.json"
+    original = json.loads(path.read_text())
+    for fields, words in REFUSED[family]:
+        path.write_text(json.dumps(original | fields))
+        with pytest.raises(ValueError, match=re.escape(words)) as refused:
+            load_language_model(tmp_path)
+        assert str(tmp_path) in str(refused.value)
+
+
+def damaged_index(change):
+    index = "model.safetensors.index.json"
+    return lambda folder: written(folder, lambda fields: change(fields["weight_map"]), index)
+
+
+def shard(folder):
+    return min(folder.glob("model-*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("shards", "damage", "error", "words"),
+    [
+        (False, lambda x: stored(x, lambda y: y.pop(QUERY)), ValueError, f"lacks {QUERY}"),
+        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].mT.contiguous()})),
+         ValueError, r"q_proj.weight has shape \(20, 24\), and must have \(24, 20\)"),
+        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].long()})),
+         ValueError, r"\(I64\) must be floating point"),
+        (True, lambda x: shard(x).unlink(), FileNotFoundError, "there is no model-00001-of"),
+        (True, lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
+         ValueError, "model-00001-of.* is not a whole safetensors file"),
+        (True, damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
+        (True, damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
+        (True, damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
+         r"names '../a.safetensors', which is no safetensors file of its folder"),
+        (True, lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
+         "must be JSON, with a weight_map"),
+    ],
+)  # fmt: skip
+def test_files_are_refused(shards, damage, error, words, tmp_path):
+    made(tmp_path, "llama", shards)
+    damage(tmp_path)
+    with pytest.raises(error, match=words):
+        load_language_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"window": 3}, r"window \(3\) must be None in a Llama checkpoint"),
+        ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
+        ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
+        ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
+        ({"rotary_base": None}, r"rotary_base \(None\) must be a number"),
+        ({"embed_dim": 21}, r"embed_dim \(21\) must be divisible by num_heads \(4\)"),
+    ],
+)
+def test_what_llama_cannot_say_is_not_saved(change, words, tmp_path):
+    sizes = {
+        "vocab_size": 29, "embed_dim": 20, "num_layers": 1, "num_heads": 4, "num_kv_heads": 2,
+        "head_dim": 6, "hidden_dim": 14,
+    }  # fmt: skip
+    model = LanguageModel(Settings(**sizes | change))
+    with pytest.raises(ValueError, match=words):
+        save_language_model(model, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
