@@ -41,7 +41,8 @@ ROTATIONS = [
      "high_freq_factor": 4.0, "original_max_position_embeddings": 7},
 ]  # fmt: skip
 B, N = 2, 7
-PADDING = torch.tensor([[False] * N, [True] * 3 + [False] * (N - 3)])
+# On the left, and once in between: a shift of all positions alone would turn nothing.
+PADDING = torch.tensor([[False] * N, [True, True, True, False, True, False, False]])
 
 
 def made(folder, family, tensors=None, **fields):
