@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         block_later,
     )
     from annotated_attention.modern.cached_attention import CachedAttention
+    from annotated_attention.modern.decoder import LanguageModel, Settings
     from annotated_attention.modern.frequencies import rotary_frequencies
+    from annotated_attention.modern.generation import choose, generate
     from annotated_attention.modern.grouped import (
         GroupedQueryAttention,
         group_heads,
@@ -60,10 +62,12 @@ __all__ = [
     "CachedAttention",
     "GroupedQueryAttention",
     "KVCache",
+    "LanguageModel",
     "LatentAttention",
     "PagedCache",
     "RotaryAttention",
     "RotaryEmbedding",
+    "Settings",
     "StaticCache",
     "WindowAttention",
     "WindowCache",
@@ -71,6 +75,8 @@ __all__ = [
     "block_later",
     "block_other_documents",
     "block_outside",
+    "choose",
+    "generate",
     "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",

@@ -1,8 +1,9 @@
 """Trained checkpoints, read into the classes of this package.
 
-``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one, from a folder in
-the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``. A file that does not
-fit is refused before any tensor is read, and nothing is unpickled. ``find_weights`` finds the
+``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one,
+``load_language_model`` one of Llama, Mistral or Qwen, from a folder in the usual layout:
+``config.json``, ``model.safetensors``, ``tokenizer.json``. A file that does not fit is refused
+before any parameter is filled, and nothing is unpickled. ``find_weights`` finds the
 folder of the model of the chapter "Trained weights". Reading needs the extra ``trained``:
 ``pip install '.[trained]'``.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         sha256,
     )
     from annotated_attention.pretrained.gpt2 import CausalDecoder, load_decoder
+    from annotated_attention.pretrained.llama import load_language_model, save_language_model
 
 __all__ = [
     "FILES",
@@ -37,7 +39,9 @@ __all__ = [
     "find_weights",
     "load_decoder",
     "load_encoder",
+    "load_language_model",
     "mean_pool",
+    "save_language_model",
     "sha256",
 ]
 

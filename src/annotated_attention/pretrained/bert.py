@@ -13,7 +13,7 @@ from annotated_attention.pretrained.backbone import Sizes, build_stack, check_to
 from annotated_attention.pretrained.checkpoint import (
     Config,
     Layout,
-    fill,
+    fill_by_layout,
     read_tokenizer,
     with_bias,
 )
@@ -238,4 +238,4 @@ def load_encoder(
     tokenizer = read_tokenizer(config.folder, sizes.tokens)
     with torch.device("meta"):  # sizes without memory; no random number is drawn
         model = SentenceEncoder(sizes, config.size("type_vocab_size"), pad, tokenizer).to(dtype)
-    return fill(model, config.folder, LAYOUT, sizes.layers)
+    return fill_by_layout(model, config.folder, LAYOUT, sizes.layers)

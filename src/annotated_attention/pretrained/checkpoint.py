@@ -4,7 +4,8 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +27,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Config:
     """Reads ``config.json``, and names the field that does not fit."""
 
-    def __init__(self, folder: str | os.PathLike[str], kind: str) -> None:
-        """Read the file, and refuse a ``model_type`` other than ``kind``."""
+    def __init__(self, folder: str | os.PathLike[str], *kinds: str) -> None:
+        """Read the file, and refuse a ``model_type`` that is none of ``kinds``."""
         self.folder = Path(folder)
         self.path = _file(self.folder, "config.json")
         try:
@@ -36,8 +37,8 @@ class Config:
             raise ValueError(f"{self.path} is not JSON: {error}") from None
         if not isinstance(self.fields, dict):
             raise ValueError(f"{self.path} must hold an object, got {type(self.fields).__name__}")
-        if (found := self.fields.get("model_type")) != kind:
-            raise self.error("model_type", found, f"must be {kind!r}")
+        if (found := self.fields.get("model_type")) not in kinds:
+            raise self.error("model_type", found, f"must be {' or '.join(map(repr, kinds))}")
 
     def error(self, name: str, value: object, wanted: str) -> ValueError:
         """Make the error that says what a field must be."""
@@ -55,6 +56,17 @@ class Config:
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
             raise self.error(name, value, f"must be an integer of at least {at_least}")
         return value
+
+    def size_or(self, name: str, left_out: Any) -> Any:
+        """Give a field that holds an integer of at least 1, or what stands for its absence."""
+        return left_out if self.fields.get(name) is None else self.size(name)
+
+    def flag(self, name: str, left_out: bool = False) -> bool:
+        """Give a field that says yes or no; null is no answer."""
+        value = self.fields.get(name)
+        if not isinstance(value, bool | None):
+            raise self.error(name, value, "must be true or false")
+        return left_out if value is None else value
 
     def heads(self, width: str, heads: str) -> int:
         """Give the number of heads, which divides the width."""
@@ -103,30 +115,119 @@ def with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 
-def fill(model: Model, folder: Path, layout: Layout, layers: int) -> Model:
-    """Fill a model without memory with its parameters, if each of them is stored and fits.
+class Weights:
+    """The tensors of a folder, in one file or several; those asked for are read, and no others."""
 
-    Each tensor is copied out of the file, which is mapped into memory and let go at the end: the
-    parameters are all that stays.
+    def __init__(self, folder: Path, files: Mapping[Path, Any]) -> None:
+        """Note what each of the open files holds."""
+        self.folder, self._files = folder, files
+        self.home = {name: path for path, file in files.items() for name in file.keys()}  # noqa: SIM118
+
+    def header(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Give the shape of a tensor, and the name of its dtype."""
+        stored = self._files[self.home[name]].get_slice(name)
+        return tuple(stored.get_shape()), stored.get_dtype()
+
+    def tensor(self, name: str) -> Tensor:
+        """Read a tensor."""
+        return self._files[self.home[name]].get_tensor(name)
+
+
+@contextmanager
+def open_weights(folder: Path) -> Iterator[Weights]:
+    """Open ``model.safetensors``, or the files that ``model.safetensors.index.json`` names.
+
+    They are mapped into memory, and let go when the block ends.
     """
-    path = _file(folder, "model.safetensors")
-    library = _needed("safetensors")
+    index = folder / "model.safetensors.index.json"
+    single = (folder / "model.safetensors").is_file() or not index.is_file()
+    homes = {} if single else _read_index(index)
+    library = needed("safetensors")
+    with ExitStack() as stack:
+        files = {}
+        for name in sorted({*homes.values()}) or ["model.safetensors"]:
+            path = _file(folder, name)
+            try:
+                files[path] = stack.enter_context(library.safe_open(path, framework="pt"))
+            except library.SafetensorError as error:
+                raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+        weights = Weights(folder, files)
+        if homes and homes != (stored := {name: path.name for name, path in weights.home.items()}):
+            first = min(name for name, _ in homes.items() ^ stored.items())
+            raise ValueError(f"{index} must name the file of each tensor; {first} is elsewhere")
+        yield weights
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    """Read which file each tensor is in; all of them are in the folder itself."""
     try:
-        with library.safe_open(path, framework="pt") as file:
-            stored = set(file.keys())
-            prefix = layout.prefix if any(x.startswith(layout.prefix) for x in stored) else ""
-            names = _names(layout, layers, prefix)
-            _check_names(path, stored, names, f"{re.escape(prefix)}({layout.unread})")
-            state = model.state_dict()
-            for name, part in _parts(state, names, layout):
-                _check_part(path, name, file.get_slice(name), part)
-            state = {name: torch.empty(x.shape, dtype=x.dtype) for name, x in state.items()}
-            for name, part in _parts(state, names, layout):
-                part.copy_(file.get_tensor(name))
-    except library.SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+        homes = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        files = {*homes.values()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ValueError(f"{path} must be JSON, with a weight_map") from None
+    if odd := [name for name in files if not re.fullmatch(r"[\w.-]+\.safetensors", str(name))]:
+        raise ValueError(f"{path} names {odd[0]!r}, which is no safetensors file of its folder")
+    return homes
+
+
+def fill(model: Model, parts: Iterable[tuple[str, slice, Tensor]]) -> Model:
+    """Give a model without memory its parameters, and copy them together part by part.
+
+    Args:
+        model: made under ``torch.device("meta")``.
+        parts: the name of a parameter, some of its rows, and what these are to hold. Each tensor
+            can be let go before the next one is made: the parameters are all that stays. Names and
+            shapes are checked before, see ``check_names``.
+
+    Returns:
+        The model itself, in evaluation mode, on the CPU.
+    """
+    state = {name: torch.empty(x.shape, dtype=x.dtype) for name, x in model.state_dict().items()}
+    for name, rows, x in parts:
+        state[name][rows] = x
     model.load_state_dict(state, assign=True)  # strict: nothing is left without memory
     return model.eval()
+
+
+def fill_stored(
+    model: Model, weights: Weights, names: Mapping[str, Sequence[str]], unread: str,
+    transposed: Callable[[str], bool] = lambda _: False,
+) -> Model:
+    """Fill a model with stored tensors, if each of them is there and fits.
+
+    Args:
+        model: as in ``fill``.
+        weights: where the tensors are.
+        names: for each parameter the stored tensors that make it up, one below the other.
+        unread: a pattern; tensors that may be there, and are not needed.
+        transposed: says of a parameter that its matrix is stored (in, out).
+    """
+    check_names(weights.folder, {*weights.home}, names, unread)
+    parts = []
+    for ours, parameter in model.state_dict().items():
+        first = 0
+        for name, part in zip(names[ours], parameter.chunk(len(names[ours])), strict=True):
+            turned = transposed(ours) and part.dim() == 2
+            _check_part(weights, name, part.mT if turned else part)
+            parts.append((ours, slice(first, first + len(part)), name, turned))
+            first += len(part)
+
+    def read() -> Iterator[tuple[str, slice, Tensor]]:
+        for ours, rows, name, turned in parts:
+            x = weights.tensor(name)
+            yield ours, rows, x.mT if turned else x
+
+    return fill(model, read())
+
+
+def fill_by_layout(model: Model, folder: Path, layout: Layout, layers: int) -> Model:
+    """Fill a model with the tensors that a layout names."""
+    with open_weights(folder) as weights:
+        prefix = layout.prefix if any(x.startswith(layout.prefix) for x in weights.home) else ""
+        return fill_stored(
+            model, weights, _names(layout, layers, prefix), f"{re.escape(prefix)}({layout.unread})",
+            lambda name: layout.transposed and name.startswith(layout.ours),
+        )
 
 
 def _names(layout: Layout, layers: int, prefix: str) -> dict[str, list[str]]:
@@ -139,8 +240,17 @@ def _names(layout: Layout, layers: int, prefix: str) -> dict[str, list[str]]:
     return names
 
 
-def _check_names(path: Path, stored: set[str], names: dict[str, list[str]], unread: str) -> None:
-    """Refuse a file that lacks a tensor, or holds one that has no place."""
+def check_names(
+    path: Path, stored: set[str], names: Mapping[str, Sequence[str]], unread: str
+) -> None:
+    """Refuse a file that lacks a tensor, or holds one that has no place.
+
+    Args:
+        path: the file or its folder, for the message.
+        stored: the names of all tensors.
+        names: for each parameter the stored tensors that make it up.
+        unread: a pattern; tensors that may be there, and are not needed.
+    """
     wanted = {name for parts in names.values() for name in parts}
     extra = {name for name in stored - wanted if not re.fullmatch(unread, name)}
     for what, found in (("lacks", wanted - stored), ("holds, beyond what fits,", extra)):
@@ -150,30 +260,19 @@ def _check_names(path: Path, stored: set[str], names: dict[str, list[str]], unre
             raise ValueError(f"{path} {what} {', '.join(first)}{also}")
 
 
-def _parts(
-    state: dict[str, Tensor], names: dict[str, list[str]], layout: Layout
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield each stored tensor's name, and the part of a parameter that it belongs in."""
-    for ours, theirs in names.items():
-        parameter = state[ours]
-        turned = layout.transposed and parameter.dim() == 2 and ours.startswith(layout.ours)
-        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            yield name, part.mT if turned else part
-
-
-def _check_part(path: Path, name: str, stored: Any, part: Tensor) -> None:
+def _check_part(weights: Weights, name: str, part: Tensor) -> None:
     """Refuse a tensor that does not fit its place; only the file's header is looked at."""
-    found, wanted = tuple(stored.get_shape()), tuple(part.shape)
-    if found != wanted:
-        raise ValueError(f"{name} has shape {found}, and must have {wanted}, in {path}")
-    if stored.get_dtype() not in ("F64", "F32", "F16", "BF16"):
-        raise ValueError(f"{name} ({stored.get_dtype()}) must be floating point, in {path}")
+    (shape, kind), path = weights.header(name), weights.home[name]
+    if shape != tuple(part.shape):
+        raise ValueError(f"{name} has shape {shape}, and must have {tuple(part.shape)}, in {path}")
+    if kind not in ("F64", "F32", "F16", "BF16"):
+        raise ValueError(f"{name} ({kind}) must be floating point, in {path}")
 
 
 def read_tokenizer(folder: Path, tokens: int) -> Any:
     """Read the tokeniser; padding and truncation are not left to it."""
     path = _file(folder, "tokenizer.json")
-    library = _needed("tokenizers")
+    library = needed("tokenizers")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
@@ -194,7 +293,8 @@ def _file(folder: Path, name: str) -> Path:
     return path
 
 
-def _needed(library: str) -> Any:
+def needed(library: str) -> Any:
+    """Import a library of the extra ``trained``, or say how to get it."""
     try:
         return importlib.import_module(library)
     except ImportError:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from annotated_attention.modern.decoder import DecoderAttention
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -13,8 +14,8 @@ from annotated_attention.multihead import MultiheadAttention
 def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the attention weights of every head while the block runs.
 
-    This works on every model whose attention is ``MultiheadAttention``, trained or not.
-    The layers still ask for no weights; a hook asks in their place.
+    This works on every model whose attention is ``MultiheadAttention``, and on ``LanguageModel``,
+    trained or not. The layers still ask for no weights; a hook asks in their place.
 
     Args:
         model: the model with the attention modules.
@@ -23,7 +24,7 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
         A list. Each call of an attention module appends its weights, (b, h, n, m).
 
     Raises:
-        ValueError: the model holds no ``MultiheadAttention``.
+        ValueError: the model holds neither.
 
     Examples:
         >>> import torch
@@ -38,15 +39,19 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
     """
     found: list[Tensor] = []
 
-    def ask(_: nn.Module, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return given, options | {"need_weights": True, "average_attn_weights": False}
+    def ask(module: nn.Module, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        averages = isinstance(module, MultiheadAttention)  # unless it is asked not to
+        each_head = {"average_attn_weights": False} if averages else {}
+        return given, options | {"need_weights": True} | each_head
 
     def keep(_: nn.Module, __: Any, result: tuple[Tensor, Tensor]) -> None:
         found.append(result[1])
 
-    modules = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+    kinds = (MultiheadAttention, DecoderAttention)
+    modules = [module for module in model.modules() if isinstance(module, kinds)]
     if not modules:
-        raise ValueError(f"model ({type(model).__name__}) holds no MultiheadAttention")
+        names = " and no ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"model ({type(model).__name__}) holds no {names}")
     hooks = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules]
     hooks += [module.register_forward_hook(keep) for module in modules]
     try:

@@ -10,7 +10,7 @@ from annotated_attention.pretrained.backbone import Sizes, build_stack, check_to
 from annotated_attention.pretrained.checkpoint import (
     Config,
     Layout,
-    fill,
+    fill_by_layout,
     read_tokenizer,
     with_bias,
 )
@@ -165,4 +165,4 @@ def load_decoder(
     tokenizer = read_tokenizer(config.folder, sizes.tokens)
     with torch.device("meta"):
         model = CausalDecoder(sizes, tokenizer).to(dtype)
-    return fill(model, config.folder, LAYOUT, sizes.layers)
+    return fill_by_layout(model, config.folder, LAYOUT, sizes.layers)
