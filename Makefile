@@ -15,7 +15,7 @@ chapters := $(sort $(wildcard notebooks/*.py))
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -name '*.j2')
-pages := mkdocs.yml $(shell find docs -type f)
+pages := mkdocs.yml $(wildcard CHANGELOG.md) $(shell find docs -type f)
 
 export TRAINED SITE_URL REPOSITORY_URL
 export ANNOTATED_ATTENTION_WEIGHTS := $(abspath $(or $(filter-out 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS)))

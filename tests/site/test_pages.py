@@ -10,7 +10,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-import annotated_attention
 from book.run import scripts
 from book.site import contents, glossary
 from book.site.build import SITE
@@ -189,8 +188,3 @@ def test_nothing_of_the_workshop_is_published():
     names = {path.relative_to(SITE).as_posix() for path in SITE.rglob("*") if path.is_file()}
     stray = re.compile(r"\.j2$|conf\.json$|katex\.min\.js$|hooks|^(?!downloads/).*\.(py|ipynb)$")
     assert not [name for name in names if stray.search(name)]
-
-
-def test_the_last_change_is_this_version():
-    changes = content("package/index.html").find(id="changes").find_next("h3")
-    assert changes.text.removesuffix("¶") == annotated_attention.__version__

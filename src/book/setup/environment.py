@@ -6,7 +6,7 @@ any Python 3, so that one that is too old says so instead of failing to parse.
 
 import sys
 
-if sys.version_info < (3, 11, 5):
+if sys.version_info < (3, 11, 5):  # which soupsieve and pymdown-extensions ask for
     sys.exit(
         "This needs Python 3.11.5 or later, and {} is {}.{}.{}.\n"
         "Name a newer one: make PYTHON=python3.12 ...".format(sys.executable, *sys.version_info[:3])
