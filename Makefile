@@ -33,7 +33,7 @@ $(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks record lab lint bench seeds lock clean force
+.PHONY: help serve site check test notebooks record lab lint insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -44,6 +44,7 @@ help:  ## what there is
 	@echo 'make record     run chapter 11 live and rewrite its committed record; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
+	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time every version; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
@@ -86,6 +87,9 @@ lint: .venv/requirements.lock
 	@$(py) -m ruff format --check --quiet . || \
 	  { echo 'lint: not formatted; .venv/bin/ruff format . mends it'; exit 1; }
 	@$(py) -m mypy --no-error-summary
+
+insurance: build/site.stamp
+	@$(py) -m book.site.insurance
 
 bench: .venv/requirements.lock
 	@$(py) -m book.measure
