@@ -33,7 +33,7 @@ $(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks record lab lint insurance bench seeds lock clean force
+.PHONY: help serve site check test notebooks picture record lab lint insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -47,6 +47,7 @@ help:  ## what there is
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time every version; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
+	@echo 'make picture    take the picture of the first page that the README shows; needs Chromium'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
@@ -72,7 +73,9 @@ test: lint build/site.stamp
 	@$(py) -m pytest -n logical --dist worksteal --max-worker-restart=0
 
 notebooks: $(executed) $(pairs)
-	@$(py) -m book.site.figures
+
+picture: build/site.stamp
+	@$(py) -m book.site.picture
 
 record: $(needs_weights)
 	@$(py) -m book.run.record

@@ -1,5 +1,6 @@
 """From the command line to a report: building, calling, the adapter to paste, exit codes."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -440,3 +441,14 @@ def test_what_an_adapter_cannot_be_told():
             adapters.adapt(made(MINE), **options)
     with pytest.raises(TypeError, match="there is no rotation"):
         adapters.adapt(made(MINE), rotation=None)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_that_cannot_write_every_character_gets_the_others(encoding, tmp_path):
+    (tmp_path / "mine.py").write_text(HEAD + CROSS, "utf-8")
+    command = [sys.executable, "-m", "attention_doctor", "mine.py:Attention"]
+    command += ["--embed-dim", "24", "--num-heads", "4"]
+    settings = os.environ | {"PYTHONIOENCODING": encoding}
+    run = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    assert b"? Attention: nothing wrong" in run.stdout
