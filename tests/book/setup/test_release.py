@@ -38,7 +38,7 @@ def test_what_the_index_shows_leads_to_the_files_of_the_tag(checkout):
     readme = (checkout / "README.md").read_text("utf-8")
     assert not release.LINK.search(readme)
     for picture, _, path in links:
-        assert (scripts.ROOT / path).is_file(), path
+        assert (scripts.ROOT / path.partition("#")[0]).is_file(), path
         assert f"({ADDRESS}/{'raw' if picture else 'blob'}/{TAG}/{path})" in readme
     project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["urls"] == {"Repository": ADDRESS}
