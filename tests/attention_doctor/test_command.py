@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -345,7 +346,7 @@ def test_the_module_runs_and_the_old_command_says_the_new_one(monkeypatch, capsy
 def test_a_closed_pipe_is_no_error(tmp_path):
     text = "def attend(x): print('looking at', x.shape); return (x @ x.mT).softmax(-2) @ x"
     (tmp_path / "mine.py").write_text(text)
-    command = f"{sys.executable} -m attention_doctor mine.py:attend --kind self"
+    command = f"{shlex.quote(sys.executable)} -m attention_doctor mine.py:attend --kind self"
     command += " --embed-dim 12 --num-heads 1 2>errors | true; echo ${PIPESTATUS[0]}"
     run = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert run.stdout == "1\n"
