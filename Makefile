@@ -15,7 +15,7 @@ chapters := $(sort $(wildcard notebooks/*.py))
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -name '*.j2')
-pages := mkdocs.yml $(shell find docs -type f)
+pages := mkdocs.yml $(wildcard CHANGELOG.md) $(shell find docs -type f)
 
 export TRAINED SITE_URL REPOSITORY_URL
 export ANNOTATED_ATTENTION_WEIGHTS := $(abspath $(or $(filter-out 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS)))
@@ -33,7 +33,7 @@ $(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks record lab lint bench seeds lock clean force
+.PHONY: help serve site check test notebooks picture record lab lint insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -44,8 +44,10 @@ help:  ## what there is
 	@echo 'make record     run chapter 11 live and rewrite its committed record; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
+	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time every version; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
+	@echo 'make picture    take the picture of the first page that the README shows; needs Chromium'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
@@ -71,7 +73,9 @@ test: lint build/site.stamp
 	@$(py) -m pytest -n logical --dist worksteal --max-worker-restart=0
 
 notebooks: $(executed) $(pairs)
-	@$(py) -m book.site.figures
+
+picture: build/site.stamp
+	@$(py) -m book.site.picture
 
 record: $(needs_weights)
 	@$(py) -m book.run.record
@@ -86,6 +90,9 @@ lint: .venv/requirements.lock
 	@$(py) -m ruff format --check --quiet . || \
 	  { echo 'lint: not formatted; .venv/bin/ruff format . mends it'; exit 1; }
 	@$(py) -m mypy --no-error-summary
+
+insurance: build/site.stamp
+	@$(py) -m book.site.insurance
 
 bench: .venv/requirements.lock
 	@$(py) -m book.measure

@@ -1,14 +1,22 @@
 """The package as it is installed: whole, typed, and with nothing but PyTorch behind its core."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import venv
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 
+import pytest
+import yaml
+
+import annotated_attention
 from book.run import scripts
 
 CORE = """
@@ -27,27 +35,155 @@ def test_core_needs_nothing_but_torch():
     assert run.stdout == "\n\n"
 
 
-def test_wheel_holds_the_package_and_not_the_workshop(tmp_path):
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(scripts.ROOT / name, tmp_path)
+PROJECT = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRA = "pip install 'annotated-attention[{}]'".format
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])".format
+
+
+def run(*command, cwd):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the source distribution, and from what it holds the wheel; give both."""
+    root = tmp_path_factory.mktemp("checkout")
+    of_the_package = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "README.md")
+    for name in ("pyproject.toml", *of_the_package):
+        shutil.copy2(scripts.ROOT / name, root)
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(scripts.ROOT / "src", tmp_path / "src", ignore=ignore)
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--quiet"]
-    subprocess.run([*pip, "-w", tmp_path / "wheel", tmp_path], check=True, capture_output=True)
-    (wheel,) = (tmp_path / "wheel").iterdir()
-    names = zipfile.ZipFile(wheel).namelist()
-    source = scripts.ROOT / "src"
+    shutil.copytree(scripts.ROOT / "src", root / "src", ignore=ignore)
+    (root / "tests").mkdir()
+    (root / "tests" / "test_it.py").touch()
+    run(sys.executable, "-c", BUILD("sdist"), root / "sdist", cwd=root)
+    (sdist,) = (root / "sdist").iterdir()
+    with tarfile.open(sdist) as archive:
+        archive.extractall(root / "unpacked", filter="data")
+    (unpacked,) = (root / "unpacked").iterdir()
+    run(sys.executable, "-c", BUILD("wheel"), root / "wheel", cwd=unpacked)
+    (wheel,) = (root / "wheel").glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def alone(built, tmp_path_factory):
+    """Install the wheel where nothing but PyTorch, and what that needs, can be imported."""
+    root = tmp_path_factory.mktemp("alone")
+    venv.create(root, with_pip=False)
+    python, seen = root / "bin" / "python", root / "seen"
+    seen.mkdir()
+    for name in required("torch"):
+        installed = distribution(name)
+        tops = {file.parts[0] for file in installed.files} - {"..", "__pycache__"}
+        for top in tops:
+            (seen / top).symlink_to(installed.locate_file(top))
+    (packages,) = root.glob("lib/python3*/site-packages")
+    (packages / "seen.pth").write_text(f"{seen}\n")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index"]
+    run(*pip, built[1], cwd=root)
+    return python
+
+
+def required(name):
+    """List a distribution and what it requires, its extras apart."""
+    lines = [line for line in distribution(name).requires or [] if "extra ==" not in line]
+    further = [re.split(r"[^\w.-]", line)[0] for line in lines if "; " not in line]
+    return {name}.union(*map(required, further))
+
+
+def test_wheel_and_source_hold_the_package_and_not_the_workshop(built):
+    sdist, wheel = built
+    with tarfile.open(sdist) as archive:
+        source = {name.partition("/")[2].removeprefix("src/") for name in archive.getnames()}
+    names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
-        path.relative_to(source).as_posix()
+        path.relative_to(scripts.ROOT / "src").as_posix()
         for package in ("annotated_attention", "attention_doctor")
-        for path in (source / package).rglob("*")
+        for path in (scripts.ROOT / "src" / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert wanted <= set(names)
     typed = {"annotated_attention/py.typed", "attention_doctor/py.typed"}
     assert {*typed, "annotated_attention/display/display.css"} <= wanted
-    assert not [name for name in names if name.startswith(("book/", "tests/", "notebooks/"))]
+    assert wanted <= names
+    assert {*wanted, "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml"} <= source
+    workshop = ("book/", "tests/", "notebooks/")
+    assert not [name for name in names | source if name.startswith(workshop)]
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+WORKS = """
+import torch
+from annotated_attention import MultiheadAttention, counting, measured, mistakes, published
+from annotated_attention.modern import GroupedQueryAttention
+
+x = torch.randn(2, 5, 24)
+final = MultiheadAttention(24, 4, batch_first=True)
+print(final(x, x, x, is_causal=True)[0].shape)
+grouped = GroupedQueryAttention(24, 4, num_kv_heads=2, batch_first=True)
+print(grouped(x, x, x, is_causal=True)[0].shape)
+print([bool(room.__all__) for room in (counting, measured, mistakes, published)])
+"""
+
+
+def test_all_that_needs_no_extra_works_with_pytorch_alone(alone, tmp_path):
+    shape = "torch.Size([2, 5, 24])"
+    said = run(alone, "-c", WORKS, cwd=tmp_path).splitlines()
+    assert said == [shape, shape, str([True] * 4)]
+    (tmp_path / "layer.py").write_text("from annotated_attention import MultiheadAttention\n")
+    sizes = ["--embed-dim", "24", "--num-heads", "4"]
+    doctor = alone.parent / "attention-doctor"
+    said = run(doctor, "layer.py:MultiheadAttention", *sizes, cwd=tmp_path)
+    assert said[1:].startswith(" MultiheadAttention: nothing wrong")
+
+
+MISSES = """
+from pathlib import Path
+
+from annotated_attention import chapters, display, exercises
+from annotated_attention.pretrained.checkpoint import read_tokenizer
+
+Path("tokenizer.json").touch()
+for use in (
+    lambda: display.whole_map,
+    lambda: exercises.multihead_attention.check_take_over.folded(None),
+    lambda: read_tokenizer(Path(), 1),
+    chapters.names,
+):
+    try:
+        use()
+    except Exception as error:
+        print(error)
+"""
+
+
+def test_what_needs_more_says_in_its_error_what_brings_it(alone, tmp_path):
+    said = run(alone, "-c", MISSES, cwd=tmp_path).splitlines()
+    remedies = [EXTRA("book"), EXTRA("book"), EXTRA("trained"), "(pip install -e .)"]
+    assert [line.endswith(end) for line, end in zip(said, remedies, strict=True)] == [True] * 4, (
+        said
+    )
+    assert set(PROJECT["optional-dependencies"]) == {"book", "trained"}
+
+
+def test_the_version_and_what_it_changes_stand_where_people_look():
+    changes = (scripts.ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall("^## (.+)$", changes, re.MULTILINE)[0] == annotated_attention.__version__
+    page = (scripts.ROOT / "docs" / "package" / "index.md").read_text("utf-8")
+    assert f"Python {PROJECT['requires-python'].removeprefix('>=')} or later" in page
+    (torch,) = PROJECT["dependencies"]
+    assert f"PyTorch {torch.removeprefix('torch>=')} or later" in page
+
+
+def test_the_citation_is_that_of_the_first_page():
+    cited = yaml.safe_load((scripts.ROOT / "CITATION.cff").read_text("utf-8"))
+    (author,) = cited["authors"]
+    start = (scripts.ROOT / "docs" / "index.md").read_text("utf-8")
+    assert " ".join(start.split()).count(f"*{cited['title']}*") == 1
+    assert author["name"] in start
+    assert cited["license"] == PROJECT["license"]
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -62,11 +198,10 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 
 def test_readme_names_the_extras_that_the_notebooks_need():
-    project = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     readme = (scripts.ROOT / "README.md").read_text("utf-8")
     (named,) = re.findall(r"pip install -e '\.\[([a-z,]+)\]'", readme)
-    asked = [x for extra in named.split(",") for x in project["optional-dependencies"][extra]]
-    there = {re.split(r"[<>=]", line)[0] for line in (*asked, *project["dependencies"])}
+    asked = [x for extra in named.split(",") for x in PROJECT["optional-dependencies"][extra]]
+    there = {re.split(r"[<>=]", line)[0] for line in (*asked, *PROJECT["dependencies"])}
     for script in scripts.ROOT.glob("notebooks/*.py"):
         roots = {name.partition(".")[0] for name in imported(ast.parse(script.read_text("utf-8")))}
         needed = roots - sys.stdlib_module_names - {"annotated_attention", "attention_doctor"}

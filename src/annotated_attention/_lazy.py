@@ -1,13 +1,34 @@
-"""Packages that import their public names on first use."""
+"""Packages that import their public names on first use, and what an extra brings them."""
 
 import ast
 import importlib
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 
-def import_lazily(package: str) -> None:
+@contextmanager
+def brought_by(extra: str) -> Iterator[None]:
+    """Let the error about a library that is missing name the extra that brings it.
+
+    Args:
+        extra: one of ``project.optional-dependencies`` in ``pyproject.toml``.
+
+    Raises:
+        ModuleNotFoundError: what is imported in the block is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error.name} is not installed: pip install 'annotated-attention[{extra}]'",
+            name=error.name,
+        ) from None
+
+
+def import_lazily(package: str, extra: str = "") -> None:
     """Let a package import each of its public names on first use.
 
     The package writes its imports under ``if TYPE_CHECKING:``, where type checkers and editors find
@@ -17,6 +38,7 @@ def import_lazily(package: str) -> None:
 
     Args:
         package: the ``__name__`` of the package.
+        extra: what brings the libraries that the names need, if they need any.
     """
     module: Any = sys.modules[package]
     guarded = [x for x in ast.parse(inspect.getsource(module)).body if isinstance(x, ast.If)]
@@ -28,7 +50,8 @@ def import_lazily(package: str) -> None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] == package:  # a module of the package itself
             return importlib.import_module(f"{package}.{name}")
-        value = getattr(importlib.import_module(homes[name]), name)
+        with brought_by(extra) if extra else nullcontext():
+            value = getattr(importlib.import_module(homes[name]), name)
         setattr(module, name, value)  # found without asking from now on
         return value
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import sys
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
         report = chosen(examined(options), options.select, options.ignore, options.wrong)
-    text = json.dumps(as_data(report), ensure_ascii=False, indent=2) if options.json else report
+    text = json.dumps(as_data(report), indent=2) if options.json else report
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal can write a ✓
     try:
         print(text, flush=True)
     except BrokenPipeError:  # whoever read it has read enough

@@ -1,7 +1,9 @@
 """From the command line to a report: building, calling, the adapter to paste, exit codes."""
 
+import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -345,7 +347,7 @@ def test_the_module_runs_and_the_old_command_says_the_new_one(monkeypatch, capsy
 def test_a_closed_pipe_is_no_error(tmp_path):
     text = "def attend(x): print('looking at', x.shape); return (x @ x.mT).softmax(-2) @ x"
     (tmp_path / "mine.py").write_text(text)
-    command = f"{sys.executable} -m attention_doctor mine.py:attend --kind self"
+    command = f"{shlex.quote(sys.executable)} -m attention_doctor mine.py:attend --kind self"
     command += " --embed-dim 12 --num-heads 1 2>errors | true; echo ${PIPESTATUS[0]}"
     run = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert run.stdout == "1\n"
@@ -441,3 +443,14 @@ def test_what_an_adapter_cannot_be_told():
             adapters.adapt(made(MINE), **options)
     with pytest.raises(TypeError, match="there is no rotation"):
         adapters.adapt(made(MINE), rotation=None)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_that_cannot_write_every_character_gets_the_others(encoding, tmp_path):
+    (tmp_path / "mine.py").write_text(HEAD + CROSS, "utf-8")
+    command = [sys.executable, "-m", "attention_doctor", "mine.py:Attention"]
+    command += ["--embed-dim", "24", "--num-heads", "4"]
+    settings = os.environ | {"PYTHONIOENCODING": encoding}
+    run = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    assert b"? Attention: nothing wrong" in run.stdout

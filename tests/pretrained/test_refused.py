@@ -159,6 +159,6 @@ def test_files(bert, copy, name, damage, error, words):
 def test_the_extra_is_named(bert, monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(
-        ImportError, match=rf"{library}, which is not.*annotated-attention\[trained"
+        ImportError, match=rf"{library} is not installed.*annotated-attention\[trained"
     ):
         load_encoder(bert[1])

@@ -4,15 +4,15 @@ import gc
 import gzip
 import json
 import re
+import zipfile
 from functools import cache
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
 
-import annotated_attention
 from book.run import scripts
-from book.site import contents, glossary
+from book.site import contents, glossary, takeaway
 from book.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
@@ -149,15 +149,17 @@ def test_links_between_chapters_keep_their_section(page):
 
 
 @each_script
-def test_offers_script_and_notebook(page):
+def test_offers_script_and_notebook_and_all_they_need(page):
     script = SCRIPTS[page]
     links = content(page).select("a[download]")
-    assert [link["download"] for link in links] == [f"{script.stem}.ipynb", script.name]
-    notebook, text = (file_behind(urljoin(address(page), link["href"])) for link in links)
+    names = [f"{script.stem}.ipynb", script.name, f"{takeaway.FOLDER}.zip"]
+    assert [link["download"] for link in links] == names
+    notebook, text, archive = (file_behind(urljoin(address(page), link["href"])) for link in links)
     assert text.read_bytes() == script.read_bytes()
-    first, *rest = json.loads(notebook.read_bytes())["cells"]
-    assert "pip install -e '.[book,trained]'" in "".join(first["source"]), "it says what it needs"
+    _, *rest = json.loads(notebook.read_bytes())["cells"]
     assert rest == json.loads(scripts.pair_text(script))["cells"]
+    with zipfile.ZipFile(archive) as packed:
+        assert packed.read(f"{takeaway.FOLDER}/notebooks/{script.name}") == script.read_bytes()
 
 
 @each_page
@@ -189,8 +191,3 @@ def test_nothing_of_the_workshop_is_published():
     names = {path.relative_to(SITE).as_posix() for path in SITE.rglob("*") if path.is_file()}
     stray = re.compile(r"\.j2$|conf\.json$|katex\.min\.js$|hooks|^(?!downloads/).*\.(py|ipynb)$")
     assert not [name for name in names if stray.search(name)]
-
-
-def test_the_last_change_is_this_version():
-    changes = content("package/index.html").find(id="changes").find_next("h3")
-    assert changes.text.removesuffix("¶") == annotated_attention.__version__

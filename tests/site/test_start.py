@@ -1,9 +1,12 @@
 """The first page: what to do first is in sight, and each step of the map can be pointed at."""
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from annotated_attention import display
+from book.site import picture
+from book.site.build import SITE
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
@@ -69,3 +72,9 @@ def test_on_paper_every_line_is_printed(visit):
     page = visit()
     page.emulate_media(media="print")
     assert said(page) == list(LINES.values())
+
+
+def test_the_picture_of_the_readme_shows_this_page():
+    kept = Image.open(picture.PICTURE)
+    assert kept.text["shows"] == picture.shown(SITE / "index.html"), "`make picture` takes another"
+    assert picture.PICTURE.stat().st_size <= 150_000

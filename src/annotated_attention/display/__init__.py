@@ -39,4 +39,4 @@ if TYPE_CHECKING:
     from annotated_attention.display.plots import finish as finish
     from annotated_attention.display.plots import panels as panels
 
-import_lazily(__name__)
+import_lazily(__name__, extra="book")

@@ -35,6 +35,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention._lazy import brought_by
+
 _NOT_THE_READERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _LONGEST_MESSAGE = 400
 
@@ -140,7 +142,8 @@ class Exercise:
 
     def folded(self, answer: object) -> None:
         """Show the verdict on a chapter's own solution: a notebook folds it, like the solution."""
-        from IPython.display import display  # chapters have it, the package alone does not
+        with brought_by("book"):
+            from IPython.display import display
 
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             self(answer)

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention._lazy import brought_by
+
 Model = TypeVar("Model", bound=nn.Module)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -295,10 +297,5 @@ def _file(folder: Path, name: str) -> Path:
 
 def needed(library: str) -> Any:
     """Import a library of the extra ``trained``, or say how to get it."""
-    try:
+    with brought_by("trained"):
         return importlib.import_module(library)
-    except ImportError:
-        raise ImportError(
-            f"checkpoints are read by {library}, which is not installed: "
-            f"pip install 'annotated-attention[trained]'"
-        ) from None

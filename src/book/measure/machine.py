@@ -22,7 +22,11 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
     cpu = Path("/proc/cpuinfo")
-    models = [x for x in cpu.read_text().splitlines() if "model name" in x] if cpu.exists() else []
+    models = (
+        [x for x in cpu.read_text("utf-8").splitlines() if "model name" in x]
+        if cpu.exists()
+        else []
+    )
     return {
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -40,5 +44,5 @@ def free_memory() -> int:
     lines = Path("/proc/meminfo")
     if not lines.exists():
         return 4 * 2**30
-    found = [x.split()[1] for x in lines.read_text().splitlines() if "MemAvailable" in x]
+    found = [x.split()[1] for x in lines.read_text("utf-8").splitlines() if "MemAvailable" in x]
     return 1024 * int(found[0])

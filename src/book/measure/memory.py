@@ -79,7 +79,7 @@ def _raised(name: str, n: int) -> int:
 def _start() -> int:
     """Forget the highest point so far, where that is possible, and return where it stands."""
     if (forget := Path("/proc/self/clear_refs")).exists():
-        forget.write_text("5")
+        forget.write_text("5", "utf-8")
     return _highest()
 
 
@@ -88,5 +88,5 @@ def _highest() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    lines = status.read_text().splitlines()
+    lines = status.read_text("utf-8").splitlines()
     return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))

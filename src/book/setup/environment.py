@@ -6,7 +6,7 @@ any Python 3, so that one that is too old says so instead of failing to parse.
 
 import sys
 
-if sys.version_info < (3, 11, 5):
+if sys.version_info < (3, 11, 5):  # which soupsieve and pymdown-extensions ask for
     sys.exit(
         "This needs Python 3.11.5 or later, and {} is {}.{}.{}.\n"
         "Name a newer one: make PYTHON=python3.12 ...".format(sys.executable, *sys.version_info[:3])
@@ -25,16 +25,19 @@ LOCK = ROOT / "requirements.lock"
 def main() -> None:
     """Create or bring up to date .venv; the optional argument is another torch for pip."""
     chosen_torch = VENV / "torch-choice"
-    torch = " ".join(sys.argv[1:]) or (chosen_torch.read_text() if chosen_torch.exists() else "")
+    torch = " ".join(sys.argv[1:]) or (
+        chosen_torch.read_text("utf-8") if chosen_torch.exists() else ""
+    )
     if not (VENV / "bin" / "python").exists():
         make_venv()
     if torch:
         print(f"setting up: torch as chosen: {torch}", flush=True)
         pip("install", *shlex.split(torch))
-        chosen_torch.write_text(torch)
-    pinned = [line for line in LOCK.read_text().splitlines() if line and line[0] != "#"]
+        chosen_torch.write_text(torch, "utf-8")
+    pinned = [line for line in LOCK.read_text("utf-8").splitlines() if line and line[0] != "#"]
     wanted = VENV / "wanted.txt"
-    wanted.write_text("\n".join(p for p in pinned if not (torch and p.startswith("torch=="))))
+    others = (line for line in pinned if not (torch and line.startswith("torch==")))
+    wanted.write_text("\n".join(others), "utf-8")
     print(f"setting up: {len(pinned)} packages from requirements.lock into .venv", flush=True)
     pip("install", "-r", str(wanted))
     pip("install", "--no-build-isolation", "--no-deps", "-e", str(ROOT))

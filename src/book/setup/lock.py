@@ -20,7 +20,7 @@ HEADER = """\
 
 def main() -> None:
     """Resolve in a temporary virtual environment and write what it ended up with."""
-    torch = sys.argv[1:] or re.findall(r"^torch==\S+", LOCK.read_text(), re.MULTILINE)
+    torch = sys.argv[1:] or re.findall(r"^torch==\S+", LOCK.read_text("utf-8"), re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         print("lock: resolving in a fresh environment (some minutes)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -34,7 +34,7 @@ def main() -> None:
         listing = ["list", "--format=freeze", "--exclude=pip", "--exclude=annotated-attention"]
         listed = subprocess.run([*pip, *listing], check=True, capture_output=True, text=True).stdout
     lines = [line.partition("+")[0] for line in listed.splitlines()]  # without a local label
-    LOCK.write_text(HEADER + "\n".join(lines) + "\n")
+    LOCK.write_text(HEADER + "\n".join(lines) + "\n", "utf-8")
     print(f"lock: {len(lines)} packages in requirements.lock; `make test` tries them", flush=True)
 
 

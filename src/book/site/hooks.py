@@ -97,6 +97,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(page)
         for path, text in takeaway.files(script, config.extra["repository"]).items():
             add(path, text)
+    add(takeaway.ARCHIVE, takeaway.archive())
     add("assets/display.css", stylesheet())
     for path, text in modules().items():
         add(f"assets/live/{path}", text)

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from html import escape
 
 from annotated_attention import __version__, display
-from annotated_attention.display._html import Output
-from annotated_attention.display.live_figures import first_look
 from book.site import contents
 
 PLACE = re.compile(r"<!-- (cat|map|chapters|repository|version|address) -->")
@@ -30,15 +28,6 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
         "address": lambda: _link(site or repository, site or repository),
     }
     return PLACE.sub(lambda found: pieces[found[1]](), page)
-
-
-def sentence() -> Output:
-    """Draw the sentence as the first page does, for a page where nothing moves: the README."""
-    caption = (
-        "<i>It</i> asks every word of its sentence. A line is a share of its attention: the "
-        "largest goes to <i>thirsty</i>, so <i>it</i> learns that it is about an animal."
-    )
-    return first_look.still("cat", caption)
 
 
 def _link(address: str, text: str) -> str:

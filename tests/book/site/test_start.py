@@ -8,6 +8,8 @@ from book.run import scripts
 from book.site import start
 
 PAGE = (scripts.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+README = (scripts.ROOT / "README.md").read_text(encoding="utf-8")
+DOOR = re.compile(r"^- \[\*\*(.+)\*\*\]\(.+\)\n((?:  .+\n)+)", re.MULTILINE)
 
 
 def links(repository, site):
@@ -28,3 +30,13 @@ def test_addresses_are_links_where_they_are_known():
 def test_the_year_to_cite_is_the_licences():
     year = re.search(r"\(c\) (\d+) (.*)", (scripts.ROOT / "LICENSE").read_text(encoding="utf-8"))
     assert f"{year[2]} ({year[1]})." in PAGE
+
+
+def test_the_readme_has_the_same_doors_and_commands_and_asks_for_the_same():
+    doors = DOOR.findall(PAGE)
+    assert len(doors) == 4
+    opened = re.findall(r"^- \*\*\[(.+)\]\(.+\)\.\*\* ((?:.+\n)+?)(?=- |\n)", README, re.MULTILINE)
+    for (name, text), (other, same) in zip(doors, opened, strict=True):
+        assert (name, text.split()) == (other, same.split())
+    for said in (r"Python [\d.]+ or later, git and make", r"^make (\w+) +# "):
+        assert re.findall(said, PAGE, re.MULTILINE) == re.findall(said, README, re.MULTILINE)

@@ -1,0 +1,99 @@
+"""What readers take along works where it is put: the archive by itself, the notebook anywhere."""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+
+from book.run import scripts
+from book.site import takeaway
+
+SCRIPT = scripts.CHAPTERS / "05_batches.py"
+ADDRESS = "https://github.com/owner/name"
+# The checkout is not seen: with -S nobody reads the line that leads from the libraries to it.
+LOADS = """
+import sys
+sys.path[:0] = [{source!r}, {libraries!r}]
+from annotated_attention import chapters
+print(chapters.__file__, *(chapters.load(name).__name__ for name in chapters.names()), sep="\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    root = tmp_path_factory.mktemp("elsewhere")
+    with zipfile.ZipFile(io.BytesIO(takeaway.archive())) as packed:
+        packed.extractall(root)
+    return root / takeaway.FOLDER
+
+
+def test_the_archive_holds_what_every_chapter_imports(unpacked):
+    said = (unpacked / "READ-ME-FIRST.txt").read_text("utf-8")
+    assert takeaway.INSTALL in said
+    source, libraries = unpacked / "src", os.path.dirname(os.path.dirname(nbformat.__file__))
+    code = LOADS.format(source=str(source), libraries=libraries)
+    run = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    first, *loaded = run.stdout.splitlines()
+    assert first == str(source / "annotated_attention" / "chapters.py")
+    assert [
+        f"chapter_{path.stem}" for path in sorted(scripts.CHAPTERS.glob("[0-9]*.py"))
+    ] == loaded[:-1]
+    assert (unpacked / "pyproject.toml").read_bytes() == (
+        scripts.ROOT / "pyproject.toml"
+    ).read_bytes()
+
+
+def test_the_archive_is_the_same_at_any_time():
+    first = takeaway.archive()
+    os.utime(SCRIPT)
+    takeaway.archive.cache_clear()
+    assert takeaway.archive() == first
+
+
+def first_cell(repository):
+    text = takeaway.files(SCRIPT, repository)["downloads/batches.ipynb"]
+    return nbformat.reads(text, as_version=4).cells[0]
+
+
+def test_a_notebook_begins_with_what_it_needs():
+    assert first_cell("").cell_type == "markdown"
+    assert takeaway.INSTALL in first_cell("").source
+    assert first_cell(ADDRESS).cell_type == "code"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_first_cell_brings_the_book_to_where_it_is_not(there, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: ran.append(command))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    if not there:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(first_cell(ADDRESS).source, {})
+    assert (str(tmp_path / "book" / "src") in sys.path) == (not there) == bool(ran)
+    if ran:
+        clone, install = ran
+        assert clone == ["git", "clone", "--quiet", "--depth=1", ADDRESS, "book"]
+        assert install[-2:] == ["-e", "book[book,trained]"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "opens"),
+    [
+        ("", False),
+        ("https://code.example/book", False),
+        (ADDRESS, True),
+        (f"{ADDRESS}/", True),
+    ],
+)
+def test_only_a_repository_on_github_can_be_opened_from_there(repository, opens):
+    links = BeautifulSoup(takeaway.links("05_batches", "../../", repository), "html.parser")
+    hosted = [x["href"] for x in links.select("a") if "colab.research.google.com" in x["href"]]
+    service = "https://colab.research.google.com/github/owner/name/blob"
+    assert hosted == [f"{service}/hosted/batches.ipynb"] * opens
