@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from book.run import scripts
-from book.site.build import BUILD, SITE, fail
+from book.site.build import BUILD, SITE
 
 PINNED = scripts.ROOT / "requirements-insurance.txt"
 # Names the generator, as it should; a sitemap is packed with the time of its build.
@@ -40,9 +40,9 @@ def main() -> None:
         text=True,
     )
     if run.returncode:
-        fail("ProperDocs does not build the site:", run.stderr)
+        sys.exit(f"ProperDocs does not build the site:\n{run.stderr}")
     if different := differences(SITE, other):
-        fail("ProperDocs builds another site:", *different)
+        sys.exit("\n".join(["ProperDocs builds another site:", *different]))
     print(f"insurance: the same {len(list(SITE.rglob('*.html')))} pages", flush=True)
 
 
