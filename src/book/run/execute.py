@@ -53,7 +53,7 @@ class Client(NotebookClient):
         self.owns_km = True  # it ends the kernel, too
         self.recorded: dict[str, list[nbformat.NotebookNode]] | None = None
         if any(map(record.needs_weights, self.nb.cells)):
-            live = record.weights_are_there()
+            live = record.weights_are_there(record.model_of(script))
             self.nb.metadata["run"] = record.LIVE if live else record.RECORDED
             self.recorded = None if live else record.replay(script, self.nb)
         self.script = script
@@ -172,7 +172,7 @@ def execute(script: Path, result: Path) -> None:
     if client.recorded:
         print(
             f"{script.stem}: no trained weights, so its page shows a recorded run; "
-            "`make TRAINED=1 ...` fetches them (84 MB)",
+            "`make TRAINED=1 ...` fetches them (177 MB)",
             flush=True,
         )
 
