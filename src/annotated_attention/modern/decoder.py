@@ -117,7 +117,7 @@ class Settings:
             raise TypeError(f"norm_eps ({self.norm_eps!r}) must be a number")
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0")
-        if self.activation not in ACTIVATIONS:
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"activation ({self.activation!r}) must be one of {', '.join(ACTIVATIONS)}"
             )
@@ -428,6 +428,8 @@ def check_call(
         raise ValueError(
             f"caches ({len(caches)}) must be as many as the layers ({len(model.layers)})"
         )
+    if odd := [cache for cache in caches or () if not hasattr(cache, "length")]:
+        raise TypeError(f"caches must be Caches, such as KVCache, got {type(odd[0]).__name__}")
     if key_padding_mask is None:
         return
     check_tensors(key_padding_mask=key_padding_mask)

@@ -103,7 +103,7 @@ def _continue(
         new = chosen[:, None]                                             # (b, 1)
         tokens = torch.cat([tokens, new], 1)
         if key_padding_mask is not None:
-            key_padding_mask = F.pad(key_padding_mask, (0, 1))            # (b, m)
+            key_padding_mask = F.pad(key_padding_mask, (0, 1))            # (b, ...)
 
 
 def choose(

@@ -127,7 +127,7 @@ def read_settings(config: Config) -> Settings:
     # Mistral has no biases and Qwen2 has always some, whatever is said.
     bias = kind in ("llama", "qwen3") and config.flag("attention_bias")
     activation = config.fields.get("hidden_act", "silu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise config.error("hidden_act", activation, f"must be one of {', '.join(ACTIVATIONS)}")
     given: dict[str, Any] = {
         "vocab_size": config.size("vocab_size"),

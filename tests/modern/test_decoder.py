@@ -1,0 +1,239 @@
+"""The language model: what ``tests/pretrained`` cannot see, and what is written with it.
+
+That it computes what Llama, Mistral and Qwen compute is proved there, on their checkpoints.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from annotated_attention.modern import (
+    KVCache,
+    LanguageModel,
+    PagedCache,
+    Settings,
+    choose,
+    generate,
+)
+from annotated_attention.modern import decoder as decoder_module
+from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.pretrained import attention_weights
+from tests.settings import REPRODUCIBLE
+
+SIZES = {
+    "vocab_size": 29, "embed_dim": 20, "num_layers": 3, "num_heads": 4, "num_kv_heads": 2,
+    "head_dim": 6, "hidden_dim": 14,
+}  # fmt: skip
+MIXED = {"layer_types": ("sliding_attention", "full_attention", "sliding_attention"), "window": 2}
+TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 8]])
+PADDING = torch.tensor([[False] * 5, [True, True, False, False, False]])
+
+
+def made(**changes):
+    torch.random.default_generator.manual_seed(4)
+    return LanguageModel(Settings(**SIZES | changes)).double()
+
+
+def test_partial_rotation_is_that_of_phi3():
+    """Whose matrices are packed."""
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    torch.random.default_generator.manual_seed(3)
+    theirs = Phi3ForCausalLM(Phi3Config(
+        vocab_size=29, hidden_size=24, intermediate_size=14, num_hidden_layers=2,
+        num_attention_heads=3, num_key_value_heads=1, initializer_range=0.3, pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 90.0, "partial_rotary_factor": 0.5},
+    )).double()  # fmt: skip
+    ours = made(
+        embed_dim=24, num_layers=2, num_heads=3, num_kv_heads=1, head_dim=8, rotary_dim=4,
+        rotary_base=90.0, norm_eps=1e-5,
+    )  # fmt: skip
+    state = {}
+    for name, x in theirs.state_dict().items():
+        packed = {"qkv_proj": ("q", "k", "v"), "gate_up_proj": ("gate", "up")}
+        kind = name.split(".")[-2]
+        rows = x.split([24, 8, 8] if kind == "qkv_proj" else [14, 14] if kind in packed else len(x))
+        for part, own in zip(rows, packed.get(kind, [""]), strict=True):
+            state[name.removeprefix("model.").replace(kind, f"{own}_proj" if own else kind)] = part
+    ours.load_state_dict(state)
+    expected = theirs(TOKENS).logits
+    torch.testing.assert_close(ours(TOKENS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rotations_and_masks_are_computed_once(monkeypatch):
+    """The one for all layers, the others for each kind of layer."""
+    calls = []
+    for place, name in (
+        (RotaryEmbedding, "angles"), (decoder_module, "block_later"),
+        (decoder_module, "block_outside"),
+    ):  # fmt: skip
+        real = getattr(place, name)
+        monkeypatch.setattr(
+            place, name, lambda *x, real=real, name=name: calls.append(name) or real(*x)
+        )
+    made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
+    assert sorted(calls) == ["angles", "block_later", "block_outside"]
+
+
+def test_without_rotation_one_layer_knows_no_order():
+    model = made(num_layers=1, rotary_base=None)
+    turned = TOKENS[:, [3, 0, 2, 1, 4]]
+    torch.testing.assert_close(model(TOKENS)[:, -1], model(turned)[:, -1])
+    rotated = made(num_layers=1)
+    assert not torch.allclose(rotated(TOKENS)[:, -1], rotated(turned)[:, -1])
+
+
+def test_rows_of_different_lengths_in_pages():
+    """Sequences go on at their own places; each equals the one that is alone."""
+    model = made(**MIXED)
+    caches = [PagedCache(9, 2, 2, 6, dtype=torch.float64) for _ in model.layers]
+    with torch.no_grad():
+        model(TOKENS[:, :4], caches)
+        for cache in caches:
+            cache.crop([4, 2])
+        logits = model(TOKENS[:, 3:], caches)
+    for row, begun in enumerate((4, 2)):
+        alone = torch.cat([TOKENS[row, :begun], TOKENS[row, 3:]])[None]
+        torch.testing.assert_close(logits[row], model(alone)[0, begun:])
+
+
+def test_heads_can_be_looked_at_and_silenced():
+    """The weights are what the values are mixed with; W_O reads the heads side by side."""
+    model, mixed = made(num_layers=1), []
+    block = model.layers[0].self_attn
+    silenced = lambda _, given: given[0].index_fill(-1, torch.arange(6, 12), 0)  # noqa: E731
+    hook = block.o_proj.register_forward_pre_hook(silenced)
+    found = model(TOKENS)
+    hook.remove()
+    usual = block.attend
+
+    def attend(q, k, v, blocked, need_weights):
+        heads, weights = usual(q, k, v, blocked, need_weights)
+        if weights is not None:
+            mixed.append((heads, weights @ v.repeat_interleave(2, 1)))
+        return heads.index_fill(1, torch.tensor([1]), 0), weights
+
+    block.attend = attend
+    torch.testing.assert_close(found, model(TOKENS))
+    with attention_weights(model) as weights:
+        model(TOKENS, None, PADDING)
+    torch.testing.assert_close(*mixed[0])
+    assert weights[0].shape == (2, 4, 5, 5)
+    assert weights[0].triu(1).eq(0).all()
+    assert weights[0][1, :, :, :2].eq(0).all()
+
+
+@settings(REPRODUCIBLE, max_examples=12)
+@given(
+    temperature=st.sampled_from([0.0, 0.7, 1.5]), top_k=st.sampled_from([None, 1, 3, 99]),
+    top_p=st.sampled_from([None, 0.4, 0.9, 1.0]), mixed=st.booleans(), stops=st.booleans(),
+)  # fmt: skip
+def test_what_is_written(temperature, top_k, top_p, mixed, stops):
+    """The same from one seed, with a cache and without; a row that stops repeats its stop."""
+    model = made(**MIXED if mixed else {})
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+
+    def written(steps=9, **more):
+        drawn = generate(
+            model, TOKENS, steps, key_padding_mask=PADDING, **options | more,
+            generator=torch.Generator().manual_seed(8),
+        )  # fmt: skip
+        return torch.stack([*drawn], 1)
+
+    whole = written()
+    assert whole.shape == (2, 9)
+    assert not whole.requires_grad
+    assert whole.equal(written(use_cache=False))
+    if not temperature:  # each row as if it were alone
+        alone = torch.stack([*generate(model, TOKENS[1:, 2:], 9)], 1)
+        assert whole[1:].equal(alone)
+    if stops:
+        stop = int(whole[1, 2])
+        first = [row.index(stop) if stop in row else 9 for row in whole.tolist()]
+        shorter = written(stops={stop})
+        assert shorter.size(1) == min(9, max(first) + 1)
+        for row, at in enumerate(first):
+            assert shorter[row, : at + 1].equal(whole[row, : shorter.size(1)][: at + 1])
+            assert shorter[row, at:].eq(stop).all()
+
+
+def test_choices_are_those_of_transformers():
+    """Only what is left by its filters is drawn, as often as it should be."""
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(1, 11, generator=torch.Generator().manual_seed(1))
+    filtered = TemperatureLogitsWarper(0.8)(None, logits)
+    filtered = TopPLogitsWarper(0.9)(None, TopKLogitsWarper(6)(None, filtered))
+    many = logits.expand(20_000, -1)
+    drawn = choose(many, 0.8, 6, 0.9, torch.Generator().manual_seed(2))
+    shares = drawn.bincount(minlength=11) / len(many)
+    assert shares.gt(0).equal(filtered[0].isfinite())
+    torch.testing.assert_close(shares, filtered[0].softmax(-1), rtol=0, atol=0.02)
+
+
+def test_tokens_come_one_by_one():
+    """Nothing is computed that nobody asks for, and the mode of gradients stays the caller's."""
+    model = made()
+    tokens = generate(model, TOKENS, 10**9)
+    assert next(tokens).shape == next(tokens).shape == (2,)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"vocab_size": 2.0}, TypeError, r"vocab_size \(2.0\) must be an integer"),
+        ({"hidden_dim": 0}, ValueError, r"hidden_dim \(0\) must be at least 1"),
+        ({"num_kv_heads": 3}, ValueError, r"num_heads \(4\) must be divisible by num_kv_heads"),
+        ({"norm_eps": "0"}, TypeError, r"norm_eps \('0'\) must be a number"),
+        ({"norm_eps": 0.0}, ValueError, r"norm_eps \(0.0\) must be above 0"),
+        ({"qk_norm": 1}, TypeError, r"qk_norm \(1\) must be True or False"),
+        ({"activation": "swish"}, ValueError, r"activation \('swish'\) must be one of silu, gelu"),
+        ({"rotary_dim": 8}, ValueError, r"rotary_dim \(8\) must be even, and at most head_dim"),
+        ({"rotary_dim": 3}, ValueError, r"rotary_dim \(3\) must be even"),
+        ({"rotary_base": 1.0}, ValueError, r"base \(1.0\) must be above 1"),
+        ({"rotary_base": None, "rotary_dim": 4}, ValueError, "rotary_dim must be None where"),
+        ({"rotary_scaling": {"rope_type": "dynamic", "factor": 2.0}}, ValueError, "max_length"),
+        ({"window": 0}, ValueError, r"window \(0\) must be at least 1"),
+        ({"layer_types": MIXED["layer_types"]}, ValueError, r"window \(None\) must be given"),
+        ({"layer_types": ("full_attention",) * 3, "window": 2}, ValueError, "and only there"),
+        ({"layer_types": ("full_attention",)}, ValueError, "a tuple with the kind of 3 layers"),
+        ({"layer_types": ("conv",) * 3}, ValueError, r"'conv' must be one of full_attention"),
+    ],
+)
+def test_settings_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        Settings(**SIZES | changes)
+
+
+MODEL = made()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: MODEL([[1]]), TypeError, "tokens must be a tensor"),
+        (lambda: MODEL(TOKENS.float()), TypeError, "tokens must be int64 or int32"),
+        (lambda: MODEL(TOKENS[0]), ValueError, r"tokens must have shape \(b, n\), got \(5,\)"),
+        (lambda: MODEL(TOKENS[:, :0]), ValueError, r"got \(2, 0\)"),
+        (lambda: MODEL(TOKENS, [KVCache()]), ValueError, r"caches \(1\) must be as many as the la"),
+        (lambda: MODEL(TOKENS, [None] * 3), TypeError, r"caches must .* got NoneType"),
+        (lambda: MODEL(TOKENS, None, PADDING.long()), TypeError, "key_padding_mask must be bool"),
+        (lambda: MODEL(TOKENS, None, PADDING[:, 1:]), ValueError, r"\(b, m\) = \(2, 5\)"),
+        (lambda: generate(MODEL, TOKENS[0], 2), ValueError, "tokens must have shape"),
+        (lambda: generate(MODEL, TOKENS, 2.0), TypeError, r"steps \(2.0\) must be an integer"),
+        (lambda: generate(MODEL, TOKENS, -1), ValueError, r"steps \(-1\) must not be negative"),
+        (lambda: generate(MODEL, TOKENS, 2, temperature=-1), ValueError, r"temperature \(-1\)"),
+        (lambda: generate(MODEL, TOKENS, 2, temperature="1"), TypeError, r"temperature \('1'\)"),
+        (lambda: generate(MODEL, TOKENS, 2, top_k=0), ValueError, r"top_k \(0\) must be at least"),
+        (lambda: generate(MODEL, TOKENS, 2, top_p=0), ValueError, r"top_p \(0\) must be above 0"),
+        (lambda: generate(MODEL, TOKENS, 2, stops=["x"]), TypeError, "stops must be integers"),
+        (lambda: generate(MODEL, TOKENS, 2, key_padding_mask=PADDING.flip(1)), ValueError, "left"),
+        (lambda: choose([1.0]), TypeError, "logits must be a tensor"),
+    ],
+)
+def test_calls_are_refused(call, error, words):
+    """Before anything is computed."""
+    with pytest.raises(error, match=words):
+        call()

@@ -1,0 +1,390 @@
+"""Llama, Mistral, Qwen2 and Qwen3 compute here what they compute in ``transformers``."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from annotated_attention.modern import KVCache, LanguageModel, Settings, StaticCache, generate
+from annotated_attention.pretrained import (
+    attention_weights,
+    load_language_model,
+    save_language_model,
+)
+from tests.settings import REPRODUCIBLE, TOLERANCE
+
+SIZES = {
+    "vocab_size": 29, "hidden_size": 20, "intermediate_size": 14, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 8,
+    "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
+FAMILIES = {  # the class, and what it needs besides to be small
+    "llama": ("Llama", {"head_dim": 6}),
+    "mistral": ("Mistral", {"head_dim": 6, "sliding_window": 3}),
+    "qwen2": ("Qwen2", {"head_dim": 6, "use_sliding_window": True, "max_window_layers": 1,
+                        "sliding_window": 2}),
+    "qwen3": ("Qwen3", {"head_dim": 10, "use_sliding_window": True, "max_window_layers": 2,
+                        "sliding_window": 3}),  # h * d = 40 where e = 20
+}  # fmt: skip
+ROTATIONS = [
+    {"rope_type": "default", "rope_theta": 500.0},
+    {"rope_type": "linear", "rope_theta": 700.0, "factor": 2.0},
+    {"rope_type": "dynamic", "rope_theta": 300.0, "factor": 3.0},
+    {"rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0,
+     "original_max_position_embeddings": 6},
+    {"rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0,
+     "high_freq_factor": 4.0, "original_max_position_embeddings": 7},
+]  # fmt: skip
+B, N = 2, 7
+PADDING = torch.tensor([[False] * N, [True] * 3 + [False] * (N - 3)])
+
+
+def made(folder, family, tensors=None, **fields):
+    """Save a small random model, and give it: norms and biases are drawn, too."""
+    import transformers
+
+    kind, own = FAMILIES[family]
+    torch.random.default_generator.manual_seed(5)
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **own, **fields})
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, 0.3)
+    model.double().eval().save_pretrained(folder, max_shard_size="9KB" if tensors else "1GB")
+    return model
+
+
+def written(folder, change, name="config.json"):
+    """Change a JSON file of a folder."""
+    path = Path(folder, name)
+    fields = json.loads(path.read_text())
+    change(fields)
+    path.write_text(json.dumps(fields))
+
+
+def as_long_ago(fields):
+    """Write a ``config.json`` as transformers 4 did, and as it did before heads had widths."""
+    rope = fields.pop("rope_parameters")
+    fields["rope_theta"] = rope.pop("rope_theta")
+    kind = rope.pop("rope_type")
+    fields["rope_scaling"] = None if kind == "default" else {**rope, "type": kind}
+    fields["torch_dtype"] = fields.pop("dtype")
+    fields.pop("layer_types", None)
+    if fields["model_type"] != "qwen3" and fields["head_dim"] * 4 == fields["hidden_size"]:
+        del fields["head_dim"]
+    if fields["model_type"] == "llama" and fields["num_key_value_heads"] == 4:
+        del fields["num_key_value_heads"]
+
+
+def tokens(n=N):
+    return torch.randint(1, 29, (B, n), generator=torch.Generator().manual_seed(n))
+
+
+def theirs(model, given, padding=None):
+    """Call transformers with positions that count real tokens."""
+    if padding is None:
+        return model(given, output_hidden_states=True)
+    real = (~padding).long()
+    positions = (real.cumsum(1) - 1).clamp(min=0)
+    return model(given, attention_mask=real, position_ids=positions, output_hidden_states=True)
+
+
+def close(found, expected, dtype=torch.float32):
+    """Compare; transformers computes angles in float32, whatever the model is in."""
+    rtol, atol = TOLERANCE[dtype]
+    atol *= max(1.0, float(expected.detach().abs().max()))
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, check_dtype=False)
+
+
+def gradients(logits, model, real):
+    """Differentiate a mixture of the logits at real tokens, by each parameter's stored name."""
+    mixture = torch.linspace(-1, 2, logits.numel(), dtype=logits.dtype).view_as(logits)
+    model.zero_grad()
+    (logits * mixture)[real].sum().backward()
+    return {name.removeprefix("model."): x.grad for name, x in model.named_parameters()}
+
+
+CHOICES = st.fixed_dictionaries({
+    "family": st.sampled_from([*FAMILIES]),
+    "own": st.fixed_dictionaries({}, optional={
+        "num_key_value_heads": st.sampled_from([1, 4]),
+        "tie_word_embeddings": st.just(True),
+        "attention_bias": st.just(True),
+        "mlp_bias": st.just(True),
+        "sliding_window": st.sampled_from([None, 2, 4]),
+        "use_sliding_window": st.just(False),
+        "max_window_layers": st.sampled_from([0, 1, 3]),
+        "hidden_act": st.sampled_from(["gelu", "gelu_pytorch_tanh", "relu"]),
+        "rms_norm_eps": st.just(0.1),
+    }),
+    "rotation": st.sampled_from(ROTATIONS),
+    "narrow": st.booleans(),  # heads of e / h = 6, which nobody needs to write down
+    "types": st.none() | st.lists(
+        st.sampled_from(["full_attention", "sliding_attention"]), min_size=3, max_size=3),
+    "old": st.booleans(),
+    "shards": st.booleans(),
+    "padded": st.booleans(),
+})  # fmt: skip
+READS = {
+    "llama": {"attention_bias", "mlp_bias"},
+    "mistral": {"sliding_window"},
+    "qwen2": {"sliding_window", "use_sliding_window", "max_window_layers"},
+    "qwen3": {"attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
+}
+COMMON = {"num_key_value_heads", "tie_word_embeddings", "hidden_act", "rms_norm_eps"}
+
+
+def fields_of(choice):
+    """Give the fields of a choice that its family reads."""
+    family, own = choice["family"], choice["own"]
+    fields = {name: x for name, x in own.items() if name in COMMON | READS[family]}
+    fields["rope_parameters"] = dict(choice["rotation"])
+    if choice["narrow"]:
+        fields |= {"hidden_size": 24, "head_dim": 6}
+    whole = FAMILIES[family][1] | fields
+    if (
+        whole.get("use_sliding_window")
+        and whole["sliding_window"]
+        and choice["types"]
+        and not choice["old"]
+    ):
+        fields["layer_types"] = choice["types"]
+    return fields
+
+
+@settings(REPRODUCIBLE, max_examples=30)
+@given(CHOICES)
+def test_logits_states_and_gradients(choice):
+    """As transformers 4 and 5 write them, in one file or several, padded on the left or not."""
+    padding = PADDING if choice["padded"] else None
+    with tempfile.TemporaryDirectory() as folder:
+        model = made(folder, choice["family"], choice["shards"], **fields_of(choice))
+        if choice["old"]:
+            written(folder, as_long_ago)
+        assert Path(folder, "model.safetensors.index.json").exists() == choice["shards"]
+        ours = load_language_model(folder, dtype=torch.float64)
+    given, real = tokens(), ~PADDING if choice["padded"] else slice(None)
+    expected, logits = theirs(model, given, padding), ours(given, None, padding)
+    close(logits[real], expected.logits[real])
+    close(ours.states(given, None, padding)[real], expected.hidden_states[-1][real])
+    found, right = gradients(logits, ours, real), gradients(expected.logits, model, real)
+    assert found.keys() == right.keys()
+    for name, gradient in right.items():
+        close(found[name], gradient)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation_is_theirs(family, tmp_path):
+    """Greedy, with padding on the left, with a cache and without; every head's weights, too."""
+    model = made(tmp_path, family, max_position_embeddings=40)
+    ours = load_language_model(tmp_path, dtype=torch.float64)
+    given, real = tokens(), (~PADDING).long()
+    expected = model.generate(
+        given, attention_mask=real, max_new_tokens=12, do_sample=False, pad_token_id=0
+    )[:, N:]
+    for use_cache in (True, False):
+        drawn = generate(ours, given, 12, key_padding_mask=PADDING, use_cache=use_cache)
+        assert torch.stack([*drawn], 1).equal(expected)
+    model.set_attn_implementation("eager")
+    with attention_weights(ours) as weights:
+        ours(given)
+    for found, right in zip(weights, model(given, output_attentions=True).attentions, strict=True):
+        close(found, right)
+
+
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["whole", "padded"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chunks_with_a_cache(family, padding, tmp_path):
+    made(tmp_path, family, max_position_embeddings=40)
+    ours = load_language_model(tmp_path, dtype=torch.float64)
+    whole, given = ours(tokens(), None, padding), tokens()
+    d, g = ours.settings.head_dim, ours.settings.num_kv_heads
+    for make in (KVCache, lambda: StaticCache(B, g, 11, d, dtype=torch.float64)):
+        caches, parts, done = [make() for _ in ours.layers], [], 0
+        with torch.no_grad():
+            for part in given.split([3, 1, 3], 1):
+                done += part.size(1)
+                seen = None if padding is None else padding[:, :done]
+                parts.append(ours(part, caches, seen))
+        real = slice(None) if padding is None else ~padding
+        torch.testing.assert_close(torch.cat(parts, 1)[real], whole[real])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_half_precision(family, tmp_path):
+    """In bfloat16 it is as far from the exact logits as transformers is, or nearer."""
+    model = made(tmp_path, family)
+    exact = model(tokens()).logits
+    ours = load_language_model(tmp_path, dtype=torch.bfloat16)
+    assert {x.dtype for x in ours.parameters()} == {torch.bfloat16}
+    theirs_off = (model.bfloat16()(tokens()).logits - exact).abs().mean()
+    assert (ours(tokens()) - exact).abs().mean() < 1.5 * theirs_off
+
+
+@settings(REPRODUCIBLE, max_examples=15)
+@given(
+    st.fixed_dictionaries({
+        "rotary_scaling": st.none() | st.sampled_from(ROTATIONS[1:]),
+        "biased": st.booleans(), "mlp_bias": st.booleans(), "tie_embeddings": st.booleans(),
+        "activation": st.sampled_from(["silu", "gelu", "gelu_tanh", "relu"]),
+        "num_kv_heads": st.sampled_from([1, 2, 4]),
+    })
+)  # fmt: skip
+def test_what_is_saved_is_read_by_both(drawn):
+    from transformers import AutoModelForCausalLM
+
+    given, scaling = dict(drawn), drawn["rotary_scaling"]
+    given["qkv_bias"] = given["out_bias"] = given.pop("biased")
+    if scaling:
+        scaling = dict(scaling)
+        given |= {"rotary_base": scaling.pop("rope_theta"), "rotary_scaling": scaling}
+    torch.random.default_generator.manual_seed(2)
+    model = LanguageModel(Settings(
+        vocab_size=29, embed_dim=20, num_layers=3, num_heads=4, head_dim=6, hidden_dim=14,
+        max_length=8, **given,
+    )).double()  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        save_language_model(model, folder)
+        again = load_language_model(folder, dtype=torch.float64)
+        other = AutoModelForCausalLM.from_pretrained(folder)
+    assert again.settings == model.settings
+    assert torch.equal(again(tokens()), model(tokens()))
+    close(other(tokens()).logits, model(tokens()))
+
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+QUERY = "model.layers.1.self_attn.q_proj.weight"
+OLDER = {"rope_parameters": None, "rope_theta": 500.0}
+
+
+def stored(folder, change):
+    """Change a folder's tensors."""
+    from safetensors.torch import load_file, save_file
+
+    path = Path(folder, "model.safetensors")
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_head_that_is_stored_counts(differs, tmp_path):
+    """Where it should be the embedding, too; and frequencies that are stored do not."""
+    from transformers import AutoModelForCausalLM
+
+    made(tmp_path, "llama", tie_word_embeddings=True)
+    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(3) for i in (0, 1)}
+    stored(tmp_path, lambda x: x.update(frequencies | {HEAD: x[EMBEDDING] + differs}))
+    ours = load_language_model(tmp_path, dtype=torch.float64)
+    assert ours.settings.tie_embeddings != differs
+    close(ours(tokens()), AutoModelForCausalLM.from_pretrained(tmp_path)(tokens()).logits)
+
+
+REFUSED = {
+    "llama": [
+        ({"model_type": "gemma"}, "model_type ('gemma') must be 'llama' or 'mistral' or 'qwen2'"),
+        ({"hidden_size": "20"}, "hidden_size ('20') must be an integer"),
+        ({"num_key_value_heads": 3}, "num_heads (4) must be divisible by num_kv_heads (3)"),
+        ({"head_dim": 5}, "rotary_dim (5) must be even"),
+        ({"hidden_act": ["silu"]}, "hidden_act (['silu']) must be one of swish, silu"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps (0) must be a number above 0"),
+        ({"attention_bias": 1}, "attention_bias (1) must be true or false"),
+        ({"sliding_window": 4}, "sliding_window (4) must be None"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config ({'bits': 4}) must be None"),
+        ({"rope_interleaved": True}, "rope_interleaved (True) must be False"),
+        ({"is_causal": False}, "is_causal (False) must be True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor (0.5) must be 1.0"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "must not have partial_rotary_fac"),
+        ({"rope_parameters": 500.0}, "rope_parameters (500.0) must be an object or null"),
+        ({"rope_parameters": {"rope_type": "su"}}, "rope_type ('su') must be one of default"),
+        (OLDER | {"rope_scaling": {"type": "linear"}}, "'linear' must have factor"),
+        (OLDER | {"rope_theta": "5"}, "base ('5') must be a number"),
+        ({"rope_scaling": {"type": "linear"}}, "must say what rope_parameters say"),
+        ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
+        ({"hidden_size": 28}, "has shape (29, 20), and must have (29, 28)"),
+        ({"num_hidden_layers": 2}, "what fits, model.layers.2.input_layernorm.weight"),
+        ({"num_hidden_layers": 4}, "lacks model.layers.3.input_layernorm.weight"),
+        ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
+    ],
+    "mistral": [({"layer_types": ["full_attention"] * 3}, "must be sliding_attention in every")],
+    "qwen2": [
+        ({"layer_types": ["sliding_attention"]}, "must be a tuple with the kind of 3 layers"),
+        ({"layer_types": ["linear_attention"] * 3}, "'linear_attention' must be one of full"),
+        ({"use_sliding_window": False}, "window (None) must be given where layer_types has"),
+        ({"layer_types": "full"}, "layer_types ('full') must be an array"),
+    ],
+}
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_fields_are_refused(family, tmp_path):
+    made(tmp_path, family)
+    path = tmp_path / "config.json"
+    original = json.loads(path.read_text())
+    for fields, words in REFUSED[family]:
+        path.write_text(json.dumps(original | fields))
+        with pytest.raises(ValueError, match=re.escape(words)) as refused:
+            load_language_model(tmp_path)
+        assert str(tmp_path) in str(refused.value)
+
+
+def damaged_index(change):
+    index = "model.safetensors.index.json"
+    return lambda folder: written(folder, lambda fields: change(fields["weight_map"]), index)
+
+
+def shard(folder):
+    return min(folder.glob("model-*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("shards", "damage", "error", "words"),
+    [
+        (False, lambda x: stored(x, lambda y: y.pop(QUERY)), ValueError, f"lacks {QUERY}"),
+        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].mT.contiguous()})),
+         ValueError, r"q_proj.weight has shape \(20, 24\), and must have \(24, 20\)"),
+        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].long()})),
+         ValueError, r"\(I64\) must be floating point"),
+        (True, lambda x: shard(x).unlink(), FileNotFoundError, "there is no model-00001-of"),
+        (True, lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
+         ValueError, "model-00001-of.* is not a whole safetensors file"),
+        (True, damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
+        (True, damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
+        (True, damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
+         r"names '../a.safetensors', which is no safetensors file of its folder"),
+        (True, lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
+         "must be JSON, with a weight_map"),
+    ],
+)  # fmt: skip
+def test_files_are_refused(shards, damage, error, words, tmp_path):
+    made(tmp_path, "llama", shards)
+    damage(tmp_path)
+    with pytest.raises(error, match=words):
+        load_language_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"window": 3}, r"window \(3\) must be None in a Llama checkpoint"),
+        ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
+        ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
+        ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
+        ({"rotary_base": None}, r"rotary_base \(None\) must be a number"),
+        ({"embed_dim": 21}, r"embed_dim \(21\) must be divisible by num_heads \(4\)"),
+    ],
+)
+def test_what_llama_cannot_say_is_not_saved(change, words, tmp_path):
+    sizes = {
+        "vocab_size": 29, "embed_dim": 20, "num_layers": 1, "num_heads": 4, "num_kv_heads": 2,
+        "head_dim": 6, "hidden_dim": 14,
+    }  # fmt: skip
+    model = LanguageModel(Settings(**sizes | change))
+    with pytest.raises(ValueError, match=words):
+        save_language_model(model, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
