@@ -233,7 +233,7 @@ display.tiles_visited(
 # </details>
 #
 # The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
-# it visits.
+# it visits. (`visible` is for other masks: see [Windows](22_windows.ipynb#mask-rule-tiles-equal-three-ways).)
 
 # %%
 from annotated_attention.modern.tiles import tiles
@@ -705,5 +705,5 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # > scores again from what is kept, so memory grows with $n$; on a GPU, the traffic that this saves counts for more
 # > than the arithmetic that it adds.
 #
-# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) sums it up on one page,
-# and the [package](../docs/package/index.md) has the classes to use.
+# [The next chapter](22_windows.ipynb) leaves most of the tiles out: it asks what a token may safely
+# not look at.

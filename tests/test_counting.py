@@ -20,6 +20,8 @@ from annotated_attention.modern import (
     GroupedQueryAttention,
     KVCache,
     LatentAttention,
+    WindowCache,
+    block_outside,
     tiled_attention,
 )
 from annotated_attention.modern.tiles import tiles
@@ -147,6 +149,19 @@ def test_traffic(size: tuple[int, ...]) -> None:
         ]
         expected = sum(visits) + output.numel() + lse.numel()
         assert counting.attention_traffic(n, m, h * d, h, b=b, tile=tile) == expected
+
+
+@pytest.mark.parametrize("sinks", [0, 2])
+@pytest.mark.parametrize("window", [1, 3, 9])
+def test_windows(window: int, sinks: int) -> None:
+    """Scores as the mask has them, and tokens as the cache keeps them."""
+    cache = WindowCache(window, sinks)
+    for n in range(1, 9):
+        visible = ~block_outside(torch.arange(n), n, window, sinks=sinks)
+        assert counting.window_scores(n, window, sinks=sinks) == visible.sum()
+        cache.append(randn(2, 4, 1, 6), randn(2, 4, 1, 5))
+        kept = counting.window_kept(n, window, sinks=sinks)
+        assert counting.cache_numbers(kept, 4 * 6, 4 * 5, b=2) == cache.numel()
 
 
 @pytest.mark.parametrize("absorb", [False, True])

@@ -14,6 +14,7 @@ from annotated_attention import (
     split_heads,
 )
 from annotated_attention.mistakes import MISTAKES, StepByStep
+from annotated_attention.mistakes._steps import PackedAttention
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import (
     AlibiBias,
@@ -110,9 +111,12 @@ DIFFERS = {
     "dropout-in-evaluation": {EVALUATION},
     "rotation-layout-mixed": EVERYWHERE,
     "rotates-one-side": EVERYWHERE,
+    "sink-added-to-scores": EVERYWHERE,
 }
-# These are called in another way: see below, and test_with_caches.py.
-APART = (BiasedAttention, CachedAttention, GroupedQueryAttention, LatentAttention)
+# These are called in another way: see below, test_with_caches.py and test_of_windows.py.
+APART = (
+    BiasedAttention, CachedAttention, GroupedQueryAttention, LatentAttention, PackedAttention,
+)  # fmt: skip
 CALLED = [code for code, entry in MISTAKES.items() if not issubclass(entry.of, APART)]
 BY_CODE = pytest.mark.parametrize("code", CALLED)
 

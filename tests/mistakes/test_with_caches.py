@@ -138,7 +138,9 @@ def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
 
 
 def test_they_are_all_here():
-    kept = {x for x in MISTAKES if issubclass(MISTAKES[x].of, CachedAttention | LatentAttention)}
+    kinds = CachedAttention | LatentAttention
+    kept = {code for code, entry in MISTAKES.items() if issubclass(entry.of, kinds)}
+    kept -= {"window-off-by-one"}  # with a cache and without
     assert kept == {code for code, _ in CASES}
 
 

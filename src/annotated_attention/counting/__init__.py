@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         product_flops,
         projection_flops,
         score_flops,
+        window_kept,
+        window_scores,
     )
     from annotated_attention.counting.model import PARTS, PRESETS, Model
     from annotated_attention.counting.tables import notes, rows, short, table
@@ -62,6 +64,8 @@ __all__ = [
     "score_flops",
     "short",
     "table",
+    "window_kept",
+    "window_scores",
 ]
 
 import_lazily(__name__)

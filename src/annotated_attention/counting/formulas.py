@@ -193,6 +193,50 @@ def cache_bytes(
     return width * cache_numbers(m, e, values, b=b, layers=layers)
 
 
+def window_scores(n: int, window: int, *, sinks: int = 0) -> int:
+    """Count the scores that are visible in one head: query i sees min(i + 1, w + sinks) keys.
+
+    Args:
+        n: the number of tokens, each a query and a key.
+        window: w, how many keys a query sees at most, itself included.
+        sinks: how many of the first keys each query sees besides.
+
+    Examples:
+        Without a window half of all pairs are visible; with one, the number grows with n alone:
+
+        >>> from annotated_attention.counting import window_scores
+        >>> window_scores(8192, 8192), window_scores(8192, 1024)
+        (33558528, 7864832)
+
+    Source: Beltagy et al. (2020), section 3.1.
+    """
+    full = min(n, window + sinks)
+    return full * (full + 1) // 2 + (n - full) * full
+
+
+def window_kept(m: int, window: int, *, sinks: int = 0) -> int:
+    """Count the tokens that a rolling cache keeps after m: at most w - 1, and the first ones.
+
+    Times the numbers of one token, which ``cache_numbers`` counts, this is its size. A new query
+    brings the w-th key itself.
+
+    Args:
+        m: the number of tokens that have come.
+        window: w, how many keys a query sees at most, itself included.
+        sinks: how many of the first tokens are kept for good.
+
+    Examples:
+        A layer of Mistral 7B, with 8 heads of keys that are 128 wide, after 32,768 tokens:
+
+        >>> from annotated_attention.counting import cache_bytes, window_kept
+        >>> cache_bytes(32768, 8 * 128), cache_bytes(window_kept(32768, 4096), 8 * 128)
+        (134217728, 16773120)
+
+    Source: Jiang et al. (2023), section 2.
+    """
+    return min(m, window - 1 + sinks)
+
+
 def latent_flops(
     n: int, m: int, e: int, h: int, c: int, r: int, d: int, *, b: int = 1,
     queries: int | None = None, absorb: bool = False,

@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
-from annotated_attention.heads import split_heads
+from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_future, merge_masks
 from annotated_attention.modern.cache import Cache
 from annotated_attention.modern.cached_attention import CachedAttention
 from annotated_attention.modern.latent import LatentAttention
 from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.modern.windows import block_other_documents
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -124,3 +125,49 @@ class RotatedLatents(LatentAttention):
         return self._attend(torch.cat([q, q_turned], -1), k, v, **masks)
 
     attend_absorbed = attend_plainly
+
+
+class PackedAttention(MultiheadAttention):
+    """Causal self-attention for rows in which several documents stand one after the other."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, documents: Tensor
+    ) -> tuple[Tensor, None]:
+        """Attend within each document, with positions that are counted within it.
+
+        Args:
+            x: (b, n, e), with ``batch_first``.
+            documents: (b, n), integers, the number of each token's document.
+        """
+        q, k, v = (split_heads(y, self.num_heads) for y in self._project(x, x, x))
+        places = torch.arange(x.size(1), device=x.device)  # (n,)
+        begins = documents.diff(prepend=documents[:, :1] - 1) != 0  # (b, n)
+        positions = places - (places * begins).cummax(1).values  # (b, n)
+        rotary = RotaryEmbedding(self.head_dim)
+        heads, _ = self.attend(
+            rotary(q, positions), rotary(k, positions), v, blocked=self.hide(documents),
+            bias=None, is_causal=False, need_weights=False,
+        )  # fmt: skip
+        output = self.out_proj(merge_heads(heads))  # (b, n, e)
+        return output, None
+
+    def hide(self, documents: Tensor) -> Tensor:
+        """Hide what comes later, and what belongs to another document."""
+        later = block_future(documents.size(1), documents.size(1), documents.device)
+        return later | block_other_documents(documents)
+
+
+class SinkAttention(StepByStep):
+    """``StepByStep`` with a sink in each head: a key that has a learned score, and no value."""
+
+    def __init__(self, embed_dim: int, num_heads: int, *given: Any, **options: Any) -> None:
+        """Draw the scores of the sinks, (h,), beside the parameters of the final class."""
+        super().__init__(embed_dim, num_heads, *given, **options)
+        self.sinks = nn.Parameter(torch.randn(num_heads).to(self.in_proj_weight))
+
+    def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
+        """Compute the weights with the sink as one more key, and leave its weight out."""
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)  # (b, h, n, 1)
+        if blocked is not None:
+            scores = scores.masked_fill(blocked, -math.inf)
+        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]

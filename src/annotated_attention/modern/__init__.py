@@ -46,7 +46,13 @@ if TYPE_CHECKING:
         rotate,
     )
     from annotated_attention.modern.tiles import merge_parts, tiled_attention
-    from annotated_attention.modern.windows import block_outside
+    from annotated_attention.modern.windows import (
+        WindowAttention,
+        WindowCache,
+        block_other_documents,
+        block_outside,
+        with_sink,
+    )
 
 __all__ = [
     "AlibiBias",
@@ -63,8 +69,11 @@ __all__ = [
     "RotaryEmbedding",
     "Settings",
     "StaticCache",
+    "WindowAttention",
+    "WindowCache",
     "alibi_slopes",
     "block_later",
+    "block_other_documents",
     "block_outside",
     "choose",
     "generate",
@@ -77,6 +86,7 @@ __all__ = [
     "rotary_frequencies",
     "rotate",
     "tiled_attention",
+    "with_sink",
 ]
 
 import_lazily(__name__)

@@ -179,6 +179,11 @@ class CachedAttention(GroupedQueryAttention):
         """
         kept = m if cache is None else cache.length  # a tensor where it would have to be waited for
         usual = "hide" not in self.__dict__ and type(self).hide is CachedAttention.hide
+        if usual and isinstance(kept, int) and kept > m:
+            raise ValueError(
+                f"cache gave {m} keys of {kept} tokens, and this attention takes key j to be at "
+                "position j: a WindowCache is for WindowAttention"
+            )
         newest = positions.size(-1) == 1 and isinstance(kept, int) and kept == m
         return None if usual and newest else self.hide(positions, m)
 

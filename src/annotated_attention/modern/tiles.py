@@ -1,7 +1,7 @@
 """Attention in tiles: the scores of a few queries and keys at a time, never all of them at once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ def tiled_attention(
     is_causal: bool = False,
     scale: float | None = None,
     tile: int = 64,
+    mask_mod: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax(query keyᵀ · scale) value tile by tile, in memory that is linear in n and m.
 
@@ -34,13 +35,16 @@ def tiled_attention(
         is_causal: also hide key j from query i when j > i; tiles without visible keys are skipped.
         scale: factor on the scores; None means 1 / sqrt(d).
         tile: number of queries, and of keys, in a tile.
+        mask_mod: a rule, as ``flex_attention`` takes it: of the numbers of sample, head, query and
+            key, which are integers that broadcast, it gives True where the key is visible. Tiles in
+            which nothing is are skipped. For query, key and value with axes b and h.
 
     Returns:
         The output, (..., n, d_v), zero for fully masked rows; and the log-sum-exp of each query's
         scores, (..., n), in float32 or wider, ``-inf`` for fully masked rows.
 
     Raises:
-        ValueError: shapes that do not fit, or ``tile`` below 1.
+        ValueError: shapes that do not fit, ``tile`` below 1, or ``mask_mod`` without four axes.
         TypeError: not a tensor, ``blocked`` is not boolean, or ``bias`` has another dtype.
 
     Examples:
@@ -61,10 +65,11 @@ def tiled_attention(
     added = masks_as_bias(blocked, bias, query.dtype)
     if added is not None:  # as a view of all scores, masks of all shapes are cut alike
         added = added.expand(*query.shape[:-1], key.size(-2))
+    visible = None if mask_mod is None else _ask(mask_mod, query)
     # Half precision is too coarse for sums over many keys.
     wide = torch.promote_types(query.dtype, torch.float32)
     tensors = (x if x is None else x.to(wide) for x in (query * scale, key, value, added))
-    output, lse = _Tiled.apply(*tensors, is_causal, tile)
+    output, lse = _Tiled.apply(*tensors, is_causal, tile, visible)
     return output.to(query.dtype), lse.squeeze(-1)
 
 
@@ -85,12 +90,31 @@ def merge_parts(outputs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     return (shares * outputs).sum(0), lse.masked_fill(fully_masked, -math.inf)
 
 
-def tiles(n: int, m: int, is_causal: bool, tile: int) -> Iterator[tuple[slice, list[slice]]]:
+Visible = Callable[[slice, slice], Tensor]  # of rows and columns: which scores are visible
+
+
+def tiles(
+    n: int, m: int, is_causal: bool, tile: int, visible: Visible | None = None
+) -> Iterator[tuple[slice, list[slice]]]:
     """Give each tile of queries, with the tiles of keys that it visits."""
     for i in range(0, n, tile):
         rows = slice(i, min(i + tile, n))
         last = min(rows.stop, m) if is_causal else m
-        yield rows, [slice(j, min(j + tile, last)) for j in range(0, last, tile)]
+        visited = [slice(j, min(j + tile, last)) for j in range(0, last, tile)]
+        yield rows, [x for x in visited if visible is None or visible(rows, x).any()]
+
+
+def _ask(mask_mod: Callable[..., Tensor], query: Tensor) -> Visible:
+    """Let a rule be asked for the scores of one tile."""
+    if query.dim() != 4:
+        raise ValueError(f"mask_mod needs queries with four axes, got {tuple(query.shape)}")
+    b, h = (torch.arange(size, device=query.device) for size in query.shape[:2])
+
+    def visible(rows: slice, columns: slice) -> Tensor:
+        i, j = (torch.arange(x.start, x.stop, device=query.device) for x in (rows, columns))
+        return mask_mod(b[:, None, None, None], h[:, None, None], i[:, None], j)
+
+    return visible
 
 
 class _Tiled(torch.autograd.Function):
@@ -101,14 +125,14 @@ class _Tiled(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None, *how: Any
     ) -> tuple[Tensor, Tensor]:
         """Visit the tiles, with a running maximum, sum and mix for each query."""
-        is_causal, tile = how
+        is_causal, _, visible = how
         output = query.new_empty(*query.shape[:-1], value.size(-1))
         lse = query.new_empty(*query.shape[:-1], 1)
-        for rows, visited in tiles(query.size(-2), key.size(-2), is_causal, tile):
+        for rows, visited in tiles(query.size(-2), key.size(-2), *how):
             largest = torch.full_like(lse[..., rows, :], -math.inf)
             total, mixed = torch.zeros_like(largest), torch.zeros_like(output[..., rows, :])
             for columns in visited:
-                scores = _scores(query, key, added, is_causal, rows, columns)
+                scores = _scores(query, key, added, is_causal, visible, rows, columns)
                 larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
                 finite = larger.masked_fill(larger == -math.inf, 0)  # no key was visible so far
                 powers, correction = (scores - finite).exp(), (largest - finite).exp()
@@ -126,14 +150,14 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
         """Visit the same tiles; the log-sum-exp gives each tile's weights at once."""
         query, key, value, added, output, lse = ctx.saved_tensors
-        is_causal, tile = ctx.how
+        is_causal, _, visible = ctx.how
         d_query, d_key, d_value = map(torch.zeros_like, (query, key, value))
         d_added = torch.zeros_like(added) if ctx.needs_input_grad[3] else None
         shift = (d_output * output).sum(-1, keepdim=True) - d_lse  # (..., n, 1)
         finite = lse.masked_fill(lse == -math.inf, 0)              # (..., n, 1)
-        for rows, visited in tiles(query.size(-2), key.size(-2), is_causal, tile):
+        for rows, visited in tiles(query.size(-2), key.size(-2), *ctx.how):
             for columns in visited:
-                scores = _scores(query, key, added, is_causal, rows, columns)
+                scores = _scores(query, key, added, is_causal, visible, rows, columns)
                 weights = (scores - finite[..., rows, :]).exp()
                 d_weights = d_output[..., rows, :] @ value[..., columns, :].mT
                 d_scores = weights * (d_weights - shift[..., rows, :])
@@ -142,12 +166,13 @@ class _Tiled(torch.autograd.Function):
                 d_key[..., columns, :] += d_scores.mT @ query[..., rows, :]
                 if d_added is not None:
                     d_added[..., rows, columns] = d_scores
-        return d_query, d_key, d_value, d_added, None, None
+        return d_query, d_key, d_value, d_added, None, None, None
 
 
 def _scores(
-    query: Tensor, key: Tensor, added: Tensor | None, is_causal: bool, rows: slice, columns: slice
-) -> Tensor:
+    query: Tensor, key: Tensor, added: Tensor | None, is_causal: bool, visible: Visible | None,
+    rows: slice, columns: slice,
+) -> Tensor:  # fmt: skip
     """Compute the masked scores of one tile, with queries that are scaled."""
     scores = query[..., rows, :] @ key[..., columns, :].mT
     if added is not None:
@@ -155,4 +180,6 @@ def _scores(
     if is_causal:
         later = torch.ones_like(scores, dtype=torch.bool).triu(1 + rows.start - columns.start)
         scores = scores.masked_fill(later, -math.inf)
+    if visible is not None:
+        scores = scores.masked_fill(~visible(rows, columns), -math.inf)
     return scores

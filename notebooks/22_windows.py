@@ -1,0 +1,654 @@
+# %% [markdown]
+# # Windows
+#
+# *What may a token safely not look at?*
+#
+# *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
+# constant size, put several documents into one row, and say why a head may need a key for nothing.*
+#
+# People stand in a long queue, and each of them hears only the two in front. Something happens at
+# the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
+# the news has travelled a long way. A token in a stack of layers is in the same position: what it does
+# not see itself, it may get from a neighbour who has seen it.
+#
+# So far, each word could look at all earlier words, and a text of twice the length had four times
+# as many scores. In this chapter you hide most of them, on purpose. There are three reasons to hide
+# a key: it is too far away, it belongs to another document, or it is not worth its cost. There is
+# also one key that must not be hidden, and you find out which. All of this happens in *mask*, before
+# *softmax*.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("mask", "softmax")
+
+# %% [markdown]
+# ## Three keys each
+#
+# In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
+# et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the keys behind the query. The
+# window adds a second bound, w keys back. The cell builds the mask for a window of 3, and prints
+# for each word the keys that it sees (1), and how many they are.
+
+# %%
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import chapters
+from annotated_attention.modern import block_later, block_outside
+
+one = chapters.load("01_one_head")
+w, places = 3, torch.arange(8)
+i, j = places[:, None], places          # (n, 1), (n,)
+blocked = (j > i) | (j <= i - w)        # (n, n)
+for word, row in zip(one.WORDS, ~blocked):
+    print(f"{word:>8} ", *row.int().tolist(), f" sees {row.sum()}")
+assert blocked.equal(block_outside(places, 8, window=w))
+
+# %% [markdown]
+# The first words have no more than one and two keys to see. From then on, everybody sees three. In
+# the package, `block_outside` builds this mask, also for queries that follow what a cache has kept.
+#
+# Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
+# keys, or three and the query's own? Both readings exist, and real libraries have mixed them up. A
+# library hands its window of w to a kernel that takes the number of keys *before* the query, and
+# everybody sees w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]. You find this
+# mistake by counting the visible keys in the last row.
+#
+# What does a window save? A row has w visible scores, however long the text is. The cell counts
+# those of one head, for a window of 1,024.
+
+# %%
+from annotated_attention.counting import window_scores
+
+print(" tokens   causal mask   window of 1,024   share")
+for length in (1024, 4096, 16384, 65536):
+    scores, visible = window_scores(length, length), window_scores(length, 1024)
+    print(f"{length:7,} {scores:13,} {visible:17,}   {visible / scores:.2f}")
+
+# %% [markdown]
+# With four times the tokens, the causal mask leaves sixteen times as many scores, the window about
+# four times as many. Of a text of 65,536 tokens, a window of 1,024 looks at a share of 0.03.
+#
+# ## What a stack of windows sees
+#
+# Now pass the news on. Stack two layers with a window of 3. How many tokens can the last output
+# depend on: 3, 5 or 6?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Five. The last token sees itself and two more. In the layer below, the farthest of these three has
+# seen two more. Each layer adds w − 1 tokens, since the query's own key takes one place of its window.
+#
+# </details>
+#
+# Do not believe it, measure it. If an output depends on a token, then its *gradient* with respect
+# to that token is not zero. The function `influence` runs a stack of layers, each with a residual
+# connection, and gives the size of this gradient for each token of the text.
+
+# %%
+from annotated_attention.modern import CachedAttention, WindowAttention
+
+WIDTH, HEADS = 24, 4
+
+
+def made(kind: type[nn.Module], *given, **options) -> nn.Module:
+    """Make an attention from a fixed seed."""
+    torch.manual_seed(5)
+    return kind(WIDTH, HEADS, *given, batch_first=True, dtype=torch.float64, **options)
+
+
+def influence(layers: list[nn.Module], n: int = 10) -> Tensor:
+    """Give the size of the gradient for each of n tokens, relative to that for the last."""
+    x = torch.randn(1, n, WIDTH, dtype=torch.float64, requires_grad=True)
+    y = x
+    for layer in layers:
+        y = y + layer(y)[0]
+    (gradient,) = torch.autograd.grad(y[0, -1].sum(), x)
+    sizes = gradient[0].norm(dim=-1)  # (n,)
+    return sizes / sizes[-1]
+
+
+# %%
+local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
+stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
+stacks["one global"] = [local, local, everywhere, local]
+seen = {name: influence(layers) for name, layers in stacks.items()}
+for name, sizes in seen.items():
+    print(f"{name:12} {(sizes > 0).sum():2} tokens")
+for count in (1, 2, 3, 4):
+    layers = [made(WindowAttention, window=5)] * count
+    assert (influence(layers, 30) > 0).sum() == (5 - 1) * count + 1
+
+# %% [markdown]
+# With a window of 3, the stacks see 3, 5, 7 and 9 tokens. In general, L layers see $(w - 1)\,L + 1$ of
+# them; the assertion counts for a window of 5 as well. The figure shows the same stacks, token by
+# token. A cell without a number has a gradient of exactly zero.
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(480, 220)
+for row, sizes in enumerate(seen.values()):
+    for token, size in enumerate(sizes.tolist()):
+        fill = display.COLOURS["m"], 0.55 * min(1, size**0.5)
+        corners = [token, token + 1, token + 1, token], [row, row, row + 1, row + 1]
+        ax.fill(*corners, facecolor=fill, edgecolor=("black", 0.3), linewidth=0.5)
+        if size:
+            shown = f"{size:.2f}".lstrip("0") if size < 0.995 else f"{size:.1f}"
+            ax.text(token + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=12)
+ax.set(xlim=(0, 10), ylim=(len(seen), 0))
+ax.set_xticks([x + 0.5 for x in range(10)], range(10), color=display.COLOURS["m"])
+ax.set_yticks([y + 0.5 for y in range(len(seen))], seen)
+ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+ax.spines[:].set_visible(False)
+display.finish(drawing, name="windows-stacked", alt=(
+    "Influence of 10 tokens on the last output. " + "; ".join(
+        f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items()
+    ) + ". It fades with the distance."
+))
+
+# %% [markdown]
+# The influence fades with every step, as news does in a queue. (These layers are not trained, so
+# look at where the numbers end, and do not take their sizes for those of a language model.) Mistral 7B has a
+# window of 4,096 and 32 layers, which makes $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens that the last
+# output *can* depend on [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. What it
+# really uses has to be measured.
+#
+# Here the image of the queue ends: each person can keep only one vector of what was heard, and a
+# detail that nobody found worth passing on is lost. That is why many models put a **global layer**,
+# with a causal mask alone, between the windows. In the last row of the figure, one of the four
+# layers is global, and the output depends on all 10 tokens. Gemma 3 has one global layer after
+# every five windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)].
+#
+# ## A cache that forgets
+#
+# A query sees w − 1 keys before its own, so a [cache](19_cache.ipynb) need not keep more. A
+# **rolling cache** drops the oldest key for each one that comes. In the package it is
+# `WindowCache`, and `WindowAttention` knows at which positions the kept keys stand. Watch what is
+# kept while eight tokens come in chunks. The outputs must be those of a cache that keeps
+# everything, with the window as a mask.
+
+# %%
+from annotated_attention.modern import KVCache, RotaryEmbedding, WindowCache
+
+attention = made(WindowAttention, window=3, rotary=RotaryEmbedding(6))
+tokens = torch.randn(2, 8, WIDTH, dtype=torch.float64)  # (2, 8, 24)
+for chunks in ([8], [4, 3, 1], [1] * 8):
+    rolling, full = WindowCache(window=3), KVCache()
+    for part in tokens.split(chunks, dim=1):
+        torch.testing.assert_close(attention(part, rolling), attention(part, full))
+        if chunks == [4, 3, 1]:
+            print(f"{rolling.length} have come, kept: {rolling.positions.tolist()}")
+print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
+
+# %% [markdown]
+# Two tokens are kept, whatever has come. A chunk of four sees two kept keys and its own four; only
+# afterwards are the oldest dropped. If a whole prompt came and the cache dropped first, then the
+# early queries of the chunk would miss keys. There is a price: what was dropped is gone. A
+# `WindowCache` that has dropped something refuses to be taken back by a few tokens, because the
+# window before them is no longer there.
+#
+# How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
+# 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
+
+# %%
+from annotated_attention.counting import cache_bytes, short, window_kept
+
+print(" tokens   6 global  6 windows   5 and 1")
+for length in (1024, 8192, 65536):
+    whole, part = (cache_bytes(x, 8 * 128) for x in (length, window_kept(length, 1024)))
+    sizes = (6 * whole, 6 * part, 5 * part + whole)
+    print(f"{length:7,}", *(f"{short(size, 'B'):>10}" for size in sizes))
+
+# %% [markdown]
+# At 65,536 tokens, 1.61 GB become 25.1 MB with windows alone. With one global layer of six it is 289 MB,
+# nearly all of it in that layer.
+#
+# ## The key that must stay
+#
+# A rolling cache drops the first tokens of a text first. In models that were trained with all keys
+# in sight, this is a disaster: the text becomes nonsense as soon as the first few tokens are gone,
+# although they say next to nothing [[Xiao et al., section 3.1](../docs/references.md#xiao-2023)].
+# Why?
+#
+# A soft look-up never comes back empty. The weights of a query sum to 1, even if no key is what the
+# head looks for. So heads learn to put what they do not need onto some key, and take the one that
+# every query sees: the first. It is called an **attention sink**. The cell has invented scores of
+# such a head for the last word, *thirsty*: nothing fits, and *the* has a score of 4. What happens
+# to the weights if *the* is outside the window?
+
+# %%
+OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
+
+
+def weigh(window: int, sinks: int = 0) -> Tensor:
+    """Give the weights of the last query."""
+    blocked = block_outside(torch.tensor([7]), 8, window, sinks=sinks)[0]
+    return OF_THIRSTY.masked_fill(blocked, -torch.inf).softmax(-1)
+
+
+rows = {"all keys": weigh(8), "window of 3": weigh(3), "and the first": weigh(3, sinks=1)}
+one.show([*rows], one.WORDS, torch.stack([*rows.values()]))
+for name, row in rows.items():
+    print(f"{name:13} all but the first: {row[1:].sum():.2f}")
+
+# %% [markdown]
+# With all keys, the words behind the first get 0.16 together: the head takes part in next to
+# nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
+# whisper, in every layer at once. With the first key kept, their sum is 0.08.
+#
+# So keep it. Xiao et al. keep four first tokens beside the window, and the models go on as
+# before. The package calls this number `sinks`, in the mask, in the attention and in the cache.
+#
+# ### A key for nothing
+#
+# A model that is trained with windows can have its sink from the start. gpt-oss gives each head one
+# more key [[OpenAI](../docs/references.md#openai-2025)]. Its score s is a learned number, the same
+# for every query, and it has *no value*. In the notebook of [Tiles](21_tiles.ipynb), it adds
+# $e^s$ to the total, and nothing to the mix:
+#
+# $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{e^s + \sum_j e^{s_j}}$$
+#
+# The output without the sink is divided by $\sum_j e^{s_j}$ alone, so the sink multiplies it by
+# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j}) = \sigma(\ell - s)$, where $\ell$ is the log-sum-exp of
+# the scores and σ the sigmoid. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
+
+# %%
+from annotated_attention.modern import tiled_attention, with_sink
+
+torch.manual_seed(1)
+q, k, v = (torch.randn(2, 4, 5, 6, dtype=torch.float64) for _ in range(3))  # (2, 4, 5, 6)
+sink = torch.tensor([-9.0, 0.0, 1.0, 3.0], dtype=torch.float64)             # (4,)
+column = sink[:, None, None].expand(2, 4, 5, 1)                             # (2, 4, 5, 1)
+weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2, 4, 5, 5)
+torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
+for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
+    print(f"sink {s:4.0f}: the weights of a query sum to {sums.min():.2f} up to {sums.max():.2f}")
+
+# %% [markdown]
+# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
+# compare `with_sink` with the attention of gpt-oss in `transformers`, gradients included.)
+#
+# ## Several documents in one row
+#
+# A batch of short and long documents is mostly padding. In training, documents are therefore often
+# **packed**: one after the other in the same row, until it is full. Now a query must not look at
+# keys of another document, though these are near. Many programs let the positions start at 0 again
+# with each document. Is that enough to keep the documents apart?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
+# softmax.
+#
+# </details>
+#
+# Try it on a row with a document of five tokens and one of four. Change the first document, and
+# measure how much the outputs of the second one move. Two classes of the package have rotary positions that
+# start anew: one makes the mistake, and one has the mask.
+
+# %%
+from annotated_attention.mistakes import MISTAKES
+
+leak = MISTAKES["documents-leak"]
+documents = torch.tensor([[0] * 5 + [1] * 4])            # (1, n)
+x = torch.randn(1, 9, WIDTH, dtype=torch.float64)        # (1, n, 24)
+other = x.clone()
+other[:, :5] = torch.randn(1, 5, WIDTH).double()
+plain, anew, masked = made(CachedAttention), made(leak.version), made(leak.of)
+runs = {"one text": plain, "positions anew": lambda x: anew(x, documents),
+        "and a mask": lambda x: masked(x, documents)}
+for name, run in runs.items():
+    moved = (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1)
+    print(f"{name:14}", *(f"{size:.2f}" for size in moved.tolist()))
+    assert (moved == 0).all() == (name == "and a mask")
+
+# %% [markdown]
+# With positions that start anew, the second document moves as it does without. With the mask, it
+# moves by exactly 0. This leak has been found and repaired in published training code
+# [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
+# `block_other_documents`, which compares the number of each query's document with that of each key:
+
+# %%
+from annotated_attention.modern import block_other_documents
+
+blocked = block_later(torch.arange(9), 9) | block_other_documents(documents)[0, 0]  # (n, n)
+for row in ~blocked:
+    print(*row.int().tolist())
+alone = made(CachedAttention, rotary=RotaryEmbedding(6))
+parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
+torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
+print("each document: as it is alone")
+
+# %% [markdown]
+# The visible pairs form a triangle for each document: a **block-diagonal** mask. With it, and with
+# positions of its own, each document gets the outputs that it has alone.
+#
+# ## Mask, rule, tiles: equal three ways
+#
+# A boolean mask hides scores, but they are computed before they are hidden. To save the work as
+# well, a kernel must know which [tiles](21_tiles.ipynb#tiles) have nothing to see. PyTorch's
+# `flex_attention` takes a **rule** for this: a function of the numbers of sample, head, query and
+# key that gives True where the key is visible. `create_block_mask` asks it once and notes which
+# tiles to visit. Our `tiled_attention` takes the same rule. Here are three rules, and the masks
+# that they must equal.
+
+# %%
+n, side = 256, 32
+many = torch.arange(n)
+lengths = torch.tensor([70, 20, 100, 66])
+numbers = torch.arange(4).repeat_interleave(lengths)[None]  # (1, n)
+rules = {
+    "window of 40": lambda b, h, i, j: (j <= i) & (j > i - 40),
+    "and 4 sinks": lambda b, h, i, j: (j <= i) & ((j > i - 40) | (j < 4)),
+    "documents": lambda b, h, i, j: (j <= i) & (numbers[b, i] == numbers[b, j]),
+}
+masks = {
+    "window of 40": block_outside(many, n, 40),
+    "and 4 sinks": block_outside(many, n, 40, sinks=4),
+    "documents": block_later(many, n) | block_other_documents(numbers),
+}
+
+# %%
+import warnings
+
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+warnings.filterwarnings("ignore", "flex_attention called without")  # not compiled: it is slow
+q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
+for name, rule in rules.items():
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
+    output, _ = tiled_attention(q, k, v, mask_mod=rule, tile=side)
+    torch.testing.assert_close(output, expected)
+    gradients = [one.gradients(found, [q, k, v]) for found in (output, expected)]
+    torch.testing.assert_close(*gradients)
+    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
+    with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
+    torch.testing.assert_close(with_rule, expected)
+    print(f"{name:12} equal; tiles to visit: {table.to_dense().sum()} of {(n // side) ** 2}")
+
+# %% [markdown]
+# Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a causal mask
+# alone would visit 36. How does our loop skip? `tiles`, which you know from the last chapter, asks
+# whether anything in a tile is visible. It must visit as many as PyTorch's table says.
+
+# %%
+from annotated_attention.modern.tiles import tiles
+
+display.source(tiles)
+
+# %%
+def count_visited(blocked: Tensor, side: int) -> int:
+    """Count the tiles in which something is visible."""
+    n = blocked.size(-1)
+
+    def visible(rows: slice, columns: slice) -> Tensor:
+        return ~blocked[..., rows, columns]
+
+    return sum(len(columns) for _, columns in tiles(n, n, False, side, visible))
+
+
+for name, rule in rules.items():
+    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
+    assert count_visited(masks[name], side) == table.to_dense().sum()
+    print(f"{name}: {count_visited(masks[name], side)}")
+print(f"causal mask: {count_visited(block_later(many, n), side)}\n")
+try:
+    flex_attention(q, k, v, block_mask=table)
+except NotImplementedError as error:
+    print(str(error).replace(". ", ".\n"))
+
+# %% [markdown]
+# The last lines are a limit of PyTorch: on a CPU, `flex_attention` only runs forward. On a GPU it
+# is compiled into one kernel, with gradients, and skips tiles as ours does. For documents and windows without
+# a rule, other kernels take the lengths of the documents and the width of the window as numbers.
+
+# %% [markdown]
+# <!-- deeper: Attention that chooses its keys -->
+# ### Going deeper: Attention that chooses its keys
+#
+# A window chooses keys by their place. Some models choose them by their content: an **indexer**
+# gives each key a cheap score, made from a few features, and attention runs over the k keys with
+# the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
+# looks at 4 of 32 features, those in which these invented keys differ most. How much of the weight
+# that full attention gives do the chosen keys have? The last column shows the best choice there is.
+
+# %%
+torch.manual_seed(2)
+q, k, v = (torch.randn(256, 32) for _ in range(3))             # (256, 32)
+q, k = 12 * q, k * 0.85 ** torch.arange(32)                    # (256, 32)
+full = (q @ k.mT / 32**0.5).softmax(-1)                        # (256, 256)
+cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()              # (256, 256)
+print("keys  indexer  best")
+for count in (4, 16, 64, 256):
+    chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
+    print(f"{count:4}", *(f"{full.gather(1, x).sum(1).mean():8.2f}" for x in (chosen, best)))
+blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
+output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
+print("gradient of the indexer:", *torch.autograd.grad(output.sum(), cheap, allow_unused=True))
+torch.testing.assert_close(output, full @ v)
+
+# %% [markdown]
+# With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. With
+# all keys, this is full attention. Three things are given up. Each query still has a cheap score
+# for *every* key, so the number of these grows with the square of the length, and all keys stay in
+# the cache. What is not chosen is lost, as outside a window. And the choice has no gradient: the last line
+# says `None`. So the indexer is trained apart, to imitate the weights.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Attention that keeps a state -->
+# ### Going deeper: Attention that keeps a state
+#
+# Take the softmax away, and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes
+# all features positive. Then the sum over the keys can be done before the query comes [[Katharopoulos et
+# al.](../docs/references.md#katharopoulos-2020)]:
+#
+# $$\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j = \phi(q) \Big(\sum_j \phi(k_j)^\top v_j\Big)$$
+#
+# The bracket is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
+# kept. Token by token, this is a recurrent network; all at once, it is attention; in chunks, it is
+# both. `linear_attention` works in chunks of any size, and 1 and 12 are the two extremes.
+
+
+# %%
+def phi(x: Tensor) -> Tensor:
+    """Make all features positive."""
+    return F.elu(x) + 1
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
+    """Attend causally, ``size`` tokens at a time, with a state in place of a cache."""
+    state, total, outputs = 0, 0, []
+    for some_q, some_k, some_v in zip(phi(q).split(size), phi(k).split(size), v.split(size)):
+        scores = (some_q @ some_k.mT).tril()          # among the tokens of this chunk
+        state, before = state + some_k.mT @ some_v, state
+        total, earlier = total + some_k.sum(0), total
+        mix = scores @ some_v + (some_q @ before if outputs else 0)
+        sums = scores.sum(-1) + (some_q @ earlier if outputs else 0)
+        outputs.append(mix / sums[:, None])
+    return torch.cat(outputs)
+
+
+# %%
+inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+for size in (1, 5):
+    found, expected = linear_attention(*inputs, size), linear_attention(*inputs, size=12)
+    torch.testing.assert_close(found, expected)
+    gradients = [one.gradients(x, inputs) for x in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    print(f"{size} at a time: equal, and so are the gradients")
+
+# %% [markdown]
+# What does a state of fixed size give up? Store m pairs of a key and a value, all random. Then ask
+# with one of the keys, and see whether the output is nearest to the value that belongs to it. (The
+# mean of all outputs is taken off first, which helps the state.)
+
+# %%
+print("pairs  softmax  state")
+for pairs in (4, 16, 64, 256):
+    torch.manual_seed(3)
+    keys, values = (F.normalize(torch.randn(50, pairs, 16), dim=-1) for _ in range(2))
+    queries, right = 16 * keys, torch.arange(pairs)
+    scores = (queries @ queries.mT).softmax(-1), phi(queries) @ phi(queries).mT
+    for weights in scores:
+        output = weights / weights.sum(-1, keepdim=True) @ values
+        named = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
+        share = (named == right).float().mean()
+        print(f"{pairs:5}{share:9.2f}" if weights is scores[0] else f"{share:7.2f}",
+              end="" if weights is scores[0] else "\n")
+
+# %% [markdown]
+# The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its
+# answers blur as more is written over them. This is why models with such layers keep some
+# layers with softmax attention, as models with windows keep some global ones.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## The mistake people make here
+#
+# Each of the three reasons to hide has its own mistake, and none of them changes a shape. You have
+# seen the leak between documents. Here are the window that is one key too wide, and the sink that
+# is not a key: its number is added to all scores.
+
+# %%
+wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
+display.diff(wide.wrong, wide.right)
+
+# %%
+display.diff(useless.wrong, useless.right)
+
+# %% [markdown]
+# How do you find them without a reference? Count the keys with a weight above zero. And look at
+# what the weights sum to, and at the gradient of the sinks.
+
+# %%
+x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
+for name in ("of", "version"):
+    weights = made(getattr(wide, name), window=3)(x, need_weights=True)[1]  # (1, 4, 8, 8)
+    print("right:" if name == "of" else "wrong:", *(weights[0, 0] > 0).sum(-1).tolist())
+for name in ("of", "version"):
+    module = made(getattr(useless, name))
+    output, weights = module(x, x, x)
+    output.square().sum().backward()
+    sums, moved = weights.sum(-1).min(), module.sinks.grad.abs().max() > 1e-12
+    print("right:" if name == "of" else "wrong:", f"sum {sums:.2f}, gradient: {moved}")
+
+# %% [markdown]
+# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
+# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
+# > one shows only in texts that are longer than the window; test with more than w + 1 tokens. A leak
+# > between documents shows only in the second document of a row.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Count the visible keys
+#
+# *Easy, 2 minutes.* A window has w = 4, and tokens are counted from 0. Write down how many keys
+# token 0 sees; how many token 2 sees; how many token 9 sees; how many token 9 sees if the first 2
+# tokens are kept as sinks; and how many tokens the last output of three such layers can depend on,
+# in a long text without sinks.
+
+# %% tags=["exercise"]
+my_counts = [
+    None,  # token 0
+    None,  # token 2
+    None,  # token 9
+    None,  # token 9, with 2 sinks
+    None,  # three layers
+]
+
+# %%
+from annotated_attention import exercises
+
+exercises.windows.check_counts(my_counts)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The window counts the query's own key. At the beginning of a text there are fewer keys than it could hold.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Each layer adds w − 1 tokens. One token is there before the first layer.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_counts = [1, 3, 4, 4 + 2, (4 - 1) * 3 + 1]
+
+exercises.windows.check_counts.folded(my_counts)
+
+# %% [markdown]
+# ### Stop the leak
+#
+# *Medium, 6 minutes.* Several documents stand in one row. Tokens with the same number belong to the
+# same document. Write the mask for a causal model, True = blocked, without a function of the
+# package.
+
+
+# %% tags=["exercise"]
+def hide(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document.
+
+    Args:
+        documents: (n,), integers, the number of each token's document.
+
+    Returns:
+        blocked: (n, n), boolean, a row for each query.
+    """
+    ...
+
+
+# %%
+exercises.windows.check_hide(hide)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Compare a column of numbers, `documents[:, None]`, with a row of them.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A key is hidden if one *or* the other condition holds: the key stands later, or the numbers differ.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def hide(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document."""
+    places = torch.arange(len(documents))
+    return (places > places[:, None]) | (documents != documents[:, None])
+
+
+exercises.windows.check_hide.folded(hide)
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** Key j is hidden from query i if $j > i$, if $j \le i - w$ and j is no sink, or if
+# > their documents differ. L layers see $(w - 1)\,L + 1$ tokens. A learned sink s multiplies the
+# > output by $\sigma(\ell - s)$, where $\ell$ is the log-sum-exp of the scores.
+# >
+# > A mask is `(n, m)`, or `(b, 1, n, n)` for documents; a rolling cache keeps `(b, g, w - 1, d)`.
+# >
+# > ```python
+# > blocked = (j > i) | ((j <= i - w) & (j >= sinks))  # the window counts the query
+# > blocked = blocked | (documents[:, None, :, None] != documents[:, None, None])
+# > output = output * torch.sigmoid(lse - sink[:, None])[..., None]  # a key without a value
+# > ```
+# >
+# > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
+# > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
+#
+# With rotations, shared keys, a cache and windows, you have the parts of a model of today, and can
+# put them together. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and the
+# [package](../docs/package/index.md) has the classes to use.

@@ -1,0 +1,271 @@
+"""Windows, documents and sinks are the same by mask, by rule, in tiles and in chunks."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from annotated_attention import scaled_dot_product_attention
+from annotated_attention.modern import (
+    CachedAttention,
+    KVCache,
+    PagedCache,
+    RotaryEmbedding,
+    StaticCache,
+    WindowAttention,
+    WindowCache,
+    block_later,
+    block_other_documents,
+    block_outside,
+    tiled_attention,
+    with_sink,
+)
+from annotated_attention.modern.tiles import tiles
+from tests.settings import REPRODUCIBLE, B, D, E, H, assert_same, results
+
+N, G = 9, 2
+WINDOWS, SINKS = st.integers(1, 11), st.integers(0, 4)
+CHUNKS = st.sampled_from([[N], [1] * N, [4, 3, 2], [1, N - 1], [N - 1, 1], [5, 1, 1, 2]])
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=source, dtype=torch.float64).to(dtype)
+
+
+def attention(window, sinks=0, kind=WindowAttention, **options):
+    torch.random.default_generator.manual_seed(0)
+    given = () if kind is CachedAttention else (window,)
+    options |= {} if kind is CachedAttention else {"sinks": sinks}
+    return kind(E, H, *given, batch_first=True, dtype=torch.float64, **options)
+
+
+@settings(REPRODUCIBLE, max_examples=60)
+@given(n=st.integers(1, 9), m=st.integers(1, 9), start=st.integers(0, 4), w=WINDOWS, sinks=SINKS)
+def test_masks_say_for_each_pair_what_their_words_say(n, m, start, w, sinks):
+    positions = start + torch.arange(n)
+    expected = [[not (j <= p and (j > p - w or j < sinks)) for j in range(m)] for p in positions]
+    assert block_outside(positions, m, w, sinks=sinks).tolist() == expected
+    each = torch.stack([positions, positions + 1])
+    both = block_outside(each, m, w, sinks=sinks)
+    assert both.shape == (2, 1, n, m)
+    for row, blocked in zip(each, both, strict=True):
+        assert blocked[0].equal(block_outside(row, m, w, sinks=sinks))
+    assert block_outside(positions, m, start + n).equal(block_later(positions, m))
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 20])
+def test_the_window_is_that_of_transformers(window):
+    from transformers.masking_utils import sliding_window_causal_mask_function
+
+    rule = sliding_window_causal_mask_function(window)
+    i, j = torch.arange(N)[:, None], torch.arange(N)
+    assert block_outside(torch.arange(N), N, window).equal(~rule(0, 0, i, j))
+
+
+@settings(REPRODUCIBLE, max_examples=100)
+@given(
+    window=WINDOWS, sinks=SINKS, chunks=CHUNKS, rotary=st.booleans(),
+    groups=st.sampled_from([G, H]),
+    kind=st.sampled_from(["rolling", "grows", "fixed size", "pages"]),
+)  # fmt: skip
+def test_in_chunks_it_is_what_a_mask_gives_at_once(window, sinks, chunks, rotary, groups, kind):
+    options = {"rotary": RotaryEmbedding(D) if rotary else None, "num_kv_heads": groups}
+    module, x = attention(window, sinks, **options), randn(B, N, E)
+
+    class Masked(CachedAttention):
+        def hide(self, positions, m):
+            return block_outside(positions, m, window, sinks=sinks)
+
+    whole = attention(window, kind=CachedAttention, **options)
+    whole.__class__ = Masked
+    cache = {
+        "rolling": lambda: WindowCache(window, sinks), "grows": KVCache,
+        "fixed size": lambda: StaticCache(B, groups, N + 2, D, dtype=x.dtype),
+        "pages": lambda: PagedCache(12, 3, groups, D, dtype=x.dtype),
+    }[kind]()  # fmt: skip
+    learns = kind in ("rolling", "grows")
+    x.requires_grad_(learns)
+    for y in (module, whole):
+        y.requires_grad_(learns)
+    found = torch.cat([module(part, cache)[0] for part in x.split(chunks, 1)], 1)
+    assert_same(
+        results([found], dict(module.named_parameters()) | {"x": x}),
+        results([whole(x)[0]], dict(whole.named_parameters()) | {"x": x}),
+    )
+
+
+@settings(REPRODUCIBLE, max_examples=60)
+@given(window=WINDOWS, sinks=SINKS, chunks=CHUNKS)
+def test_a_rolling_cache_keeps_what_it_says_and_frees_the_rest(window, sinks, chunks):
+    cache, k, v = WindowCache(window, sinks), randn(B, H, N, D), randn(B, H, N, 7, seed=1)
+    end = 0
+    for part, values in zip(k.split(chunks, 2), v.split(chunks, 2), strict=True):
+        before = cache.positions
+        keys, given = cache.append(part, values)
+        places = torch.cat([before, torch.arange(end, end + part.size(2))])
+        assert keys.equal(k[:, :, places])
+        assert given.equal(v[:, :, places])
+        end += part.size(2)
+        later = block_outside(torch.arange(end, end + 20), end, window, sinks=sinks)
+        needed = (~later).any(0).nonzero()[:, 0]
+        first = torch.arange(min(sinks, end))  # at their positions, also if no window sees them
+        assert cache.positions.tolist() == sorted({*needed.tolist(), *first.tolist()})
+        assert (cache.length, cache.dropped) == (end, end - len(cache.positions))
+        assert cache.keys.equal(k[:, :, cache.positions])
+        assert cache.numel() == B * H * len(cache.positions) * (D + 7)
+        if cache.dropped:
+            assert cache.keys.untyped_storage().nbytes() == cache.keys.numel() * 8
+
+
+@torch.no_grad()
+def test_crop_and_reorder_go_on_where_the_window_is_still_there():
+    module, x, other = attention(4, 2), randn(B, N, E), randn(B, 3, E, seed=1)
+    cache = WindowCache(4, 2)
+    module(x[:, :5], cache)  # nothing is dropped up to here
+    cache.crop(9)
+    cache.crop(3)
+    assert cache.length == 3
+    cache.reorder(torch.tensor([1, 1, 0]))
+    rows = torch.tensor([1, 1, 0])
+    new = torch.cat([other, other[:1]])
+    expected = module(torch.cat([x[rows, :3], new], 1))[0][:, 3:]
+    torch.testing.assert_close(module(new, cache)[0], expected)
+    module(new, cache)
+    assert cache.dropped == 4
+    for length in (3, 5, 8):
+        with pytest.raises(ValueError, match=rf"length \({length}\) must be at most 2 or at least"):
+            cache.crop(length)
+    cache.crop(9)
+    assert cache.length == 9
+    cache.crop(2)
+    assert cache.positions.tolist() == [0, 1]
+    found = module(new, cache)[0]
+    expected = module(torch.cat([x[rows, :2], new], 1))[0][:, 2:]
+    torch.testing.assert_close(found, expected)
+    cache.crop(0)
+    torch.testing.assert_close(module(new, cache)[0], module(new)[0])
+
+
+RULES = {
+    "window": lambda b, h, i, j: (j <= i) & (j > i - 3),
+    "sinks": lambda b, h, i, j: (j <= i) & ((j > i - 3) | (j < 2)),
+    "documents": lambda b, h, i, j: (j <= i) & (DOCUMENTS[b, i] == DOCUMENTS[b, j]),
+    "both sides": lambda b, h, i, j: (j - i).abs() < 3,
+    "nothing for some": lambda b, h, i, j: (j < i) & (h > 0),
+}
+DOCUMENTS = torch.tensor([[0] * 4 + [1] * 8, [5] * 2 + [3] * 7 + [5] * 3])
+MASKS = {
+    "window": block_outside(torch.arange(12), 12, 3),
+    "sinks": block_outside(torch.arange(12), 12, 3, sinks=2),
+    "documents": block_later(torch.arange(12), 12) | block_other_documents(DOCUMENTS),
+}
+
+
+def drawn():
+    x = {name: randn(B, H, 12, D, seed=i) for i, name in enumerate(("query", "key", "value"))}
+    return {name: t.requires_grad_() for name, t in x.items()}
+
+
+@pytest.mark.parametrize("tile", [1, 4, 5, 64])
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_a_mask_in_tiles_and_in_flex_attention(name, tile):
+    rule, x = RULES[name], drawn()
+    index = (torch.arange(size) for size in (B, H, 12, 12))
+    b, h, i, j = torch.meshgrid(*index, indexing="ij")
+    visible = rule(b, h, i, j).expand(B, H, 12, 12)
+    if name in MASKS:
+        assert MASKS[name].expand_as(visible).equal(~visible)
+    expected, _ = scaled_dot_product_attention(*x.values(), blocked=~visible)
+    output, _ = tiled_attention(**x, mask_mod=rule, tile=tile)
+    assert_same(results([output], x), results([expected], x))
+    theirs = create_block_mask(rule, B, H, 12, 12, device="cpu", BLOCK_SIZE=tile)
+    visited = torch.zeros(12, 12, dtype=torch.bool)
+    for rows, columns in tiles(12, 12, False, tile, lambda r, c: visible[..., r, c]):
+        for column in columns:
+            visited[rows, column] = True
+    dense = theirs.to_dense().bool().any(0).any(0)
+    wide = dense.repeat_interleave(tile, 0).repeat_interleave(tile, 1)[:12, :12]
+    assert visited.equal(wide)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is not compiled
+        flexed = flex_attention(*(t.detach() for t in x.values()), block_mask=theirs)
+    torch.testing.assert_close(flexed, expected.detach())
+
+
+def test_a_rule_goes_with_the_other_masks():
+    x, blocked = drawn(), randn(12, 12, seed=5) > 0.7
+    options = {"blocked": blocked, "is_causal": True, "tile": 4}
+    output, _ = tiled_attention(**x, mask_mod=RULES["both sides"], **options)
+    every = blocked | MASKS["window"]
+    expected, _ = scaled_dot_product_attention(*x.values(), blocked=every)
+    assert_same(results([output], x), results([expected], x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_a_sink_is_gpt_oss(dtype):
+    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+
+    class Layer(torch.nn.Module):
+        num_key_value_groups = 1
+
+    layer = Layer()
+    layer.sinks = torch.nn.Parameter(randn(H, seed=7, dtype=dtype))
+    x = {name: t.detach().to(dtype).requires_grad_() for name, t in drawn().items()}
+    added = torch.zeros(12, 12, dtype=dtype).masked_fill(MASKS["window"], -torch.inf)
+    theirs, _ = eager_attention_forward(layer, *x.values(), added, scaling=D**-0.5)
+    found = with_sink(*tiled_attention(**x, bias=added, tile=5), layer.sinks)
+    assert found.dtype == dtype
+    sources = x | {"sinks": layer.sinks}
+    assert_same(results([found], sources), results([theirs.transpose(1, 2)], sources))
+
+
+def test_a_sink_is_a_key_whose_value_is_zero():
+    x, sink = drawn(), randn(H, seed=7).requires_grad_()
+    blocked = MASKS["window"].clone()
+    blocked[3] = True  # its only key is then the sink
+    found = with_sink(*tiled_attention(**x, blocked=blocked), sink)
+    scores = x["query"] @ x["key"].mT / D**0.5
+    scores = scores.masked_fill(blocked, -torch.inf)
+    column = sink[:, None, None].expand(B, H, 12, 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    sources = x | {"sink": sink}
+    assert_same(results([found], sources), results([weights @ x["value"]], sources))
+    assert found[..., 3, :].eq(0).all()
+
+
+def test_refuses_what_does_not_fit():
+    for error, window, sinks, message in (
+        (ValueError, 0, 0, r"window \(0\) must be at least 1"),
+        (TypeError, 2.0, 0, r"window \(2.0\) must be an integer"),
+        (ValueError, 2, -1, r"sinks \(-1\) must not be negative"),
+        (TypeError, 2, None, r"sinks \(None\) must be an integer"),
+    ):
+        for made in (
+            lambda w, s: block_outside(torch.arange(3), 3, w, sinks=s),
+            WindowCache,
+            attention,
+        ):
+            with pytest.raises(error, match=message):
+                made(window, sinks)
+    with pytest.raises(TypeError, match="documents must hold integers"):
+        block_other_documents(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="must have two axes"):
+        block_other_documents(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"sink \(2,\) must be"):
+        with_sink(torch.zeros(B, H, 3, D), torch.zeros(B, H, 3), torch.zeros(2))
+    with pytest.raises(ValueError, match="needs queries with four axes"):
+        tiled_attention(*(randn(3, D) for _ in range(3)), mask_mod=RULES["window"])
+    x = randn(B, 6, E)
+    with pytest.raises(ValueError, match=r"cache \(window 3, sinks 0\) must have window 4 and"):
+        attention(4, 1)(x, WindowCache(3))
+
+
+def test_a_rolling_cache_is_refused_where_key_j_is_taken_to_be_at_position_j():
+    module, cache, x = attention(0, kind=CachedAttention), WindowCache(3), randn(B, 6, E)
+    torch.testing.assert_close(module(x, cache)[0], module(x)[0])  # nothing was dropped before
+    with pytest.raises(ValueError, match="cache gave 3 keys of 7 tokens"):
+        module(x[:, :1], cache)
