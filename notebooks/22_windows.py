@@ -53,8 +53,9 @@ assert blocked.equal(block_outside(places, 8, window=w))
 # Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
 # keys, or three and the query's own? Both readings exist, and real libraries have mixed them up. A
 # library hands its window of w to a kernel that takes the number of keys *before* the query, and
-# everybody sees w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]. You find this
-# mistake by counting the visible keys in the last row.
+# everybody sees w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]. The same model
+# saw 2,048 keys in one library, and 2,049 in another. You find this mistake by counting the visible
+# keys in the last row.
 #
 # What does a window save? A row has w visible scores, however long the text is. The cell counts
 # those of one head, for a window of 1,024.
@@ -134,17 +135,16 @@ for row, sizes in enumerate(seen.values()):
         corners = [token, token + 1, token + 1, token], [row, row, row + 1, row + 1]
         ax.fill(*corners, facecolor=fill, edgecolor=("black", 0.3), linewidth=0.5)
         if size:
-            shown = f"{size:.2f}".lstrip("0") if size < 0.995 else f"{size:.1f}"
+            shown = f"{size:.2f}".lstrip("0")
             ax.text(token + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=12)
-ax.set(xlim=(0, 10), ylim=(len(seen), 0))
+ax.set(xlim=(0, 10), ylim=(5, 0))
 ax.set_xticks([x + 0.5 for x in range(10)], range(10), color=display.COLOURS["m"])
-ax.set_yticks([y + 0.5 for y in range(len(seen))], seen)
+ax.set_yticks([y + 0.5 for y in range(5)], seen)
 ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
 ax.spines[:].set_visible(False)
+told = "; ".join(f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items())
 display.finish(drawing, name="windows-stacked", alt=(
-    "Influence of 10 tokens on the last output. " + "; ".join(
-        f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items()
-    ) + ". It fades with the distance."
+    f"Influence of 10 tokens on the last output. {told}. It fades with the distance."
 ))
 
 # %% [markdown]
@@ -235,10 +235,12 @@ for name, row in rows.items():
 # %% [markdown]
 # With all keys, the words behind the first get 0.16 together: the head takes part in next to
 # nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
-# whisper, in every layer at once. With the first key kept, their sum is 0.08.
+# whisper. With the first key kept, their sum is 0.08.
 #
-# So keep it. Xiao et al. keep four first tokens beside the window, and the models go on as
-# before. The package calls this number `sinks`, in the mask, in the attention and in the cache.
+# So keep it. Xiao et al. keep four first tokens beside the window, and the models predict about as
+# well as before. (They also count positions within the cache, so that none is larger than in
+# training; our cache keeps those of the text.) The package calls the number of first tokens
+# `sinks`, in the mask, in the attention and in the cache.
 #
 # ### A key for nothing
 #
@@ -271,7 +273,7 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 #
 # ## Several documents in one row
 #
-# A batch of short and long documents is mostly padding. In training, documents are therefore often
+# A batch of short and long documents holds much padding. In training, documents are therefore often
 # **packed**: one after the other in the same row, until it is full. Now a query must not look at
 # keys of another document, though these are near. Many programs let the positions start at 0 again
 # with each document. Is that enough to keep the documents apart?
@@ -284,8 +286,8 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # </details>
 #
 # Try it on a row with a document of five tokens and one of four. Change the first document, and
-# measure how much the outputs of the second one move. Two classes of the package have rotary positions that
-# start anew: one makes the mistake, and one has the mask.
+# measure how much the outputs of the second one move. The first class takes the row for one text. Two
+# more have rotary positions that start anew: one makes the mistake, and one has the mask.
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -294,9 +296,10 @@ leak = MISTAKES["documents-leak"]
 documents = torch.tensor([[0] * 5 + [1] * 4])            # (1, n)
 x = torch.randn(1, 9, WIDTH, dtype=torch.float64)        # (1, n, 24)
 other = x.clone()
-other[:, :5] = torch.randn(1, 5, WIDTH).double()
-plain, anew, masked = made(CachedAttention), made(leak.version), made(leak.of)
-runs = {"one text": plain, "positions anew": lambda x: anew(x, documents),
+other[:, :5] = torch.randn(1, 5, WIDTH, dtype=torch.float64)
+alone = made(CachedAttention, rotary=RotaryEmbedding(6))
+anew, masked = made(leak.version), made(leak.of)
+runs = {"one text": alone, "positions anew": lambda x: anew(x, documents),
         "and a mask": lambda x: masked(x, documents)}
 for name, run in runs.items():
     moved = (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1)
@@ -304,8 +307,8 @@ for name, run in runs.items():
     assert (moved == 0).all() == (name == "and a mask")
 
 # %% [markdown]
-# With positions that start anew, the second document moves as it does without. With the mask, it
-# moves by exactly 0. This leak has been found and repaired in published training code
+# With positions that start anew, the second document moves about as much as in one long text. With
+# the mask, it moves by exactly 0. This leak has been found and repaired in published training code
 # [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
 # `block_other_documents`, which compares the number of each query's document with that of each key:
 
@@ -315,7 +318,6 @@ from annotated_attention.modern import block_other_documents
 blocked = block_later(torch.arange(9), 9) | block_other_documents(documents)[0, 0]  # (n, n)
 for row in ~blocked:
     print(*row.int().tolist())
-alone = made(CachedAttention, rotary=RotaryEmbedding(6))
 parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
 torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
 print("each document: as it is alone")
@@ -509,9 +511,9 @@ for pairs in (4, 16, 64, 256):
 # %% [markdown]
 # ## The mistake people make here
 #
-# Each of the three reasons to hide has its own mistake, and none of them changes a shape. You have
-# seen the leak between documents. Here are the window that is one key too wide, and the sink that
-# is not a key: its number is added to all scores.
+# Documents, windows and sinks have a mistake each, and none of the three changes a shape. You have
+# seen the leak between documents (`documents-leak` in the catalogue). Here are the window that is
+# one key too wide, and the sink that is not a key: its number is added to all scores.
 
 # %%
 wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
@@ -526,21 +528,21 @@ display.diff(useless.wrong, useless.right)
 
 # %%
 x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
-for name in ("of", "version"):
-    weights = made(getattr(wide, name), window=3)(x, need_weights=True)[1]  # (1, 4, 8, 8)
-    print("right:" if name == "of" else "wrong:", *(weights[0, 0] > 0).sum(-1).tolist())
-for name in ("of", "version"):
-    module = made(getattr(useless, name))
+for says, version in {"right": wide.of, "wrong": wide.version}.items():
+    _, weights = made(version, window=3)(x, need_weights=True)
+    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
+for says, version in {"right": useless.of, "wrong": useless.version}.items():
+    module = made(version)
     output, weights = module(x, x, x)
     output.square().sum().backward()
-    sums, moved = weights.sum(-1).min(), module.sinks.grad.abs().max() > 1e-12
-    print("right:" if name == "of" else "wrong:", f"sum {sums:.2f}, gradient: {moved}")
+    moved = module.sinks.grad.abs().max() > 1e-12
+    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
 
 # %% [markdown]
 # > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
 # > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than the window; test with more than w + 1 tokens. A leak
-# > between documents shows only in the second document of a row.
+# > one shows only in texts that are longer than w; count visible keys in such a text. A leak between
+# > documents shows only behind the first document of a row.
 
 # %% [markdown]
 # ## Exercises
