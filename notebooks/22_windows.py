@@ -265,7 +265,7 @@ column = sink[:, None, None].expand(2, 4, 5, 1)                             # (2
 weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2, 4, 5, 5)
 torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
 for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
-    print(f"sink {s:4.0f}: the weights of a query sum to {sums.min():.2f} up to {sums.max():.2f}")
+    print(f"sink {s:4.0f}: weights sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
 # Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
@@ -356,7 +356,7 @@ import warnings
 
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-warnings.filterwarnings("ignore", "flex_attention called without")  # not compiled: it is slow
+warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
 q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
 for name, rule in rules.items():
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
@@ -367,7 +367,7 @@ for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
     torch.testing.assert_close(with_rule, expected)
-    print(f"{name:12} equal; tiles to visit: {table.to_dense().sum()} of {(n // side) ** 2}")
+    print(f"{name:12} equal; tiles visited: {table.to_dense().sum()} of {(n // side) ** 2}")
 
 # %% [markdown]
 # Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a causal mask
@@ -424,10 +424,12 @@ cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()              # (256, 256)
 print("keys  indexer  best")
 for count in (4, 16, 64, 256):
     chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
-    print(f"{count:4}", *(f"{full.gather(1, x).sum(1).mean():8.2f}" for x in (chosen, best)))
+    shares = (full.gather(1, x).sum(1).mean() for x in (chosen, best))
+    print(f"{count:4}", *(f"{share:8.2f}" for share in shares))
 blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
 output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
-print("gradient of the indexer:", *torch.autograd.grad(output.sum(), cheap, allow_unused=True))
+(gradient,) = torch.autograd.grad(output.sum(), cheap, allow_unused=True)
+print("gradient of the indexer:", gradient)
 torch.testing.assert_close(output, full @ v)
 
 # %% [markdown]
@@ -463,7 +465,8 @@ def phi(x: Tensor) -> Tensor:
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     """Attend causally, ``size`` tokens at a time, with a state in place of a cache."""
     state, total, outputs = 0, 0, []
-    for some_q, some_k, some_v in zip(phi(q).split(size), phi(k).split(size), v.split(size)):
+    pieces = zip(phi(q).split(size), phi(k).split(size), v.split(size))
+    for some_q, some_k, some_v in pieces:
         scores = (some_q @ some_k.mT).tril()          # among the tokens of this chunk
         state, before = state + some_k.mT @ some_v, state
         total, earlier = total + some_k.sum(0), total

@@ -13,6 +13,7 @@ from annotated_attention.modern import (
     LanguageModel,
     PagedCache,
     Settings,
+    WindowCache,
     choose,
     generate,
 )
@@ -69,9 +70,12 @@ def test_rotations_and_masks_are_computed_once(monkeypatch):
         (decoder_module, "block_outside"),
     ):  # fmt: skip
         real = getattr(place, name)
-        monkeypatch.setattr(
-            place, name, lambda *x, real=real, name=name: calls.append(name) or real(*x)
-        )
+
+        def counted(*given, real=real, name=name, **more):
+            calls.append(name)
+            return real(*given, **more)
+
+        monkeypatch.setattr(place, name, counted)
     made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
     assert sorted(calls) == ["angles", "block_later", "block_outside"]
 
@@ -219,6 +223,11 @@ MODEL = made()
         (lambda: MODEL(TOKENS[:, :0]), ValueError, r"got \(2, 0\)"),
         (lambda: MODEL(TOKENS, [KVCache()]), ValueError, r"caches \(1\) must be as many as the la"),
         (lambda: MODEL(TOKENS, [None] * 3), TypeError, r"caches must .* got NoneType"),
+        (
+            lambda: MODEL(TOKENS, [WindowCache(2)] * 3),
+            ValueError,
+            r"\[0\] \(window 2, sinks 0\)",
+        ),
         (lambda: MODEL(TOKENS, None, PADDING.long()), TypeError, "key_padding_mask must be bool"),
         (lambda: MODEL(TOKENS, None, PADDING[:, 1:]), ValueError, r"\(b, m\) = \(2, 5\)"),
         (lambda: generate(MODEL, TOKENS[0], 2), ValueError, "tokens must have shape"),

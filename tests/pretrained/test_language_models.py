@@ -10,7 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotated_attention.modern import KVCache, LanguageModel, Settings, StaticCache, generate
+from annotated_attention.modern import (
+    KVCache,
+    LanguageModel,
+    Settings,
+    StaticCache,
+    WindowCache,
+    generate,
+)
 from annotated_attention.pretrained import (
     attention_weights,
     load_language_model,
@@ -41,7 +48,8 @@ ROTATIONS = [
      "high_freq_factor": 4.0, "original_max_position_embeddings": 7},
 ]  # fmt: skip
 B, N = 2, 7
-PADDING = torch.tensor([[False] * N, [True] * 3 + [False] * (N - 3)])
+# On the left, and once in between: a shift of all positions alone would turn nothing.
+PADDING = torch.tensor([[False] * N, [True, True, True, False, True, False, False]])
 
 
 def made(folder, family, tensors=None, **fields):
@@ -204,8 +212,13 @@ def test_chunks_with_a_cache(family, padding, tmp_path):
     ours = load_language_model(tmp_path, dtype=torch.float64)
     whole, given = ours(tokens(), None, padding), tokens()
     d, g = ours.settings.head_dim, ours.settings.num_kv_heads
-    for make in (KVCache, lambda: StaticCache(B, g, 11, d, dtype=torch.float64)):
-        caches, parts, done = [make() for _ in ours.layers], [], 0
+    kinds = (
+        lambda _: KVCache(),
+        lambda _: StaticCache(B, g, 11, d, dtype=torch.float64),
+        lambda window: WindowCache(window) if window else KVCache(),
+    )
+    for kind in kinds:
+        caches, parts, done = [kind(window) for window in ours.settings.windows], [], 0
         with torch.no_grad():
             for part in given.split([3, 1, 3], 1):
                 done += part.size(1)

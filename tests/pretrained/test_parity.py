@@ -164,7 +164,7 @@ def test_sentence_vectors(bert):
 
 @pytest.mark.parametrize(
     ("module", "family"),
-    [("bert", "bert"), ("gpt2", "gpt2"), ("find", "bert"), ("collect", "bert")],
+    [("bert", "bert"), ("gpt2", "gpt2"), ("find", "bert"), ("collect", "bert"), ("llama", "bert")],
 )
 def test_examples_run(module, family, request):
     """``folder`` is what the docstrings leave to the reader."""

@@ -16,7 +16,7 @@ from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.cached_attention import next_positions
 from annotated_attention.modern.grouped import repeat_heads
 from annotated_attention.modern.rotary import RotaryEmbedding, rotate
-from annotated_attention.modern.windows import block_outside
+from annotated_attention.modern.windows import WindowCache, block_outside
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -395,15 +395,17 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
 
     @lru_cache
     def hide(m: int, window: int | None) -> Tensor:
-        blocked = (
-            block_later(places, m) if window is None else block_outside(places, m, window)
-        )                                                # (..., n, m)
+        if window is None:
+            blocked = block_later(places, m)                                # (..., n, m)
+        else:  # a WindowCache gives fewer keys than there are tokens
+            dropped = (places.max() + 1 - m).clamp(min=0)                   # ()
+            blocked = block_outside(places, m, window, dropped=dropped)     # (..., n, m)
         if key_padding_mask is None:
-            return blocked                               # (..., n, m)
+            return blocked                                                  # (..., n, m)
         # A cache of fixed size gives more keys than there are tokens; those are in the future.
-        missing = m - key_padding_mask.size(1)
-        padding = F.pad(key_padding_mask, (0, missing))  # (b, m)
-        return blocked | padding[:, None, None]          # (b, 1, n, m)
+        missing = max(0, m - key_padding_mask.size(1))
+        padding = F.pad(key_padding_mask, (0, missing))[:, -m:]             # (b, m)
+        return blocked | padding[:, None, None]                             # (b, 1, n, m)
 
     return hide
 
@@ -430,6 +432,12 @@ def check_call(
         )
     if odd := [cache for cache in caches or () if not hasattr(cache, "length")]:
         raise TypeError(f"caches must be Caches, such as KVCache, got {type(odd[0]).__name__}")
+    for i, (cache, window) in enumerate(zip(caches or (), model.settings.windows, strict=False)):
+        if isinstance(cache, WindowCache) and (cache.window, cache.sinks) != (window, 0):
+            raise ValueError(
+                f"caches[{i}] (window {cache.window}, sinks {cache.sinks}) must have window "
+                f"{window}, as its layer has, and no sinks"
+            )
     if key_padding_mask is None:
         return
     check_tensors(key_padding_mask=key_padding_mask)

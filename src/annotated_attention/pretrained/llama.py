@@ -40,7 +40,8 @@ def load_language_model(
 ) -> LanguageModel:
     """Read a checkpoint of Llama, Mistral, Qwen2 or Qwen3, as transformers 4 and 5 write them.
 
-    Besides the parameters, no more memory is needed than the largest tensor takes in the file.
+    Tensors are copied one by one out of the files, which are mapped into memory and let go at the
+    end: the parameters are all that stays.
 
     Args:
         folder: holds ``config.json`` and ``model.safetensors``, or several files and
@@ -121,34 +122,9 @@ def read_settings(config: Config) -> Settings:
     config.require(
         is_causal=True, partial_rotary_factor=1.0, quantization_config=None, rope_interleaved=False
     )
-    e, h = config.size("hidden_size"), config.size("num_attention_heads")
-    base, scaling = _read_rotation(config)
-    window, layer_types = _read_layers(config, kind)
-    # Mistral has no biases and Qwen2 has always some, whatever is said.
-    bias = kind in ("llama", "qwen3") and config.flag("attention_bias")
-    activation = config.fields.get("hidden_act", "silu")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise config.error("hidden_act", activation, f"must be one of {', '.join(ACTIVATIONS)}")
-    given: dict[str, Any] = {
-        "vocab_size": config.size("vocab_size"),
-        "embed_dim": e,
-        "num_layers": config.size("num_hidden_layers"),
-        "num_heads": h,
-        "num_kv_heads": config.size_or("num_key_value_heads", h),
-        "head_dim": config.size_or("head_dim", e // h),
-        "hidden_dim": config.size("intermediate_size"),
-        "norm_eps": config.number("rms_norm_eps"),
-        "rotary_base": base,
-        "rotary_scaling": scaling,
-        "layer_types": layer_types,
-        "window": window,
-        "qk_norm": kind == "qwen3",
-        "qkv_bias": bias or kind == "qwen2",
-        "out_bias": bias,
-        "mlp_bias": kind == "llama" and config.flag("mlp_bias"),
-        "tie_embeddings": config.flag("tie_word_embeddings"),
-        "activation": ACTIVATIONS[activation],
-        "max_length": config.size_or("max_position_embeddings", None),
+    given = {
+        **_read_sizes(config), **_read_rotation(config), **_read_layers(config, kind),
+        **_read_parts(config, kind),
     }
     try:
         return Settings(**given)
@@ -156,7 +132,40 @@ def read_settings(config: Config) -> Settings:
         raise ValueError(f"{error}, in {config.path}") from None
 
 
-def _read_rotation(config: Config) -> tuple[float, dict[str, Any] | None]:
+def _read_sizes(config: Config) -> dict[str, Any]:
+    """Give the sizes; those that may be left out follow from others."""
+    e, h = config.size("hidden_size"), config.size("num_attention_heads")
+    return {
+        "vocab_size": config.size("vocab_size"),
+        "embed_dim": e,
+        "num_layers": config.size("num_hidden_layers"),
+        "num_heads": h,
+        "num_kv_heads": config.size_or("num_key_value_heads", h),
+        "head_dim": config.size_or("head_dim", e // h),
+        "hidden_dim": config.size("intermediate_size"),
+        "max_length": config.size_or("max_position_embeddings", None),
+    }
+
+
+def _read_parts(config: Config, kind: str) -> dict[str, Any]:
+    """Give norms, biases and the activation."""
+    # Mistral has no biases and Qwen2 has always some, whatever is said.
+    bias = kind in ("llama", "qwen3") and config.flag("attention_bias")
+    activation = config.fields.get("hidden_act", "silu")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise config.error("hidden_act", activation, f"must be one of {', '.join(ACTIVATIONS)}")
+    return {
+        "norm_eps": config.number("rms_norm_eps"),
+        "qk_norm": kind == "qwen3",
+        "qkv_bias": bias or kind == "qwen2",
+        "out_bias": bias,
+        "mlp_bias": kind == "llama" and config.flag("mlp_bias"),
+        "tie_embeddings": config.flag("tie_word_embeddings"),
+        "activation": ACTIVATIONS[activation],
+    }
+
+
+def _read_rotation(config: Config) -> dict[str, Any]:
     """Give the base and the scaling, from today's ``rope_parameters`` or what stood for them."""
     names = ("rope_parameters", "rope_scaling")
     for name in names:
@@ -173,10 +182,13 @@ def _read_rotation(config: Config) -> tuple[float, dict[str, Any] | None]:
     elif config.fields.get("rope_scaling") is not None and today != older:
         found = config.fields["rope_scaling"]
         raise config.error("rope_scaling", found, "must say what rope_parameters say, or be null")
-    return 10_000.0 if base is None else base, None if today == {"rope_type": "default"} else today
+    return {
+        "rotary_base": 10_000.0 if base is None else base,
+        "rotary_scaling": None if today == {"rope_type": "default"} else today,
+    }
 
 
-def _read_layers(config: Config, kind: str) -> tuple[int | None, tuple[str, ...]]:
+def _read_layers(config: Config, kind: str) -> dict[str, Any]:
     """Give the window, and which layers have it."""
     num_layers = config.size("num_hidden_layers")
     window, types = config.size_or("sliding_window", None), config.fields.get("layer_types")
@@ -186,7 +198,7 @@ def _read_layers(config: Config, kind: str) -> tuple[int | None, tuple[str, ...]
         fits = [LAYER_TYPES[window is not None]] * num_layers
         if types not in (None, fits):
             raise config.error("layer_types", types, f"must be {fits[0]} in every layer")
-        return window, tuple(fits)
+        return {"window": window, "layer_types": tuple(fits)}
     if not config.flag("use_sliding_window"):
         window = None
     if types is None:
@@ -194,19 +206,21 @@ def _read_layers(config: Config, kind: str) -> tuple[int | None, tuple[str, ...]
         types = [LAYER_TYPES[i >= first] for i in range(num_layers)]
     if not isinstance(types, list):
         raise config.error("layer_types", types, "must be an array")
-    return window if "sliding_attention" in types else None, tuple(types)
+    window = window if "sliding_attention" in types else None
+    return {"window": window, "layer_types": tuple(types)}
 
 
 def write_settings(settings: Settings) -> dict[str, Any]:
     """Translate settings into a ``config.json`` of Llama, and refuse what it does not have."""
-    fits: dict[str, Any] = {"window": None, "qk_norm": False, "out_bias": settings.qkv_bias}
-    if settings.rotary_base is not None:
-        fits["rotary_dim"] = settings.head_dim
+    if settings.rotary_base is None:
+        raise ValueError("rotary_base (None) must be a number in a Llama checkpoint")
+    fits = {
+        "window": None, "qk_norm": False, "out_bias": settings.qkv_bias,
+        "rotary_dim": settings.head_dim,
+    }
     for name, value in fits.items():
         if (found := getattr(settings, name)) != value:
             raise ValueError(f"{name} ({found}) must be {value} in a Llama checkpoint")
-    if settings.rotary_base is None:
-        raise ValueError("rotary_base (None) must be a number in a Llama checkpoint")
     if settings.embed_dim % settings.num_heads:
         raise ValueError(
             f"embed_dim ({settings.embed_dim}) must be divisible by num_heads "
