@@ -440,7 +440,7 @@ def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
 torch.manual_seed(0)
 for name, design in DESIGNS.items():
     compare(name)
-    print(f"{name:17}  {design.layout:9}  {design.mask:13}  True means {design.true_means}")
+    print(f"{name:17}  {design.layout:9}  {design.mask_axes:13}  True: {design.true_means}")
 
 # %% [markdown]
 # All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four

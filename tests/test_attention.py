@@ -119,14 +119,3 @@ def test_a_score_from_outside_is_used_as_it_is(need_weights):
     assert scores.equal(before)  # nothing is written over
     torch.testing.assert_close(output, scores.softmax(-1) @ value)
     assert (weights is None) != need_weights
-
-
-def test_compiles_whole():
-    def attend(query, key, value, blocked):
-        return scaled_dot_product_attention(query, key, value, blocked=blocked, is_causal=True)[0]
-
-    tensors, (blocked, _) = inputs(B, H), random_masks((B, 1, N, M), None)
-    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
-    sources = dict(zip("qkv", tensors, strict=True))
-    found, expected = ([call(*tensors, blocked)] for call in (compiled, attend))
-    assert_same(results(found, sources), results(expected, sources))

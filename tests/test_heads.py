@@ -16,16 +16,6 @@ def test_split_puts_every_feature_where_it_belongs(batch):
         assert torch.equal(heads[..., head, :, :], x[..., head * D : (head + 1) * D])
 
 
-@pytest.mark.parametrize("batch", [(), (B,), (B, 5)], ids=str)
-def test_merge_undoes_split(batch):
-    x = torch.randn(*batch, N, H * D, requires_grad=True)
-    merged = merge_heads(split_heads(x, H))
-    assert torch.equal(merged, x)
-    weight = torch.randn_like(merged)
-    (gradient,) = torch.autograd.grad((merged * weight).sum(), x)
-    assert torch.equal(gradient, weight)
-
-
 def test_merge_lines_the_heads_up_in_order():
     heads = torch.randn(B, H, N, D)
     assert torch.equal(merge_heads(heads), torch.cat(heads.unbind(1), dim=-1))

@@ -127,7 +127,7 @@ def test_a_cache_fills_as_the_formulas_count():
 MODELS = [
     *PRESETS.values(),
     Model(512, 1, layers=0, decoder_layers=1),
-    replace(PRESETS["gpt2"], bias=False, output="own"),
+    replace(PRESETS["gpt2"], bias=False),
 ]
 
 

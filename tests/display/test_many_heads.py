@@ -6,7 +6,7 @@ from bs4 import BeautifulSoup
 from annotated_attention import display
 
 WEIGHTS = torch.zeros(2, 3, 4, 5)
-WEIGHTS[1, 2, 3, 0] = 0.9
+WEIGHTS[1, 2, 3, 0] = 1.0
 WEIGHTS[1, 2, 0, 4] = 0.45
 WEIGHTS[1, 2, 1, 1:3] = 0.2
 WEIGHTS[1, 2, 2, 2] = 0.09  # too little to be seen

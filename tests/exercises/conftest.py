@@ -9,7 +9,6 @@ from nbformat import NotebookNode
 
 Verdict = Callable[[Callable[[Any], None], Any], str]
 Groups = Callable[[str], list[list[NotebookNode]]]
-Printed = Callable[[str, str], tuple[str, str]]
 
 
 @pytest.fixture
@@ -39,22 +38,3 @@ def groups() -> Groups:
         return [cells[start - 1 : start + 4] for start in starts]
 
     return groups
-
-
-@pytest.fixture
-def printed(groups: Groups, capsys: pytest.CaptureFixture[str]) -> Printed:
-    """Run an exercise's cells as its chapter has them: what the stub gets, and the solution."""
-    # Imported at the top, the package would escape the checks of its shape comments.
-    from annotated_attention import chapters
-
-    def printed(chapter: str, check: str) -> tuple[str, str]:
-        namespace = dict(vars(chapters.load(chapter)))
-        _, stub, judge, _, solution = next(x for x in groups(chapter) if check in x[2].source)
-        texts = []
-        for source in (f"{stub.source}\n{judge.source}", solution.source):
-            capsys.readouterr()
-            exec(compile(source, f"<{chapter}>", "exec"), namespace)
-            texts.append(re.sub(r"\s+", " ", capsys.readouterr().out))
-        return texts[0], texts[1]
-
-    return printed

@@ -280,17 +280,6 @@ def test_causal_masks_see_one_token_too_many_and_one_too_few():
     assert not seen(made(MISTAKES["causal-hides-itself"].version)).diagonal().any()
 
 
-def test_reshapes_keep_shapes_numbers_and_samples():
-    x = tokens(2, 3, 6)
-    right, wrong = split_heads(x, H), split_without_transpose(x, H)
-    merged, mixed_up = merge_heads(right), merge_without_transpose(right)
-    for one, other in ((right, wrong), (merged, mixed_up)):
-        assert one.shape == other.shape
-        assert torch.equal(one[1, 2].flatten().sort().values, other[1, 2].flatten().sort().values)
-        assert not torch.equal(one, other)
-    assert torch.equal(merge_without_transpose(wrong), x)  # wrong there and wrong back is nothing
-
-
 @pytest.mark.parametrize(
     ("code", "split", "merge"),
     [

@@ -82,12 +82,3 @@ def test_masks_have_no_copy_for_each_head(kind):
     module(x, x, x, **masks)
     (mask,) = (x for x in made[0].values() if isinstance(x, torch.Tensor))
     assert mask.untyped_storage().nbytes() == B * n * n * mask.element_size()
-
-
-def test_one_product_projects_where_query_key_and_value_are_one():
-    module = MultiheadAttention(E, H, batch_first=True)
-    x = torch.randn(B, 8, E)
-    for tensors, count in (((x, x, x), 2), ((x, x + 0, x), 4)):
-        with Operations() as seen:
-            module(*tensors, need_weights=False)
-        assert sum(name in ("addmm", "mm") for name in seen.names) == count

@@ -93,19 +93,6 @@ def test_score_set_on_an_instance_counts(need_weights):
     torch.testing.assert_close(output, ours.out_proj(mean.expand(B, N, E)))
 
 
-def test_who_leaves_score_alone_keeps_the_fused_kernel(monkeypatch):
-    calls = []
-    fused = F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
-    )
-    make(type("Same", (MultiheadAttention,), {}))(*inputs(), need_weights=False)
-    assert calls == [1]
-    make(Relative)(*inputs(), need_weights=False)
-    make()(*inputs(), need_weights=True)
-    assert calls == [1]
-
-
 @NEED_WEIGHTS
 def test_attend_replaces_the_whole_step(need_weights):
     class Mean(MultiheadAttention):

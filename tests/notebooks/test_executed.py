@@ -1,9 +1,13 @@
-"""Each chapter ran to its end, as it stands now, and printed nothing to stderr."""
+"""Each chapter ran to its end, as it stands now, and takes as long as it says."""
+
+import math
+import re
 
 import nbformat
 import pytest
 
 from book.run import scripts
+from book.site import contents
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
@@ -31,3 +35,44 @@ def test_stubs_fail_and_solutions_pass(script):
             assert cells[i + 1].outputs[0].text.startswith("✗ "), cells[i + 1].source
         if "solution" in tags:
             assert cell.outputs[0].data["text/plain"].startswith("✓ "), cell.source
+
+
+STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
+FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
+NOT_READ = re.compile(r"\]\([^)]*\)|<[^>]+>", re.DOTALL)  # addresses, tags
+LISTING = re.compile(r"<pre><code>(.*?)</code></pre>", re.DOTALL)  # source that a cell shows
+
+
+def reading(cells):
+    """Give the minutes for what is in sight: 200 words each, or 32 lines; half a minute a listing.
+
+    What stands in a fold or among the exercises is not read.
+    """
+    words, code, folded, exercises = 0, 0.0, False, False
+    for cell in cells:
+        source, tags = cell.source, cell.metadata.get("tags", [])
+        if cell.cell_type == "markdown":
+            opens = source.startswith("<!-- deeper: ")
+            folded = "<!-- /deeper -->" not in source and (folded or opens)
+            for part in [] if folded else re.split(r"^(?=## )", source, flags=re.MULTILINE):
+                if part.startswith("## "):
+                    exercises = part.partition("\n")[0].endswith("xercises")
+                said = NOT_READ.sub(" ", FORMULA.sub(" x ", part))
+                words += 0 if exercises else len(re.findall(r"\w[\w'’-]*", said))
+        elif not folded and not exercises and not {"exercise", "solution"} & {*tags}:
+            shown = "".join(x.get("data", {}).get("text/html", "") for x in cell.outputs)
+            hidden = "hide-input" in tags or "jupyter" in cell.metadata
+            listings = LISTING.findall(shown) + [source] * (not hidden)
+            code += sum(max(0.5, len(x.strip().splitlines()) / 32) for x in listings)
+    return math.ceil(words / 200 + code)
+
+
+@pytest.mark.parametrize(
+    "script", [x for x in CHAPTERS if x.stem != "cheat_sheet"], ids=lambda script: script.stem
+)
+def test_it_takes_as_long_as_it_says(script):
+    said = contents.opening(script)["minutes"]
+    exercises = script.read_text(encoding="utf-8").partition("\n# ## More exercises")[0]
+    assert said.exercises == sum(map(int, STATED.findall(exercises.replace("\n# ", "\n"))))
+    takes = reading(scripts.executed(script.stem).cells)
+    assert abs(said.reading - takes) <= 1, f"{script.stem} takes {takes} minutes"

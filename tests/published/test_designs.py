@@ -117,7 +117,8 @@ def own_arguments(name: str) -> dict[str, Tensor]:
         x: torch.randn(shape(design.layout if x[0] in "qx" else design.layout.replace("n", "m")))
         for x in inputs
     }
-    return {x: y.double() for x, y in made.items()} | {mask: torch.ones(shape(design.mask)) > 0}
+    made = {x: y.double() for x, y in made.items()}
+    return made | {mask: torch.ones(shape(design.mask_axes)) > 0}
 
 
 def run(module: Any, given: dict[str, Tensor]) -> Tensor:
@@ -138,6 +139,9 @@ def test_layout_and_mask_are_as_described(name: str) -> None:
     assert not allowed.equal(blocked)
     bias = module.get_parameter("out_proj.bias" if name.startswith("packed") else "output.bias")
     torch.testing.assert_close(blocked, bias.expand_as(blocked))
+    if DESIGNS[name].true_means == "blocked":
+        with pytest.raises(TypeError, match="must be boolean"):
+            run(module, given | {mask: given[mask].long()})
 
 
 BAD: list[tuple[str, Any, type[Exception], str]] = [
@@ -165,7 +169,7 @@ def test_bad_input_is_refused(name: str) -> None:
                 run(module, given | {spoilt: spoil(given[spoilt])})
 
 
-@pytest.mark.parametrize("name", [x for x in DESIGNS if "(b, h" in DESIGNS[x].mask])
+@pytest.mark.parametrize("name", [x for x in DESIGNS if "(b, h" in DESIGNS[x].mask_axes])
 def test_a_mask_without_heads_is_not_taken_for_one_with(name: str) -> None:
     """With b = h, (b, n, m) would broadcast to (b, h, n, m), and b would be read as h."""
     module: Any = DESIGNS[name].build(E, H)

@@ -65,24 +65,6 @@ def test_each_step_says_its_line_when_it_is_pointed_at(visit, way):
         assert said(page) == [LINES["project in"]]
 
 
-@each_size
-@pytest.mark.parametrize("path", ["", "chapters/masks/"])
-def test_the_map_is_seen_whole(visit, size, path):
-    page = visit(path, viewport=size)
-    room = page.locator(".aa-map").bounding_box()
-    steps = [part.bounding_box() for part in page.locator(".aa-map .aa-step").all()]
-    assert len(steps) == 8
-    assert len({step["y"] for step in steps}) == (1 if size is DESKTOP else 2)
-    for step in page.locator(".aa-map .aa-step").all():
-        frame = step.bounding_box()
-        for part in step.locator("svg, > b, code").all():
-            box = part.bounding_box()
-            assert frame["x"] <= box["x"]
-            assert box["x"] + box["width"] <= frame["x"] + frame["width"]
-    assert room["x"] + room["width"] <= size["width"]
-    assert max(step["x"] + step["width"] for step in steps) <= room["x"] + room["width"] + 1
-
-
 def test_on_paper_every_line_is_printed(visit):
     page = visit()
     page.emulate_media(media="print")

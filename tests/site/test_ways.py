@@ -3,11 +3,9 @@
 import io
 import re
 import shutil
-import socket
 import urllib.error
 import urllib.request
-from functools import cache, partial
-from http.server import HTTPServer
+from functools import cache
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -20,7 +18,7 @@ from playwright.sync_api import expect
 
 from book.run import scripts
 from book.site import contents
-from book.site.build import SITE, Quiet
+from book.site.build import SITE
 
 with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
     PARTS = yaml_load(config)["extra"]["parts"]
@@ -142,18 +140,6 @@ def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
     assert len(addresses) > 30
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
-
-
-def test_a_reader_who_leaves_in_the_middle_is_no_error(tmp_path, monkeypatch, capfd):
-    (tmp_path / "long").write_bytes(bytes(50_000_000))
-    sent, copyfile = [], Quiet.copyfile
-    monkeypatch.setattr(Quiet, "copyfile", lambda *given: sent.append(copyfile(*given)))
-    with HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as running:
-        with socket.create_connection(running.server_address) as reader:
-            reader.sendall(b"GET /long HTTP/1.0\r\n\r\n")
-        running.handle_request()
-    assert not sent  # it was left in the middle
-    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import annotated_attention as ours
-from annotated_attention import block_future, block_padding
+from annotated_attention import block_future
 from tests.settings import (
     REPRODUCIBLE,
     E,
@@ -149,16 +149,6 @@ def test_same_signatures(name):
         assert [x for x in mine if mine[x].kind != inspect.Parameter.KEYWORD_ONLY] == [*theirs]
         for key, parameter in theirs.items():
             assert mine[key].default == parameter.default, key
-
-
-@torch.no_grad()
-def test_same_as_the_fast_path_but_for_padded_rows():
-    both = pair("TransformerEncoder", dtype=torch.float64, batch_first=True)
-    src, padding = torch.randn(2, M, E).double(), block_padding(torch.tensor([2, M]), M)
-    with warnings.catch_warnings(action="ignore"):  # nested tensors
-        expected, found = (x.eval()(src, src_key_padding_mask=padding) for x in both)
-    torch.testing.assert_close(found[~padding], expected[~padding])
-    assert not found[padding].eq(0).any()
 
 
 def test_generates_the_mask_that_pytorch_does():

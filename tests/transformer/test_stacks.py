@@ -14,7 +14,6 @@ from annotated_attention import (
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
-    block_padding,
 )
 
 B, N, M, H, D = 2, 3, 5, 4, 6
@@ -121,26 +120,6 @@ def test_another_attention_takes_part():
     assert kinds == [Doubled] * 6
     doubled.load_state_dict(model.state_dict())
     assert not torch.allclose(model(*inputs()), doubled(*inputs()))
-
-
-ALL = {
-    "src_is_causal": True,
-    "tgt_mask": torch.zeros(N, N),
-    "memory_key_padding_mask": block_padding(torch.tensor([2, M]), M),
-}
-
-
-def test_compiles_whole():
-    torch.compiler.reset()
-    model = make(dropout=0.0, num_encoder_layers=1, num_decoder_layers=1)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(*inputs(), **ALL), model(*inputs(), **ALL)
-    torch.testing.assert_close(found, expected)
-    gradients = [
-        torch.autograd.grad(output.sin().sum(), list(model.parameters()))
-        for output in (found, expected)
-    ]
-    torch.testing.assert_close(*gradients)
 
 
 def test_pickles():

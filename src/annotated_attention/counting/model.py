@@ -31,10 +31,9 @@ class Model:
         positions: how many rows all other learned tables have in total, such as one for positions.
         norms: how many layer norms there are outside the layers.
         output: what turns the last layer's output into a number for each token of the vocabulary:
-            "tied", the embeddings again; "own", a matrix without bias; or "none", nothing.
+            "tied", the embeddings again; or "none", nothing.
         activation: between the linear maps of the feed-forward network, "relu" or "gelu".
         bias: whether projections, feed-forward networks and norms have biases.
-        embeddings: how many matrices embed: 1, or 2 where source and target have one each.
         num_kv_heads: g, the number of heads of keys and values, which groups of queries share;
             must divide ``num_heads``. None means ``num_heads``.
 
@@ -69,18 +68,17 @@ class Model:
     output: str = "tied"
     activation: str = "relu"
     bias: bool = True
-    embeddings: int = 1
     num_kv_heads: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse sizes from which no model can be built."""
         widths = ("embed_dim", "num_heads", "feedforward", "vocabulary")
         check_settings({name: getattr(self, name) for name in widths}, 0.0, None)
-        for name in ("layers", "decoder_layers", "positions", "norms", "embeddings"):
+        for name in ("layers", "decoder_layers", "positions", "norms"):
             check_at_least(0, name, getattr(self, name))
         if not self.layers + self.decoder_layers:
             raise ValueError("layers (0) and decoder_layers (0) must not both be 0")
-        for name, fits in (("output", ("tied", "own", "none")), ("activation", ("relu", "gelu"))):
+        for name, fits in (("output", ("tied", "none")), ("activation", ("relu", "gelu"))):
             if getattr(self, name) not in fits:
                 raise ValueError(f"{name} ({getattr(self, name)!r}) must be one of {fits}")
         if (g := self.num_kv_heads) is not None:
@@ -100,13 +98,12 @@ class Model:
         """
         e, f, bias = self.embed_dim, self.feedforward, self.bias
         attentions, networks, norms = self._parts()
-        tables = self.vocabulary * (self.embeddings + (self.output == "own")) + self.positions
         return _by_part(
             attentions * attention_parameters(e, shared=self._shared, bias=bias),
             0,
             networks * (2 * e * f + bias * (f + e)),
             norms * (e + bias * e),
-            tables * e,
+            (self.vocabulary + self.positions) * e,
         )
 
     def flops(self, length: int, batch: int = 1) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Exercises of "A model of today": a config.json, models that differ, and heads that are misled."""
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -14,11 +15,11 @@ _BYTES = 2 * 36 * 8 * 128 * 2
 check_config = Exercise(
     name="my_numbers",
     right=[4096, 4, _BYTES],
-    praise="right: its heads are 128 wide, together wider than the 2,560 of the model. A token takes "
-    "147 kB, and a text of 8,192 tokens takes 1.2 GB.",
+    praise="right: its heads are 128 wide, together wider than the model's 2,560. A token "
+    "takes 147 kB, and a text of 8,192 tokens takes 1.2 GB.",
     wrong={
-        "head_dim is given, and so is the number of heads: W_Q makes 32 · 128 numbers of the 2,560. "
-        "Here h · d is not e.": Either([[2560, 4, _BYTES], [2560, 4, 2 * 36 * 8 * 80 * 2]]),
+        "head_dim is given, and so is the number of heads: W_Q makes 32 · 128 numbers. Here h · d "
+        "is not e.": Either([[2560, 4, _BYTES], [2560, 4, 2 * 36 * 8 * 80 * 2]]),
         "a head is 128 wide, as head_dim says, and not 2,560 / 32.": [4096, 4, 2 * 36 * 8 * 80 * 2],
         "a cache keeps keys and values.": [4096, 4, _BYTES // 2],
         "a number in half precision takes two bytes.": Either(
@@ -53,8 +54,8 @@ def _reasons(answer: object) -> Tensor:
 def _why_reasons(answer: object, found: Tensor, right: Tensor) -> str:
     model = int((found != right).nonzero()[0])
     said = {
-        1: "a rotation turns the first token by nothing, and a query that sees only itself gives it "
-        "all its weight: the first position stays right.",
+        1: "a rotation turns the first token by nothing, and a query that sees only itself gives "
+        "it all its weight: the first position stays right.",
         2: "a window hides nothing until there are more tokens than it holds.",
         3: "query heads that read the wrong KV head get wrong values, even where there is a single "
         "key.",
@@ -66,7 +67,7 @@ def _why_reasons(answer: object, found: Tensor, right: Tensor) -> str:
 check_reasons = Exercise(
     name="my_reasons",
     right=_REASONS,
-    praise="right: the first position that differs tells the causes apart, before any code is read.",
+    praise="right: the first position that differs tells the causes apart. No code has to be read.",
     wrong={},
     run=_reasons,
     why=_why_reasons,
@@ -75,7 +76,7 @@ check_reasons = Exercise(
 
 def _copies(tokens: list[int]) -> list[tuple[int, int]]:
     """List where a token follows another that it has followed before."""
-    pairs = list(zip(tokens, tokens[1:], strict=False))
+    pairs = list(itertools.pairwise(tokens))
     return [(i + 1, i) for i, pair in enumerate(pairs) if pair in pairs[:i]]
 
 

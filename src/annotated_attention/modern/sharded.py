@@ -82,10 +82,11 @@ def compare() -> dict[str, object]:
     x = torch.randn(5, SMALL.hidden_dim, dtype=torch.float64)
     with torch.no_grad():
         wrong = with_bias_in_each(down, x.chunk(count, 1)[rank]) - down(x)
+    gradient = of_parts.weight.grad.full_tensor()
     return {
         "shape here": list(of_parts.weight.to_local().shape),
         "logits apart": apart.item(),
-        "gradients apart": (of_parts.weight.grad.full_tensor() - down.weight.grad).abs().max().item(),
+        "gradients apart": (gradient - down.weight.grad).abs().max().item(),
         "exchanges": {str(kind): times for kind, times in talk.get_comm_counts().items()},
         "bias in each, apart": wrong.abs().max().item(),
         "largest bias": down.bias.abs().max().item(),

@@ -2,10 +2,10 @@
 
 ``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one,
 ``load_language_model`` one of Llama, Mistral or Qwen, from a folder in the usual layout:
-``config.json``, ``model.safetensors``, ``tokenizer.json``. A file that does not fit is refused
-before any parameter is filled, and nothing is unpickled. ``find_weights`` finds the
-folder of the model of the chapter "Trained weights". Reading needs the extra ``trained``:
-``pip install '.[trained]'``.
+``config.json``, ``model.safetensors``, ``tokenizer.json``; ``load_gguf`` reads a GGUF file. A file
+that does not fit is refused before any parameter is filled, and nothing is unpickled.
+``find_weights`` finds the models of the chapters "Trained weights" and "A model of today". Reading
+needs the extra ``trained``: ``pip install '.[trained]'``.
 """
 
 from typing import TYPE_CHECKING

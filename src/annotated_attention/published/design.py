@@ -16,7 +16,7 @@ class Design(nn.Module):
 
     Attributes:
         layout: axes of the query that the design takes.
-        mask: axes of the mask that the design takes.
+        mask_axes: axes of the mask that the design takes.
         true_means: meaning of True, or 1, in that mask: ``"blocked"`` or ``"allowed"``.
         kind: ``"cross"``, or ``"self"`` if query, key and value have to be one tensor.
 
@@ -24,7 +24,7 @@ class Design(nn.Module):
         >>> import torch
         >>> from annotated_attention.published import DESIGNS
         >>> design = DESIGNS["sequence first"]
-        >>> design.layout, design.mask, design.true_means
+        >>> design.layout, design.mask_axes, design.true_means
         ('(n, b, e)', '(n, m, b)', 'allowed')
         >>> module, reference = design.pair(24, 4)
         >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
@@ -33,7 +33,7 @@ class Design(nn.Module):
     """
 
     layout: ClassVar[str]
-    mask: ClassVar[str]
+    mask_axes: ClassVar[str]
     true_means: ClassVar[str]
     kind: ClassVar[str] = "cross"
     to_query: Any  # modules; not all designs have them
@@ -131,7 +131,7 @@ class Design(nn.Module):
         """
         fits = (have in (1, want) for have, want in zip(x.shape, sizes, strict=False))
         if x.dim() != len(sizes) or not all(fits):
-            wanted = f"{self.mask} = {tuple(sizes)}; any of these may be 1"
+            wanted = f"{self.mask_axes} = {tuple(sizes)}; any of these may be 1"
             raise ValueError(f"{name} {tuple(x.shape)} must have shape {wanted}")
 
 

@@ -46,7 +46,7 @@ class ModulePerHead(Design):
     """
 
     layout = "(b, n, e)"
-    mask = "(b, n, m)"
+    mask_axes = "(b, n, m)"
     true_means = "allowed"
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -31,7 +31,7 @@ class PackedProjection(Design):
     """
 
     layout = "(n, b, e)"
-    mask = "(b * h, n, m)"
+    mask_axes = "(b * h, n, m)"
     true_means = "blocked"
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -26,7 +26,7 @@ class SequenceFirst(Design):
     """
 
     layout = "(n, b, e)"
-    mask = "(n, m, b)"
+    mask_axes = "(n, m, b)"
     true_means = "allowed"
 
     def __init__(self, num_heads: int, embed_dim: int) -> None:

@@ -32,7 +32,7 @@ class SharedProjection(Design):
     """
 
     layout = "(b, n, e)"
-    mask = "(b, h, n, m)"
+    mask_axes = "(b, h, n, m)"
     true_means = "allowed"
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -34,7 +34,7 @@ class WeightedScores(Design):
     """
 
     layout = "(b, n, e)"
-    mask = "(b, h, n, m)"
+    mask_axes = "(b, h, n, m)"
     true_means = "blocked"
 
     def __init__(self, embed_dim: int, key_dim: int, value_dim: int, num_heads: int) -> None:

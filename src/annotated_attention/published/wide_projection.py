@@ -24,7 +24,7 @@ class WideProjection(Design):
     """
 
     layout = "(b, n, e)"
-    mask = "(b, h, n, n)"
+    mask_axes = "(b, h, n, n)"
     true_means = "allowed"
     kind = "self"
 

@@ -58,15 +58,6 @@ class Client(NotebookClient):
             self.recorded = None if live else record.replay(script, self.nb)
         self.script = script
         self.cells = scripts.code_cells(script)
-        self.done = 0
-        self.said = time.monotonic()
-        self.on_cell_executed = self._say_progress
-
-    def _say_progress(self, **_: Any) -> None:
-        self.done += 1
-        if time.monotonic() - self.said > 5:
-            self.said = time.monotonic()
-            print(f"{self.script.stem}: cell {self.done} of {len(self.cells)}", flush=True)
 
     def run(self) -> dict[str, list[str]]:
         """Execute every cell; return what the kernel noted (see ``book.run.kernel.report``).
@@ -83,12 +74,12 @@ class Client(NotebookClient):
             cells = json.dumps(list(map(asdict, self.cells)))
             arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
             self._ask(f"import book.run.kernel; book.run.kernel.start({arguments})")
-            for index, cell in enumerate(self.nb.cells):
+            code = [(i, x) for i, x in enumerate(self.nb.cells) if x.cell_type == "code"]
+            for number, (index, cell) in enumerate(pair for pair in code if pair[1].source):
                 if self.recorded and cell.id in self.recorded:
                     cell.outputs = self.recorded[cell.id]
-                    self.done += 1
-                elif cell.cell_type == "code" and cell.source:
-                    self._run_cell(cell, index)
+                else:
+                    self._run_cell(cell, index, number)
             reply = self._ask("", report="book.run.kernel.report()")
         if self.recorded:
             record.renumber(self.nb)
@@ -97,8 +88,7 @@ class Client(NotebookClient):
             raise ChapterFailed(f"{self.script.stem}: no report from the kernel: {answer}")
         return dict(json.loads(ast.literal_eval(answer["data"]["text/plain"])))
 
-    def _run_cell(self, cell: nbformat.NotebookNode, index: int) -> None:
-        number = self.done
+    def _run_cell(self, cell: nbformat.NotebookNode, index: int, number: int) -> None:
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
@@ -168,13 +158,8 @@ def execute(script: Path, result: Path) -> None:
     nbformat.write(client.nb, unfinished)
     unfinished.replace(result)
     seconds = time.monotonic() - began
-    print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s", flush=True)
-    if client.recorded:
-        print(
-            f"{script.stem}: no trained weights, so its page shows a recorded run; "
-            "`make TRAINED=1 ...` fetches them (177 MB)",
-            flush=True,
-        )
+    how = " and its record, for want of trained weights" * bool(client.recorded)
+    print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s{how}", flush=True)
 
 
 def main() -> None:

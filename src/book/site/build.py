@@ -1,6 +1,5 @@
 """Builds the static site beside the last good one and swaps them; serves it."""
 
-import contextlib
 import http.server
 import os
 import shutil
@@ -33,7 +32,7 @@ def build() -> None:
     said = [line for line in made.stderr.splitlines() if not line.startswith("INFO")]
     causes = said if made.returncode else missing(fresh)
     if causes:
-        fail("the site was not built, the last one stays as it is:", *causes)
+        sys.exit("\n".join(["the site was not built, the last one stays as it is:", *causes]))
     if SITE.exists():
         SITE.rename(old)
     fresh.rename(SITE)
@@ -62,7 +61,8 @@ def check_port(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            fail(f"port {port} cannot be used ({error}); name another: make serve PORT={port + 1}")
+            another = f"name another: make serve PORT={port + 1}"
+            sys.exit(f"port {port} cannot be used ({error}); {another}")
 
 
 def serve(port: int) -> None:
@@ -78,11 +78,6 @@ def serve(port: int) -> None:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves files without a line for each, and for what is not there the page that helps."""
-
-    def handle(self) -> None:
-        """Answer; that a reader has left in the middle is no error."""
-        with contextlib.suppress(ConnectionError):
-            super().handle()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer with ``404.html`` where a file is missing."""
@@ -101,18 +96,13 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-def fail(*lines: str) -> None:
-    """End with a message and a non-zero status."""
-    sys.exit("\n".join(lines))
-
-
 def main() -> None:
     """Do what the first argument names."""
     verb, *rest = sys.argv[1:]
     if verb == "build":
         build()
     elif not rest[0].isdecimal():
-        fail(f"port {rest[0]!r} is not a number: make serve PORT=8000")
+        sys.exit(f"port {rest[0]!r} is not a number: make serve PORT=8000")
     elif verb == "check-port":
         check_port(int(rest[0]))
     elif verb == "serve":

@@ -7,7 +7,6 @@ first: a page like a chapter, without a number and in no part.
 
 import html
 import itertools
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,17 +16,12 @@ from typing import Any
 from book.run import scripts
 
 SHORT_PATH = "short_path"
-WORDS_A_MINUTE, LINES_A_MINUTE, SHORTEST = 200, 32, 0.5  # a listing takes half a minute at least
-EXERCISES, MORE = "Exercises", "More exercises"  # sections: what stands there is no reading
 ABOUT = re.compile(
     r"^\*(?P<reading>\d+) minutes(?: and (?P<exercises>\d+) of exercises)?\. "
     r"Afterwards you (?P<after>.+?)\*$",
     re.MULTILINE | re.DOTALL,
 )
-STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
-FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
-NOT_READ = re.compile(r"\]\([^)]*\)|<[^>]+>", re.DOTALL)  # addresses, tags
-LISTING = re.compile(r"<pre><code>(.*?)</code></pre>", re.DOTALL)  # source that a cell shows
+QUESTION = re.compile(r"^\*(.+?)\*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,12 +41,13 @@ class Chapter:
     """What ``mkdocs.yml`` and its own opening say of a chapter."""
 
     name: str  # of its script
-    title: str
     part: str
     builds_on: tuple[str, ...]  # what these build on is left out
-    after: str
-    minutes: Minutes
     sought: tuple[str, ...]  # words that people type into the search to get there
+    title: str
+    question: str
+    after: str  # what its reader can do then
+    minutes: Minutes
 
     @property
     def number(self) -> int | None:
@@ -93,96 +88,35 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
                     raise ValueError(f"{name} builds on {needed}, which is no chapter before it")
             if name not in written:
                 raise ValueError(f"{name} is listed in mkdocs.yml, and there is no such script")
-            script = written.pop(name)
-            opening, sought = title(script), tuple(entry.get("sought", ()))
-            after, taken = about(script)
-            chapters[name] = Chapter(name, opening, part["title"], builds_on, after, taken, sought)
+            said, sought = opening(written.pop(name)), tuple(entry.get("sought", ()))
+            chapters[name] = Chapter(name, part["title"], builds_on, sought, **said)
     for name in written:
         raise ValueError(f"{name} is not listed in mkdocs.yml")
     return chapters
 
 
-def title(script: Path) -> str:
-    """Give the heading of level 1 that a chapter begins with.
+def opening(script: Path) -> dict[str, Any]:
+    """Give what the first cell of a chapter says of it, by the names that ``Chapter`` has.
 
     Raises:
-        ValueError: it begins with something else.
+        ValueError: it has no heading of level 1, or does not say what it takes and gives.
     """
-    cells = scripts.notebook(script).cells
-    heading = re.match(r"# (.+)", cells[0].source) if cells else None
+    text = scripts.notebook(script).cells[0].source
+    heading, question = re.match(r"# (.+)", text), QUESTION.search(text)
+    said = ABOUT.search(text)
     if heading is None:
         raise ValueError(f"{script.stem}: a chapter begins with a heading of level 1")
-    return heading[1]
-
-
-def about(script: Path) -> tuple[str, Minutes]:
-    """Give what a chapter says that its reader can do afterwards, and that it takes.
-
-    Raises:
-        ValueError: it does not say so.
-    """
-    said = ABOUT.search(scripts.notebook(script).cells[0].source)
-    if said is None:
+    if said is None or question is None:
         raise ValueError(
             f"{script.stem}: below its question a chapter says how long it takes and what it "
             "gives, such as “*20 minutes and 7 of exercises. Afterwards you can write a head.*”"
         )
-    after = " ".join(said["after"].split())
-    return f"You {after}", Minutes(int(said["reading"]), int(said["exercises"] or 0))
-
-
-def minutes(script: Path) -> Minutes:
-    """Compute how long a page takes, with which a test compares what it says.
-
-    Reading is computed from the words of the prose and from the listings in sight, those included
-    that cells show as their output when they have been run; what the exercises take is stated in
-    their text. Those under "More exercises" are not counted.
-
-    Raises:
-        ValueError: an exercise states none.
-    """
-    words = stated = waiting = 0
-    code, heading, section, deeper = 0.0, "", "", False
-    shown = _shown(script)
-    for cell in scripts.notebook(script).cells:
-        tags = cell.metadata.get("tags", [])
-        if cell.cell_type == "markdown":
-            deeper = "<!-- /deeper -->" not in cell.source and (
-                deeper or cell.source.startswith("<!-- deeper: ")
-            )
-            prose = "" if deeper else cell.source
-            *_, heading = [heading, *re.findall(r"^### (.*)$", prose, re.MULTILINE)]
-            for place, part in enumerate(re.split(r"^## ", prose, flags=re.MULTILINE)):
-                section = part.partition("\n")[0].strip() if place else section
-                waiting += sum(map(int, STATED.findall(part)))
-                if section not in (EXERCISES, MORE):
-                    said = NOT_READ.sub(" ", FORMULA.sub(" x ", part))
-                    words += len(re.findall(r"\w[\w'’-]*", said))
-        elif "exercise" in tags:
-            if not waiting:
-                raise ValueError(f"{script.stem}: the exercise {heading!r} states no minutes")
-            stated, waiting = stated + waiting * (section != MORE), 0
-        elif "solution" not in tags and not deeper and section not in (EXERCISES, MORE):
-            code += sum(map(_listing, shown.get(cell.id, [])))
-            if "hide-input" not in tags and not cell.metadata.get("jupyter"):
-                code += _listing(cell.source)
-    return Minutes(math.ceil(words / WORDS_A_MINUTE + code), stated + waiting)
-
-
-def _listing(source: str) -> float:
-    """Give the minutes that it takes to read code."""
-    return max(SHORTEST, len(source.strip().splitlines()) / LINES_A_MINUTE)
-
-
-def _shown(script: Path) -> dict[str, list[str]]:
-    """Give the listings that each cell showed when it was run, by the cell's id."""
-    if not (scripts.EXECUTED / f"{script.stem}.ipynb").exists():
-        return {}
-    shown: dict[str, list[str]] = {}
-    for cell in scripts.executed(script.stem).cells:
-        outputs = [x.get("data", {}).get("text/html", "") for x in cell.get("outputs", [])]
-        shown[cell.id] = LISTING.findall("".join(outputs))
-    return shown
+    return {
+        "title": heading[1],
+        "question": question[1],
+        "after": f"You {' '.join(said['after'].split())}",
+        "minutes": Minutes(int(said["reading"]), int(said["exercises"] or 0)),
+    }
 
 
 def as_list(chapters: Mapping[str, Chapter]) -> str:

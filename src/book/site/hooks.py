@@ -110,7 +110,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Say what a chapter is about; let pages link to chapters as they lie in the repository."""
     if chapter := config.extra["chapters"].get(page.file.name):
-        page.meta["description"] = f"{_question(chapter.name)} {chapter.after}"
+        page.meta["description"] = f"{chapter.question} {chapter.after}"
         page.meta["search"] = {"boost": BOOST}
         page.meta["tags"] = list(chapter.sought)  # no page shows them: the search reads them
         if chapter.number:
@@ -122,12 +122,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = signs.write(markdown, functools.partial(_complain, page))
     # In the repository the pages lie one folder deeper than the notebooks' pages are here.
     return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)
-
-
-def _question(name: str) -> str:
-    opening = scripts.notebook(scripts.CHAPTERS / f"{name}.py").cells[0].source
-    found = re.search(r"^\*(.+?)\*$", opening, re.MULTILINE)
-    return found[1] if found else ""
 
 
 @event_priority(-100)  # last: everything that makes content has run

@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import platform
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +14,6 @@ from book.measure.process import in_new_process, new_process
 from book.measure.timing import ROUNDS
 
 TINY = (3, 5, 16, 2)
-GLIBC = platform.libc_ver()[0] == "glibc"
 
 
 @pytest.fixture
@@ -107,39 +104,19 @@ def test_the_mask_is_there(mask, weights):
         assert moved == (mask == "none")  # the last key is hidden from the first query
 
 
-def wrong_output(x):
-    return x * 1.001
+WRONG = {
+    "output": lambda x: x * 1.001,
+    "gradient": lambda x: x + (x - x.detach()) * 0.01,
+    "in evaluation": lambda x: x if torch.is_grad_enabled() else x * 1.001,
+}
 
 
-def wrong_gradient(x):
-    return x + (x - x.detach()) * 0.01
-
-
-def wrong_in_evaluation(x):
-    return x if torch.is_grad_enabled() else x * 1.001
-
-
-@pytest.mark.parametrize("wrong", [wrong_output, wrong_gradient, wrong_in_evaluation])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_contenders_that_differ_are_not_timed(wrong):
     x = torch.randn(3, 5, 16, requires_grad=True)
     contenders.assert_same({"right": lambda x: x * 1, "same": lambda x: x * 1}, x, "right")
     with pytest.raises(AssertionError, match="wrong differs from right"):
         contenders.assert_same({"right": lambda x: x * 1, "wrong": wrong}, x, "right")
-
-
-def test_a_call_that_was_disturbed_is_not_the_one_that_is_kept(monkeypatch):
-    took = iter([(5, 5), (3, 1), (9, 9)])
-
-    @contextlib.contextmanager
-    def profile(**options):
-        names = ("aten::exp", "aten::mm")
-        times = zip(names, next(took), strict=True)
-        seen = [SimpleNamespace(key=name, self_cpu_time_total=time) for name, time in times]
-        yield SimpleNamespace(key_averages=lambda: seen)
-
-    monkeypatch.setattr(timing, "profile", profile)
-    monkeypatch.setattr(timing, "WATCHED", 3)
-    assert timing.profiled(lambda: None) == [["exp", 0.75], ["mm", 0.25]]
 
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
@@ -174,40 +151,8 @@ def test_a_new_process_alone_has_the_variables_and_hands_on_what_it_raises(monke
         in_new_process(os._exit, 3)
 
 
-@pytest.mark.skipif(not GLIBC, reason="the variables are glibc's")
-def test_the_allocator_does_as_it_is_told():
-    """Returned memory comes page by page, and PyTorch's copies need more of it."""
-    wanted = {"mask": "none", "weights": False}
-    cases = [
-        case
-        for case in plan.plan()
-        if (case.section, case.size, case.mode) == ("final class", plan.SIZES[0], "forward")
-        and wanted.items() <= case.options.items()
-    ]
-    pages = {case.options["memory"]: row["pages"] for case, row in command.measured(cases, 0)}
-    kept, returned = pages["kept"], pages["returned"]
-    b, n, e, _ = plan.SIZES[0]
-    tensor = 4 * b * n * e / os.sysconf("SC_PAGE_SIZE")
-    assert max(kept.values()) < tensor
-    assert returned["bare minimum"] == pytest.approx(5 * tensor, rel=0.2)  # q, k, v, heads, output
-    assert returned["PyTorch"] > 8 * tensor
-
-
 def test_the_committed_results_have_every_case():
     found = measured.load()
     check(found, plan.plan(), ROUNDS)
     cases = [case_of(row) for row in found["times"]]
     assert len(cases) == len(set(cases))
-
-
-@pytest.mark.parametrize(
-    "other", [{"mask": "floats"}, {"weights": False}, {"size": [4, 512, 512, 8]}]
-)
-def test_the_goal_allows_a_boolean_mask_with_weights_at_2048_more(other):
-    def misses(ratio, **other):
-        row = {"size": [1, 2048, 512, 8], "mask": "boolean", "weights": True} | other
-        ratios = {"PyTorch": {"final class": [ratio - 0.1, ratio, ratio + 0.1]}}
-        return measured.misses_goal(row | {"ratios": ratios})
-
-    assert [misses(x) for x in (1.06, 1.08)] == [False, True]
-    assert [misses(x, **other) for x in (1.05, 1.06)] == [False, True]

@@ -17,12 +17,11 @@ const thousands = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 export function count(model, length, batch) {
   const [n, b, e, h, f] = [length, batch, model.embed_dim, model.num_heads, model.feedforward].map(BigInt);
   const [plain, cross, vocabulary] = [model.layers, model.decoder_layers, model.vocabulary].map(BigInt);
-  const [bias, own] = [model.bias, model.output === "own"].map(BigInt);
+  const bias = BigInt(model.bias);
   const scored = model.output === "none" ? 0n : 1n;
   const between = model.activation === "gelu" ? 2n : 1n;
   const [attentions, networks] = [plain + 2n * cross, plain + cross];
   const norms = 2n * plain + 3n * cross + BigInt(model.norms);
-  const tables = vocabulary * (BigInt(model.embeddings) + own) + BigInt(model.positions);
   const shared = cross > 1n ? cross - 1n : 0n;
   const running = cross || plain;
   const kept = (fused) => [
@@ -38,7 +37,7 @@ export function count(model, length, batch) {
       0n,
       networks * (2n * e * f + bias * (f + e)),
       norms * (e + bias * e),
-      tables * e,
+      (vocabulary + BigInt(model.positions)) * e,
     ],
     flops: [
       attentions * 8n * b * n * e * e,
