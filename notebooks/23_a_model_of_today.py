@@ -3,13 +3,13 @@
 #
 # *What does a chat model of today consist of, and do I know every line of it?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can run a published chat model on code that you have
-# read, find out what a part of it is for, and notice when its weights are in the wrong order.*
+# *28 minutes and 8 of exercises. Afterwards you can run a published chat model on code that you
+# have read, find out what a part of it is for, and notice when its weights are in the wrong order.*
 #
-# You type a question, and an answer appears, word by word. Behind it there are two things: a file of
-# numbers, and some hundred lines of code. In this chapter you put the code together from parts that
-# you know, load the numbers, and ask. Then you take the model apart while it runs: what happens
-# without its rotation, with the wrong groups, or with its weights in another order?
+# You type a question, and an answer appears, word by word. Behind it there are two things: a file
+# of numbers, and some hundred lines of code. In this chapter you put the code together from parts
+# that you know, load the numbers, and ask. Then you take the model apart while it runs: what
+# happens without its rotation, with the wrong groups, or with its weights in another order?
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -21,8 +21,8 @@ display.chapter_map(
 # %% [markdown]
 # ## One class
 #
-# Nearly all open language models of today are decoders with the same plan: a stack of blocks, each
-# an attention and a feed-forward part, that scores the next token. They differ in sizes and a few
+# Most open language models of today are decoders with the same plan: a stack of blocks, each an
+# attention and a feed-forward part, that scores the next token. They differ in sizes and a few
 # settings. So one class is enough for many of them. This is where its parts come from:
 #
 # | part | chapter |
@@ -36,8 +36,8 @@ display.chapter_map(
 # | `cache`: keys and values are kept | [19](19_cache.ipynb) |
 # | `repeat_heads`: several query heads share a KV head | [20](20_fewer_keys.ipynb) |
 #
-# Read them in the order in which a token passes through. Inside the model, the names of the parts are
-# those that `transformers` uses, because checkpoints are saved under these names.
+# Read them in the order in which a token passes through. Inside the model, the names of the parts
+# are those that `transformers` uses, because checkpoints are saved under these names.
 
 # %%
 from annotated_attention.modern import decoder
@@ -48,17 +48,17 @@ display.annotated(
 )
 
 # %% [markdown]
-# Two lines are new. The norm is a shorter **RMSNorm** [[Zhang and
-# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root mean
-# square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean and adds
-# no shift.
+# Two parts are new. The norm is a shorter **RMSNorm** [[Zhang and
+# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
+# mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
+# and adds no shift.
 #
 # $$\mathrm{RMSNorm}(x) = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \varepsilon}} \cdot g$$
 #
 # And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
 # of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
-# gone through SiLU, a smooth relative of ReLU. The second product decides how much of each feature
-# passes. Around the blocks there is little left:
+# gone through SiLU, a smooth relative of ReLU. This factor decides how much of each feature passes.
+# Around the blocks there is little left:
 
 # %%
 display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
@@ -68,14 +68,17 @@ display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
 #
 # SmolLM2-135M-Instruct is small for a chat model, and made like the large ones [[Allal et
 # al.](../docs/references.md#allal-2025)]. Its weights fit into one file of 98 megabytes in the
-# format **GGUF**: settings, tokeniser and tensors, one after the other. The numbers are
+# format **GGUF**: settings, tokeniser and tensors, one after the other. Most numbers are
 # **quantised**: of 32 neighbouring weights, the file stores the smallest and the step between two
 # neighbouring values, and then for each weight a whole number of steps from 0 to 15. `load_gguf`
 # turns them back into floats, a few rows at a time.
 
-# %% tags=["needs-weights"]
+# %%
 from annotated_attention import pretrained
 
+print(pretrained.CHAT_MODEL.files[0])
+
+# %% tags=["needs-weights"]
 path = pretrained.find_weights(model=pretrained.CHAT_MODEL)
 model, tokenizer = pretrained.load_gguf(path)
 for name in ("num_layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim",
@@ -86,45 +89,50 @@ size = sum(file.stat().st_size for file in path.glob("*.gguf"))
 print(f"{parameters:,} parameters, {8 * size / parameters:.1f} bits each in the file")
 
 # %% [markdown]
-# There are 30 blocks. The states are 576 wide, and nine query heads of width 64 share three KV heads,
-# three each. The embedding alone has 49,152 · 576 numbers, a fifth of all parameters, and serves
-# twice: *tied* means that the same matrix scores the tokens at the end.
+# There are 30 blocks. The states are 576 wide, and nine query heads of width 64 share three KV
+# heads, three each. The embedding alone has 49,152 · 576 numbers, a fifth of all parameters, and
+# serves twice: *tied* means that the same matrix scores the tokens at the end.
 #
 # ## Ask
 #
 # A language model continues a text. What makes it a **chat model** is training on texts that are
-# written like conversations. Special tokens say who speaks, so you write down what came so far, open
-# the assistant's turn, and let the model continue. `generate` takes the likeliest token each time, as
-# in [A cache](19_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a question of your
-# own here**.
+# written like conversations. Special tokens say who speaks, so you write down what came so far,
+# open the assistant's turn, and let the model continue. `generate` takes the likeliest token each
+# time, as in [A cache](19_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a
+# question of your own here**.
 
-# %% tags=["needs-weights"]
+# %%
+QUESTION = "What is the capital of France?"
+prompt = pretrained.chat_prompt(QUESTION)
+print(prompt, end="")
+
+# %% [markdown]
+# The model continues after the last line, one token at a time:
+
+# %%
 import torch
 from torch import Tensor
 
 from annotated_attention.modern import generate
 
-QUESTION = "What is the capital of France?"
-prompt = pretrained.chat_prompt(QUESTION)
-print(prompt, end="")
+# %% tags=["needs-weights"]
 tokens = torch.tensor([tokenizer.encode(prompt).ids])  # (1, n)
 stop = tokenizer.token_to_id("<|im_end|>")
 for token in generate(model, tokens, 60, stops=[stop]):
     print(tokenizer.decode([int(token)]), end="")  # nothing for the token that stops
 
 # %% [markdown]
-# The answer is the last line; the rest is what the model was given. Its logits are those that
-# `transformers` computes with the same weights, as the fold shows. From a shell you can go on
-# talking: `python -m annotated_attention.chat`. It answers fluently, and with so few parameters it is
-# often wrong.
+# Its logits are those that `transformers` computes with the same weights, as the fold shows. From a
+# shell you can go on talking: `python -m annotated_attention.chat`. It answers fluently, and with
+# so few parameters it is often wrong.
 
 # %% [markdown]
 # <!-- deeper: The same numbers -->
 # ### Going deeper: The same numbers
 #
-# Do the parts of this book compute what `transformers` computes? Its class for this family takes the
-# same parameters under the same names. `assign` lets both models share their memory. If the library
-# is not installed, the comparison is left out.
+# Do the parts of this book compute what `transformers` computes? Its class for this family takes
+# the same parameters under the same names. `assign` lets both models share their memory. If the
+# library is not installed, the comparison is left out.
 
 # %%
 try:
@@ -146,7 +154,8 @@ if LlamaConfig:
     )  # fmt: skip
     theirs = LlamaForCausalLM(config).eval()
     state = {f"model.{name}": x for name, x in model.state_dict().items()}
-    theirs.load_state_dict(state | {"lm_head.weight": model.embed_tokens.weight}, assign=True)
+    state["lm_head.weight"] = model.embed_tokens.weight
+    theirs.load_state_dict(state, assign=True)
     with torch.no_grad():
         logits, expected = model(tokens), theirs(tokens).logits  # (1, n, v), (1, n, v)
     apart, largest = (logits - expected).abs().max(), expected.abs().max()
@@ -161,9 +170,9 @@ if LlamaConfig:
 #
 # Before you take the model apart, you need a number that tells how good it is. Let it read a text
 # that it has never seen, and ask at each position how likely it found the token that came next. The
-# mean of the negative logarithms is the loss that you know from
-# [Training](10_training.ipynb); its exponential is the **perplexity**: from how many equally likely
-# tokens the model seems to choose. Here is a text that was written for this chapter.
+# mean of the negative logarithms is the loss that you know from [Training](10_training.ipynb); its
+# exponential is the **perplexity**: from how many equally likely tokens the model seems to choose.
+# Here is a text that was written for this chapter.
 
 # %%
 TEXT = """\
@@ -187,7 +196,7 @@ import torch.nn.functional as F
 
 @torch.no_grad()
 def perplexity(model: decoder.LanguageModel, tokens: Tensor) -> float:
-    """Say from how many equally likely tokens a model seems to choose; tokens are (1, n)."""
+    """Say from how many equally likely tokens a model seems to choose."""
     logits = model(tokens)[0, :-1]                        # (n - 1, v)
     return F.cross_entropy(logits, tokens[0, 1:]).exp().item()
 
@@ -198,8 +207,8 @@ as_it_is = perplexity(model, text)
 print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
 
 # %% [markdown]
-# Out of 49,152 tokens, the model hesitates between about two dozen. A model that knows nothing would
-# reach 49,152.
+# Out of 49,152 tokens, the model hesitates between about two dozen. A model that knows nothing
+# would reach 49,152.
 #
 # ## The right weights in the wrong order
 #
@@ -251,17 +260,17 @@ assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another 
 # %% [markdown]
 # Read the two answers about France once more. The wrong order knows the capital, and says so in a
 # whole sentence. The right one begins well, and then invents a date: outside of a conversation, a
-# small model soon strays. Judging by this line, you would keep the wrong weights. The wrong sentence about
-# water is fluent, too; it only goes round in circles.
+# small model soon strays. Judging by this line, you would keep the wrong weights. The wrong
+# sentence about water is fluent, too; it only goes round in circles.
 #
-# The perplexity is not fooled: the wrong order hesitates between more than five times as many tokens. People
-# really made this mistake, several times
-# ([transformers 31766](https://github.com/huggingface/transformers/issues/31766),
-# [llama2.c 286](https://github.com/karpathy/llama2.c/pull/286)). So when you load weights, measure a
-# loss, and compare the logits with an implementation that you trust.
+# The perplexity is not fooled: the wrong order hesitates between more than five times as many
+# tokens. People really made this mistake, several times ([transformers
+# 31766](https://github.com/huggingface/transformers/issues/31766), [llama2.c
+# 286](https://github.com/karpathy/llama2.c/pull/286)). So when you load weights, measure a loss,
+# and compare the logits with an implementation that you trust.
 #
-# > **Pitfall.** Text that reads well proves nothing about weights. A model with one part broken still
-# > writes whole sentences, and still knows the capital of France.
+# > **Pitfall.** Text that reads well proves nothing about weights. A model with one part broken
+# > still writes whole sentences, and still knows the capital of France.
 #
 # ## What each part is for
 #
@@ -299,21 +308,23 @@ def nothing(q: Tensor, *others):
 
 
 # %% [markdown]
-# The model was trained with a rotary base of 100,000 and with SiLU in its gates. Which is worse: heads
-# that read the wrong KV head, or no attention at all? And which mistake would you notice last?
+# The model was trained with a rotary base of 100,000 and with SiLU in its gates. Which is worse:
+# heads that read the wrong KV head, or no attention at all? And which mistake would you notice
+# last?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The wrong KV heads are worse. The residual connection carries on whatever a layer adds: the model
-# can do without a summand better than with a wrong one. You would notice a wrong base last, since near
-# tokens are turned nearly as before. Without its norms, the model is lost: the states grow from block
-# to block until they overflow.
+# can do without a summand better than with a wrong one. You would notice a wrong base last, since
+# near tokens are turned nearly as before. Without its norms, the model is lost: the states grow
+# from block to block until they overflow.
 #
 # </details>
 
-# %% tags=["needs-weights"]
+# %%
 from annotated_attention.modern import RotaryEmbedding
 
+# %% tags=["needs-weights"]
 layers = model.layers
 attentions, gates = [x.self_attn for x in layers], [x.mlp for x in layers]
 shift = [partial(shifted, x.attend) for x in attentions]
@@ -341,23 +352,21 @@ assert as_it_is < worse["rotary base 10,000"] < worse["GELU in the gates"]
 assert worse["no attention"] < worse["groups shifted"] < worse["gates always open"]
 
 # %% [markdown]
-# A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. The upper rows fail
-# quietly. A base of 10,000 is the default of many programs, costs a few points, and shows in no short
-# answer. The wrong activation is one word in a file of settings.
+# A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. The upper rows
+# fail quietly. A base of 10,000 is the default of many programs, costs a few points, and shows in
+# no short answer. The wrong activation is one word in a file of settings.
 #
 # ## Heads that continue what came before
 #
 # In [Training](10_training.ipynb#find-what-the-heads-do), a tiny model developed an **induction
-# head**: it finds an earlier copy of the current token, looks at what followed there, and predicts it
-# again. Does a model that was trained on ordinary text have such heads? Let it read random tokens, and
-# then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no knowledge of
-# language helps here. The score of a head is the weight that a token of the second half gives, on
-# average, to the token that followed its copy. As a control, the second half is drawn anew, so that
-# there is no copy before this place.
+# head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
+# it again. Does a model that was trained on ordinary text have such heads? Let it read random
+# tokens, and then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no
+# knowledge of language helps here. The score of a head is the weight that a token of the second
+# half gives, on average, to the token that followed its copy. As a control, the second half is
+# drawn anew, so that there is no copy before this place.
 
 # %%
-from annotated_attention import pretrained
-
 HALF = 40  # tokens
 
 
@@ -391,8 +400,8 @@ print(f"the largest control of all heads: {control.max():.2f}")
 assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 
 # %% [markdown]
-# The best head gives nine tenths of its weight to a single token, out of forty to eighty, and does so
-# again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
+# The best head gives nine tenths of its weight to a single token, out of forty to eighty, and does
+# so again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(560, 210)
@@ -413,13 +422,13 @@ display.finish(drawing, name="induction-heads", alt=alt)
 # All of them stand in the second half of the model. An induction head needs others before it that
 # tell each token which one it followed.
 #
-# Does the model need them? Silence the heads with a score above 0.3<!-- setting -->, by an `attend` that returns zeros
-# in their place, and measure the loss of each token, for new random tokens. As a control, silence as many other heads,
-# drawn at random, three times.
+# Does the model need them? Silence the heads with a score above 0.3<!-- setting -->, by an `attend`
+# that returns zeros in their place, and measure the loss of each token, for new random tokens. As a
+# control, silence as many other heads, drawn at random, three times.
 
 # %%
 def mute(attend, silent: Tensor, *inputs):
-    """Let the heads for which ``silent`` (h,) is True collect nothing."""
+    """Let the heads for which ``silent`` is True collect nothing."""
     heads, weights = attend(*inputs)
     return heads.masked_fill(silent[:, None, None], 0), weights
 
@@ -435,7 +444,7 @@ def losses(model: decoder.LanguageModel, tokens: Tensor, silent: Tensor) -> Tens
 
 
 def as_many_others(chosen: Tensor, seed: int) -> Tensor:
-    """Draw as many of the heads that were not chosen, (l, h)."""
+    """Draw as many of the heads that were not chosen."""
     order = torch.rand(chosen.shape, generator=torch.Generator().manual_seed(seed))
     order[chosen] = 1
     return order < order.flatten().sort().values[chosen.sum()]
@@ -483,9 +492,10 @@ for name, some in on_text.items():
     print(f"{name:24} perplexity", *(f"{x:5.1f}" for x in some))
 
 # %% [markdown]
-# Hardly more than others: the ten heads cost about two tokens, and so can ten that are drawn at random. The same
-# heads that a repetition cannot do without are nothing special for a story. It depends on the task
-# which heads matter, so choose it, and the control, before you say what a head is for.
+# Hardly more than others: the ten heads cost about two tokens, and so can ten that are drawn at
+# random. The same heads that a repetition cannot do without are nothing special for a story. It
+# depends on the task which heads matter, so choose it, and the control, before you say what a head
+# is for.
 #
 # ## Speed and memory
 #
@@ -506,9 +516,9 @@ for use_cache in (True, False):
 assert speeds[0] > 2 * speeds[1]
 
 # %% [markdown]
-# The longer the text, the more it brings. Its memory is given by the formula of
-# [Fewer keys](20_fewer_keys.ipynb#the-bill): keys and values, of three heads of width 64, in 30
-# layers. For comparison, the second line gives each query head a KV head of its own.
+# The longer the text, the more it brings. Its memory is given by the formula of [Fewer
+# keys](20_fewer_keys.ipynb#the-bill): keys and values, of three heads of width 64, in 30 layers.
+# For comparison, the second line gives each query head a KV head of its own.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -524,10 +534,10 @@ for heads in (3, 9):
 #
 # ## Families
 #
-# With other settings, the same class is a Llama, a Mistral or a Qwen. The sizes below are from papers
-# and configuration files [[Touvron et al.](../docs/references.md#touvron-2023-b); [Llama
-# Team](../docs/references.md#llama-2024); [Jiang et al.](../docs/references.md#jiang-2023); [Yang et
-# al. 2024](../docs/references.md#yang-2024); [Yang et al.
+# With other settings, the same class is a Llama, a Mistral or a Qwen. The sizes below are from
+# papers and configuration files [[Touvron et al.](../docs/references.md#touvron-2023-b); [Llama
+# Team](../docs/references.md#llama-2024); [Jiang et al.](../docs/references.md#jiang-2023); [Yang
+# et al. 2024](../docs/references.md#yang-2024); [Yang et al.
 # 2025](../docs/references.md#yang-2025)]. On PyTorch's device `meta`, a model has shapes and no
 # numbers. So you can count the parameters of models that would not fit into memory.
 
@@ -560,9 +570,9 @@ for name, (sizes, others) in FAMILIES.items():
 
 # %% [markdown]
 # The counts are those that the models are named after. The rows differ in little: how many KV heads
-# there are, whether queries and keys are normed, whether there is a window or a bias. In Qwen3, a head
-# is wider than e / h. What this class lacks are *experts*, of which each token uses a few out of many
-# feed-forward parts, and the latents of [Fewer keys](20_fewer_keys.ipynb).
+# there are, whether queries and keys are normed, whether there is a window or a bias. In Qwen3, a
+# head is wider than e / h. What this class lacks are *experts*, of which each token uses a few out
+# of many feed-forward parts, and the latents of [Fewer keys](20_fewer_keys.ipynb).
 
 # %% [markdown]
 # <!-- deeper: When one machine is not enough -->
@@ -599,11 +609,12 @@ print(f"logits and gradients of {sharded.SMALL.num_layers} layers are equal")
 print("exchanged:", found["exchanges"])
 
 # %% [markdown]
-# Two exchanges a layer are all that travels, one behind the attention and one behind the feed-forward part. Each
-# carries b · n · e numbers. That is why processes that share heads need fast connections.
+# Two exchanges a layer are all that travels, one behind the attention and one behind the
+# feed-forward part. Each carries b · n · e numbers. That is why processes that share heads need
+# fast connections.
 #
-# The mistake here concerns the bias of W_O. In the sum over the processes it must be counted once. If
-# each process adds it to its summand, it arrives as often as there are processes:
+# The mistake here concerns the bias of W_O. In the sum over the processes it must be counted once.
+# If each process adds it to its summand, it arrives as often as there are processes:
 
 # %%
 display.annotated(sharded.with_bias_in_each)
@@ -614,9 +625,9 @@ print(f"off by {error:.3f}; the largest number in the bias is {bias:.3f}")
 assert abs(error - bias) < 1e-12
 
 # %% [markdown]
-# With zeros as its biases, as many models start training, the mistake is invisible
-# ([vLLM 39707](https://github.com/vllm-project/vllm/issues/39707)). How far can you go? Each process
-# needs whole KV heads, so their number sets the limit:
+# With zeros as its biases, as many models start training, the mistake is invisible ([vLLM
+# 39707](https://github.com/vllm-project/vllm/issues/39707)). How far can you go? Each process needs
+# whole KV heads, so their number sets the limit:
 
 # %%
 for name, (sizes, _) in FAMILIES.items():
@@ -639,8 +650,8 @@ for name, (sizes, _) in FAMILIES.items():
 #     {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
 #      "num_key_value_heads": 8, "head_dim": 128, "torch_dtype": "bfloat16"}
 #
-# How many numbers does W_Q make of each token? How many query heads share a KV head? How many bytes does
-# a token take in the cache? Write products if you like: `2 * 36`.
+# How many numbers does W_Q make of each token? How many query heads share a KV head? How many bytes
+# does a token take in the cache? Write products if you like: `2 * 36`.
 
 # %% tags=["exercise"]
 my_numbers = [
@@ -681,8 +692,8 @@ exercises.a_model_of_today.check_config.folded(my_numbers)
 # ### Why do their logits differ?
 #
 # *Medium, 3 minutes.* Four small models have the weights of a fifth, and one mistake each. All read
-# ten tokens in chunks of three, with a cache; the window holds five tokens. The table marks the positions at which
-# a model's logits differ from those of the fifth.
+# ten tokens in chunks of three, with a cache; the window holds five tokens. The table marks the
+# positions at which a model's logits differ from those of the fifth.
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention.modern import KVCache
@@ -736,14 +747,15 @@ exercises.a_model_of_today.check_reasons(my_reasons)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# For each cause, ask what the first token notices of it, which sees only itself. What is its weight on
-# itself, whatever its score?
+# For each cause, ask what the first token notices of it, which sees only itself. What is its weight
+# on itself, whatever its score?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# When does a window of four hide the first token that one of five does not? And at which position does the second chunk begin?
+# When does a window of four hide the first token that one of five does not? And at which position
+# does the second chunk begin?
 #
 # </details>
 
@@ -779,8 +791,8 @@ exercises.a_model_of_today.check_tokens(my_tokens)
 #
 # <details><summary>Hint 2</summary>
 #
-# Begin with 0, 1, 2, 3. Then go back to 0, and choose a second token that has not followed it yet. A
-# token may also follow itself.
+# Begin with 0, 1, 2, 3. Then go back to 0, and choose a second token that has not followed it yet.
+# A token may also follow itself.
 #
 # </details>
 
@@ -792,16 +804,18 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # %% [markdown]
 # ## What you have now
 #
-# A chat model that others trained answers you through code of which you have read every line. You can
-# load its weights, notice when they are in the wrong order, take a part out and say what it was for.
+# A chat model that others trained answers you through code of which you have read every line. You
+# can load its weights, notice when they are in the wrong order, take a part out and say what it was
+# for.
 #
-# > **In short.** A block of today: $x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x))$, then $x
-# > \leftarrow x + W_{\text{down}}\,(\mathrm{SiLU}(W_{\text{gate}}\,y) \odot W_{\text{up}}\,y)$ with
-# > $y = \mathrm{norm}(x)$; $\mathrm{norm}(x) = g \odot x / \sqrt{\mathrm{mean}(x^2) + \varepsilon}$. The
-# > attention is causal, grouped, and rotates queries and keys.
+# > **In short.** A block of today: $x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x))$, then
+# > $x \leftarrow x + W_{\text{down}}\,(\mathrm{SiLU}(W_{\text{gate}}\,y) \odot W_{\text{up}}\,y)$
+# > with $y = \mathrm{norm}(x)$;
+# > $\mathrm{norm}(x) = g \odot x / \sqrt{\mathrm{mean}(x^2) + \varepsilon}$. The attention is
+# > causal, grouped, and rotates queries and keys.
 # >
-# > States `(b, n, e)`, queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, logits `(b, n, v)`; h ·
-# > d need not be e.
+# > States `(b, n, e)`, queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, logits `(b, n, v)`;
+# > h · d need not be e.
 # >
 # > ```python
 # > model, tokenizer = pretrained.load_gguf(path)
@@ -810,8 +824,8 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # > ```
 # >
 # > Text that reads well proves nothing about weights: compare logits, and measure a perplexity. A
-# > wrong summand is worse than none. Some heads copy what followed an earlier copy, and this
-# > model cannot repeat without them.
+# > wrong summand is worse than none. Some heads copy what followed an earlier copy, and this model
+# > cannot repeat without them.
 #
-# This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and the
-# [package](../docs/package/index.md) has the classes to use.
+# This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and
+# the [package](../docs/package/index.md) has the classes to use.
