@@ -243,6 +243,8 @@ def reorder(model: decoder.LanguageModel, change) -> None:
 
 
 # %% tags=["needs-weights"]
+import textwrap
+
 BEGINNINGS = {"The capital of France is": 18, "Water boils when": 26}
 ORDERS = {"as stored": half_to_interleaved, "reordered": interleaved_to_half}
 measured = {}
@@ -253,7 +255,8 @@ for name, change in ORDERS.items():
     for beginning, steps in BEGINNINGS.items():
         tokens = torch.tensor([tokenizer.encode(beginning).ids])  # (1, ...)
         added = tokenizer.decode([int(token) for token in generate(model, tokens, steps)])
-        print(f"    {beginning}", *added.split())
+        written = " ".join((beginning + added).split())
+        print(textwrap.indent(textwrap.fill(written, 76), "    "))
 assert measured["reordered"] == as_it_is
 assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another processor
 
@@ -371,7 +374,7 @@ HALF = 40  # tokens
 
 
 def draw(seed: int, again: bool = True) -> Tensor:
-    """Draw four rows of random tokens; the second half repeats the first, or is drawn, too."""
+    """Draw four rows of random tokens; the second half repeats the first, or does not."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(1000, 20_000, (4, 2 * HALF), generator=generator)  # (b, n)
     if again:
@@ -470,12 +473,12 @@ drawing, (ax,) = display.panels(520, 260)
 letters = {"no head silent": "n", "others silent": "b", "induction heads silent": "h"}
 for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
     curve = torch.stack(curves[name]).mean(0)
-    ax.plot(range(2, 2 * HALF + 1), curve, color=display.COLOURS[letter], linestyle=line)
-    style = {"color": display.COLOURS[letter], "va": "bottom", "ha": "right"}
-    ax.text(2 * HALF, curve[-15:].max() + 0.2, name, **style)
+    style = {"color": display.COLOURS[letter], "linestyle": line, "label": name}
+    ax.plot(range(2, 2 * HALF + 1), curve, **style)
 ax.axvline(HALF + 0.5, color=display.COLOURS["b"], linewidth=1)
-ax.text(HALF + 2, 0.3, "the tokens repeat")
-ax.set(xlim=(1, 2 * HALF), ylim=(0, None), xlabel="token", ylabel="loss")
+ax.text(HALF + 2, 16.5, "the tokens repeat")
+ax.set(xlim=(1, 2 * HALF), ylim=(0, 18), xlabel="token", ylabel="loss")
+ax.legend(loc="lower left")
 alt = "The loss of each token. It falls steeply where the tokens repeat, also with other heads "
 alt += "silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)

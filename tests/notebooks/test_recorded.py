@@ -30,7 +30,7 @@ def said(outputs):
     """Give what outputs say: text, and of figures the text alternative and the data."""
     for output in outputs:
         if output["output_type"] == "stream":
-            yield output["text"]
+            yield re.sub(r"[\d.]+ tokens/s", "so many tokens/s", output["text"])  # the run's own
         else:
             html = output["data"].get("text/html", "")
             yield output["data"]["text/plain"]
