@@ -356,8 +356,8 @@ assert worse["no attention"] < worse["groups shifted"] < worse["gates always ope
 
 # %% [markdown]
 # A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. The upper rows
-# fail quietly. A base of 10,000 is the default of many programs, costs a few points, and shows in
-# no short answer. The wrong activation is one word in a file of settings.
+# fail quietly. A base of 10,000 is the default of many programs, and costs a few points. The wrong
+# activation is one word in a file of settings.
 #
 # ## Heads that continue what came before
 #
@@ -398,7 +398,8 @@ others = follows_copy(model, draw(3))
 print("layer  head    score  control  other tokens")
 for place in induction.flatten().argsort(descending=True)[:6].tolist():
     at = divmod(place, 9)
-    print(f"{at[0] + 1:5} {at[1] + 1:5} {induction[at]:8.2f} {control[at]:8.2f} {others[at]:13.2f}")
+    row = f"{induction[at]:8.2f} {control[at]:8.2f} {others[at]:13.2f}"
+    print(f"{at[0] + 1:5} {at[1] + 1:5} {row}")
 print(f"the largest control of all heads: {control.max():.2f}")
 assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 
@@ -407,7 +408,7 @@ assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 # so again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(560, 210)
+drawing, (ax,) = display.panels(345, 165)
 for layer, row in enumerate(induction.tolist()):
     for head, score in enumerate(row):
         shade = {"color": display.COLOURS["h"], "alpha": max(score, 0.05), "linewidth": 0}
@@ -417,8 +418,8 @@ ax.set_xticks([1, 5, 10, 15, 20, 25, 30])
 ax.set_yticks([1, 3, 5, 7, 9])
 ax.tick_params(length=0)
 found = (induction > 0.3).nonzero() + 1
-alt = f"270 squares, 30 layers by 9 heads, the stronger the higher the score. {len(found)} heads "
-alt += f"score above 0.3, in layers {found[:, 0].min()} to {found[:, 0].max()}."
+alt = "270 squares, 30 layers by 9 heads, the stronger the higher the score. "
+alt += f"{len(found)} heads score above 0.3, in layers {found[:, 0].min()} to {found[:, 0].max()}."
 display.finish(drawing, name="induction-heads", alt=alt)
 
 # %% [markdown]
@@ -438,7 +439,7 @@ def mute(attend, silent: Tensor, *inputs):
 
 @torch.no_grad()
 def losses(model: decoder.LanguageModel, tokens: Tensor, silent: Tensor) -> Tensor:
-    """Give the mean loss at each position while the heads for which ``silent`` is True are."""
+    """Give the mean loss at each position, while some heads are silent."""
     modules = [layer.self_attn for layer in model.layers]
     muted = [partial(mute, x.attend, row) for x, row in zip(modules, silent)]
     with exchanged(modules, "attend", muted):
@@ -479,14 +480,14 @@ ax.axvline(HALF + 0.5, color=display.COLOURS["b"], linewidth=1)
 ax.text(HALF + 2, 16.5, "the tokens repeat")
 ax.set(xlim=(1, 2 * HALF), ylim=(0, 18), xlabel="token", ylabel="loss")
 ax.legend(loc="lower left")
-alt = "The loss of each token. It falls steeply where the tokens repeat, also with other heads "
-alt += "silent, and stays high with the induction heads silent."
+alt = "The loss of each token. It falls steeply where the tokens repeat, also with other "
+alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 
 # %% [markdown]
-# In the first half, where there is nothing to copy, the silence changes nothing. In the second half
-# the loss falls steeply, and without the ten heads it hardly falls. Ten others, out of 270, cost
-# little. Does ordinary text need these heads, too? Measure the story of the ferry once more.
+# In the first half, where there is nothing to copy, silencing the ten changes nothing. In the
+# second half the loss falls steeply, and without the ten it hardly falls. Ten others cost far less.
+# Does ordinary text need these heads, too? Measure the story of the ferry once more.
 
 # %% tags=["needs-weights"]
 on_text = {name: [losses(model, text, x).mean().exp() for x in some]
@@ -495,10 +496,9 @@ for name, some in on_text.items():
     print(f"{name:24} perplexity", *(f"{x:5.1f}" for x in some))
 
 # %% [markdown]
-# Hardly more than others: the ten heads cost about two tokens, and so can ten that are drawn at
-# random. The same heads that a repetition cannot do without are nothing special for a story. It
-# depends on the task which heads matter, so choose it, and the control, before you say what a head
-# is for.
+# No more than others. Without the ten heads, the perplexity rises by about two; without ten that
+# were drawn at random, by as much or more. The heads that a repetition cannot do without are
+# nothing special for a story: which heads matter depends on the task.
 #
 # ## Speed and memory
 #
@@ -551,14 +551,17 @@ FAMILIES = {  # vocabulary, e, layers, h, g, d, hidden width; and what is not th
     "Llama 2 7B": ((32000, 4096, 32, 32, 32, 128, 11008), {}),
     "Llama 3 8B": ((128256, 4096, 32, 32, 8, 128, 14336), {"rotary_base": 5e5}),
     "Mistral 7B": ((32000, 4096, 32, 32, 8, 128, 14336), {"window": 4096}),
-    "Qwen2 0.5B": ((151936, 896, 24, 14, 2, 64, 4864), {"qkv_bias": True, "rotary_base": 1e6}),
-    "Qwen3 0.6B": ((151936, 1024, 28, 16, 8, 128, 3072), {"qk_norm": True, "rotary_base": 1e6}),
+    "Qwen2 0.5B": ((151936, 896, 24, 14, 2, 64, 4864),
+                   {"qkv_bias": True, "rotary_base": 1e6}),
+    "Qwen3 0.6B": ((151936, 1024, 28, 16, 8, 128, 3072),
+                   {"qk_norm": True, "rotary_base": 1e6}),
     "SmolLM2 135M": ((49152, 576, 30, 9, 3, 64, 1536), {"rotary_base": 1e5}),
-}
+}  # fmt: skip
 
 # %%
 NAMES = [
-    "vocab_size", "embed_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim", "hidden_dim",
+    "vocab_size", "embed_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+    "hidden_dim",
 ]  # fmt: skip
 print("              parameters    a token  h, g    d    apart from that")
 for name, (sizes, others) in FAMILIES.items():
@@ -635,7 +638,8 @@ assert abs(error - bias) < 1e-12
 # %%
 for name, (sizes, _) in FAMILIES.items():
     g = sizes[4]
-    print(f"{name:13}", ", ".join(str(n) for n in range(1, g + 1) if g % n == 0), "processes")
+    fits = ", ".join(str(n) for n in range(1, g + 1) if g % n == 0)
+    print(f"{name:13} {fits} processes")
 
 # %% [markdown]
 # SmolLM2's three KV heads do not go into two. Programs that serve models copy KV heads to more
