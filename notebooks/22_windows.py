@@ -12,10 +12,9 @@
 # not see itself, it may get from a neighbour who has seen it.
 #
 # So far, each word could look at all earlier words, and a text of twice the length had four times
-# as many scores. In this chapter you hide most of them, on purpose. There are three reasons to hide
-# a key: it is too far away, it belongs to another document, or it is not worth its cost. There is
-# also one key that must not be hidden, and you find out which. All of this happens in *mask*, before
-# *softmax*.
+# as many scores. In this chapter you hide most of them, on purpose. There are two reasons to hide
+# a key: it is too far away, or it belongs to another document. There is also one key that must not
+# be hidden, and you find out which. This happens in *mask*, and once in *softmax*.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -51,11 +50,10 @@ assert blocked.equal(block_outside(places, 8, window=w))
 # the package, `block_outside` builds this mask, also for queries that follow what a cache has kept.
 #
 # Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
-# keys, or three and the query's own? Both readings exist, and real libraries have mixed them up. A
-# library hands its window of w to a kernel that takes the number of keys *before* the query, and
-# everybody sees w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]. The same model
-# saw 2,048 keys in one library, and 2,049 in another. You find this mistake by counting the visible
-# keys in the last row.
+# keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
+# handed its window of w to a kernel that takes the number of keys *before* the query, and everybody
+# saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
+# 2,048. You find this mistake by counting the visible keys in the last row.
 #
 # What does a window save? A row has w visible scores, however long the text is. The cell counts
 # those of one head, for a window of 1,024.
@@ -69,8 +67,8 @@ for length in (1024, 4096, 16384, 65536):
     print(f"{length:7,} {scores:13,} {visible:17,}   {visible / scores:.2f}")
 
 # %% [markdown]
-# With four times the tokens, the causal mask leaves sixteen times as many scores, the window about
-# four times as many. Of a text of 65,536 tokens, a window of 1,024 looks at a share of 0.03.
+# From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
+# the window about four times. Of a text of 65,536 tokens, a window of 1,024 looks at a share of 0.03.
 #
 # ## What a stack of windows sees
 #
@@ -182,11 +180,11 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
 
 # %% [markdown]
-# Two tokens are kept, whatever has come. A chunk of four sees two kept keys and its own four; only
-# afterwards are the oldest dropped. If a whole prompt came and the cache dropped first, then the
+# Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
+# only afterwards are the oldest dropped. If a whole prompt came and the cache dropped first, then the
 # early queries of the chunk would miss keys. There is a price: what was dropped is gone. A
-# `WindowCache` that has dropped something refuses to be taken back by a few tokens, because the
-# window before them is no longer there.
+# `WindowCache` that has dropped something cannot be taken back by a few tokens, as a program does
+# with guesses that turn out wrong: it refuses, because the window before them is no longer there.
 #
 # How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
@@ -233,27 +231,27 @@ for name, row in rows.items():
     print(f"{name:13} all but the first: {row[1:].sum():.2f}")
 
 # %% [markdown]
-# With all keys, the words behind the first get 0.16 together: the head takes part in next to
-# nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
+# With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
+# models its value is close to zero ([Trained weights](11_trained_weights.ipynb#a-weight-is-half-of-the-story)
+# measures such heads), so the head hands over next to nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
 # whisper. With the first key kept, their sum is 0.08.
 #
 # So keep it. Xiao et al. keep four first tokens beside the window, and the models predict about as
-# well as before. (They also count positions within the cache, so that none is larger than in
-# training; our cache keeps those of the text.) The package calls the number of first tokens
-# `sinks`, in the mask, in the attention and in the cache.
+# well as before. The package calls the number of first tokens `sinks`, in the mask, in the attention
+# and in the cache. (Xiao et al. count positions within the cache; ours are those of the text.)
 #
 # ### A key for nothing
 #
 # A model that is trained with windows can have its sink from the start. gpt-oss gives each head one
 # more key [[OpenAI](../docs/references.md#openai-2025)]. Its score s is a learned number, the same
-# for every query, and it has *no value*. In the notebook of [Tiles](21_tiles.ipynb), it adds
-# $e^s$ to the total, and nothing to the mix:
+# for every query, and it has *no value*: it adds $e^s$ to the sum of the softmax, and nothing to
+# the mix:
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{e^s + \sum_j e^{s_j}}$$
 #
 # The output without the sink is divided by $\sum_j e^{s_j}$ alone, so the sink multiplies it by
-# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j}) = \sigma(\ell - s)$, where $\ell$ is the log-sum-exp of
-# the scores and σ the sigmoid. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
+# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j}) = \sigma(\ell - s)$, where σ is the sigmoid and $\ell$
+# the log-sum-exp of the scores, $e^\ell = \sum_j e^{s_j}$. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
 
 # %%
 from annotated_attention.modern import tiled_attention, with_sink
@@ -308,7 +306,7 @@ for name, run in runs.items():
 
 # %% [markdown]
 # With positions that start anew, the second document moves about as much as in one long text. With
-# the mask, it moves by exactly 0. This leak has been found and repaired in published training code
+# the mask, it moves by exactly 0. This leak has been found in published training code
 # [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
 # `block_other_documents`, which compares the number of each query's document with that of each key:
 
@@ -393,8 +391,7 @@ def count_visited(blocked: Tensor, side: int) -> int:
 for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     assert count_visited(masks[name], side) == table.to_dense().sum()
-    print(f"{name}: {count_visited(masks[name], side)}")
-print(f"causal mask: {count_visited(block_later(many, n), side)}\n")
+print(f"causal mask: {count_visited(block_later(many, n), side)} tiles\n")
 try:
     flex_attention(q, k, v, block_mask=table)
 except NotImplementedError as error:
@@ -402,8 +399,8 @@ except NotImplementedError as error:
 
 # %% [markdown]
 # The last lines are a limit of PyTorch: on a CPU, `flex_attention` only runs forward. On a GPU it
-# is compiled into one kernel, with gradients, and skips tiles as ours does. For documents and windows without
-# a rule, other kernels take the lengths of the documents and the width of the window as numbers.
+# is compiled into one kernel, with gradients, and skips tiles as ours does. Other kernels take no rule,
+# but the lengths of the documents and the width of the window, as numbers.
 
 # %% [markdown]
 # <!-- deeper: Attention that chooses its keys -->

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from attention_doctor import situations
-from attention_doctor.ask_order import refuse_positions
 from attention_doctor.influence import counts, designed, influence, reactions
-from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
+from attention_doctor.inputs import Failed, FailedBackward, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
@@ -111,7 +110,8 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
     if blocked.size(1) == blocked.size(2) and case.varies != "padding" and is_mask(blocked.mT):
         return wrong("mask-transposed", symptom, evidence)
     if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
-        return wrong("mask-taken-for-causal", "any mask hides the future", evidence)
+        remedy = "Use the mask; or, where it is only a switch, ask without it: `--mask none`."
+        return wrong("mask-taken-for-causal", "any mask hides the future", evidence, remedy)
     others = ~torch.eye(len(blocked), dtype=torch.bool)[:, None, :, None]
     mixed = (counts([*reactions(patient, case.inputs, blocked).values()][-1]) & others).any()
     if not mixed and is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
@@ -213,31 +213,6 @@ def future(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def padding(patient: Patient) -> Iterator[Finding]:
-    """Padding that is blocked changes nothing."""
-    situations.only_for(patient, "cross", "self")
-    if patient.masks in ("shared", "none"):
-        raise NotAsked("it takes no mask that blocks padding")
-    k = min(patient.n, patient.m) - 1
-    if k < 1:
-        raise NotAsked("the longest sequence leaves no room for padding")
-    x = patient.draw(15)
-    blocked = torch.zeros(patient.b, x.query.size(1), x.key.size(1), dtype=torch.bool)
-    blocked[..., k:] = True
-    refuse_positions(patient)
-    within = patient.kind == "self"
-    short = x.cut(0, k) if within else Inputs(x.query, x.key[:, :k], x.value[:, :k])
-    padded, expected = patient.ask(x, blocked), patient.ask(short)
-    gap = patient.gap(padded[:, : expected.size(1)], expected)
-    if gap > patient.tolerance:
-        yield wrong(
-            "padding-matters",
-            "keys that are appended and blocked change the results",
-            f"they differ by {gap:.0%} of their size from those without padding",
-            "Broadcast padding to the scores as (b, 1, 1, m).",
-        )
-
-
 def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
     """A fully masked row has no agreed result, but it must not change other rows."""
     situations.only_for(patient, "cross", "self")
@@ -262,12 +237,4 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Finding | No
     if bad.any():
         evidence = f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}"
         return convention("nan-row", "a fully masked query gets NaN", evidence)
-    other = patient.draw(16, *blocked.shape)
-    changed = Inputs(case.inputs.query, other.key, other.value)
-    if patient.kind == "self":
-        changed = case.inputs.map(lambda x: torch.where(rows[..., None], x, other.query))
-    gap = patient.gap(patient.ask(changed, blocked)[rows], output[rows])
-    if gap <= patient.tolerance:
-        return None
-    evidence = f"its result moves by {gap:.0%} with the blocked keys and values"
-    return convention("finite-fill", "a fully masked query gets a mean of blocked values", evidence)
+    return None

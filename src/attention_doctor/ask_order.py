@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from attention_doctor import situations
-from attention_doctor.influence import band, counts, influence, reactions
+from attention_doctor.influence import counts, influence, reactions
 from attention_doctor.inputs import Inputs, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
@@ -74,20 +74,9 @@ def _has_positions(patient: Patient) -> bool:
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
     fixed = patient.same(patient.ask(moved).flip(1), patient.answer(x))
-    seen, deaf = influence(patient, x)
-    if fixed or (deaf.any() and not band(seen.any(0))):  # what hides some keys is no position
+    if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
         return False
     return _same_for_equal_tokens(patient)
-
-
-def refuse_positions(patient: Patient) -> None:
-    """Leave a test out where keys that are added at the end may move all positions.
-
-    Raises:
-        NotAsked: there are positions between queries and keys.
-    """
-    if patient.kind == "cross" and _has_positions(patient):
-        raise NotAsked("positions between queries and keys may count from the last key")
 
 
 def _same_for_equal_tokens(patient: Patient) -> bool:
@@ -159,7 +148,8 @@ def prefix(patient: Patient) -> Iterator[Finding]:
         case = Situation("the future hidden", patient.draw(3), None)
     if case is None:
         raise NotAsked("it takes no mask that blocks the future")
-    refuse_positions(patient)
+    if patient.kind == "cross" and _has_positions(patient):
+        raise NotAsked("positions between queries and keys may count from the last key")
     x, n, cases = case.inputs, case.inputs.query.size(1), [case]
     if patient.own_future and patient.masks == "padding":
         cases += [replace(case, blocked=(torch.arange(n) == 1).expand(patient.b, n, n))]

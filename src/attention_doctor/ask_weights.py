@@ -1,22 +1,18 @@
-"""Ask what weights depend on: queries and keys; which heads share a key; what the output holds."""
+"""Ask what weights depend on: queries and keys."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from attention_doctor.compare_parameters import of_role
-from attention_doctor.influence import exchanged, moves, number, roles
+from attention_doctor.influence import exchanged, moves, roles
 from attention_doctor.inputs import Inputs, NotAsked
 from attention_doctor.patient import Patient
-from attention_doctor.report import CONVENTION, WRONG, Finding, convention, wrong
+from attention_doctor.report import Finding, wrong
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
-# The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
-_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
-_FIXED = "the weights depend neither on queries nor on keys"
+_MIX = "Mix the values of other tokens, with weights that are made from queries and keys."
 
 
 def attention(patient: Patient) -> Iterator[Finding]:
@@ -25,32 +21,41 @@ def attention(patient: Patient) -> Iterator[Finding]:
         raise NotAsked("its numbers are too coarse to show what the weights depend on")
     inputs = patient.draw(41)
     output = patient.ask(inputs)
-    finding = _unmixed(patient, inputs, output)
-    if finding is None:
-        within = inputs.query is inputs.key
-        finding = _within(patient, inputs, output) if within else _between(patient, inputs, output)
-    yield from [] if finding is None else [finding]
+    if symptom := _unmixed(patient, inputs, output):
+        yield wrong("no-attention", symptom, "other tokens change nothing", _MIX)
+        return
+    judge = _within if inputs.query is inputs.key else _between
+    asks, scores = judge(patient, inputs, output)
+    if not asks and not scores:
+        symptom = "the weights depend neither on queries nor on keys"
+        yield wrong("no-attention", symptom, "other queries, other keys, the same weights", _MIX)
+    elif not asks:
+        remedy = "Compute one row of weights for each query, from that query and the keys."
+        symptom = "which query asks makes no difference"
+        yield wrong("queries-ignored", symptom, "other queries get the same result", remedy)
+    elif not scores:
+        remedy = "Score each query against each key, and let the softmax run over the keys."
+        symptom, evidence = "the weights do not depend on the keys", "other keys, the same weights"
+        yield wrong("keys-ignored", symptom, evidence, remedy)
+    elif patient.memory or inputs.query is inputs.key:
+        return
+    elif _effect(patient, inputs, output, "value") <= patient.tolerance:
+        remedy = "Score the projected keys, and mix the projected values."
+        yield wrong(
+            "values-ignored", "the values do not count", "other values, same output", remedy
+        )
 
 
-def _no_attention(symptom: str, evidence: str) -> Finding:
-    remedy = "Mix the values of other tokens, with weights that are made from queries and keys."
-    return wrong("no-attention", symptom, evidence, remedy)
-
-
-def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
-    """Find that results depend on no other token than their own."""
+def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> str:
+    """Say how results depend on no other token than their own; "" if they do."""
     for name, x in roles(inputs).items():
         if x.shape == output.shape and patient.same(output, x):
-            return _no_attention("the output is the input", f"it equals the {name}, unchanged")
+            return f"the output is the {name}, unchanged"
     if inputs.query is inputs.key:
-        moved = moves(patient, inputs).amax(0)  # (n, n)
-        if not (moved > patient.tolerance).fill_diagonal_(False).any():
-            said = f"{moved.numel() - len(moved)} pairs of tokens, none of which react"
-            return _no_attention("each result depends on its own token alone", said)
-    elif _effect(patient, inputs, output, "key", "value") <= patient.tolerance:
-        said = "other keys and values, the same output: each result depends on its query alone"
-        return _no_attention("keys and values change nothing", said)
-    return None
+        others = (moves(patient, inputs).amax(0) > patient.tolerance).fill_diagonal_(False)
+        return "" if others.any() else "each result depends on its own token alone"
+    moved = _effect(patient, inputs, output, "key", "value") > patient.tolerance
+    return "" if moved else "keys and values change nothing"
 
 
 def _effect(patient: Patient, inputs: Inputs, output: Tensor, *names: str) -> float:
@@ -60,25 +65,13 @@ def _effect(patient: Patient, inputs: Inputs, output: Tensor, *names: str) -> fl
     return patient.gap(patient.ask(changed), output)
 
 
-def _between(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
-    """Judge attention whose queries and keys are different tensors, by replacing each of them."""
-    names = ("query",) if patient.memory else ("query", "key", "value")
-    without = [x for x in names if _effect(patient, inputs, output, x) <= patient.tolerance]
-    if patient.memory and _straight(patient, inputs, output):
-        without.append("key")  # it only adds up what it finds there
-    if {"query", "key"} <= {*without}:
-        return _no_attention(_FIXED, "other queries, other keys, the same weights: they are fixed")
+def _between(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool]:
+    """Tell whether weights depend on queries, and on keys, where these are different tensors."""
     alike = patient.same(output, output[:, :1].expand_as(output))
-    if "query" in without or alike:
-        return _queries_ignored(alike)
-    remedy = "Score the projected keys, and mix the projected values."
-    if "key" in without:
-        symptom = "the weights do not depend on keys"
-        return wrong("keys-ignored", symptom, "other keys, the same weights", remedy)
-    if "value" in without:
-        symptom, evidence = "the values do not count", "other values, same output"
-        return wrong("values-ignored", symptom, evidence, remedy)
-    return None
+    asks = _effect(patient, inputs, output, "query") > patient.tolerance and not alike
+    if patient.memory:  # or it only adds up what it finds there
+        return asks, not _straight(patient, inputs, output)
+    return asks, _effect(patient, inputs, output, "key") > patient.tolerance
 
 
 def _straight(patient: Patient, inputs: Inputs, output: Tensor) -> bool:
@@ -89,43 +82,23 @@ def _straight(patient: Patient, inputs: Inputs, output: Tensor) -> bool:
     return patient.gap(2 * (halfway - output), after - output) <= patient.tolerance
 
 
-def _queries_ignored(alike: bool) -> Finding:
-    evidence = "all queries get the same result" if alike else "other queries, the same output"
-    remedy = "Compute one row of weights for each query, from that query and the keys."
-    return wrong("queries-ignored", "which query asks makes no difference", evidence, remedy)
-
-
-def _within(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
-    """Judge self-attention: what the weights depend on shows in how others' tokens count."""
+def _within(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool]:
+    """Tell the same of self-attention: it shows in how another token counts."""
     moved = moves(patient, inputs).amax(0).fill_diagonal_(0)
     if patient.kind == "causal" and moved[-1].any():
         moved[:-1] = 0  # others may see a single token, and have no choice
     query, place = divmod(int(moved.argmax()), len(moved))  # a token with much influence on it
     whole, half = _added(patient, inputs, query, place)
-    if patient.n < 3 or patient.gap(2 * half, whole) > patient.tolerance:
-        return _asked(patient, inputs, output)
-    asking = 2 * patient.draw(44).query[:, -1:]
-    other = inputs.map(lambda x: exchanged(x, query, asking))
-    if patient.same(_added(patient, other, query, place)[0], whole):
-        said = "what one token adds to another's result depends on that one token alone"
-        return _no_attention(_FIXED, said)
-    return wrong(
-        "keys-ignored",
-        "the weights do not depend on the keys",
-        "what a token adds to another's result is a linear function of that token",
-        "Score each query against each key, and let the softmax run over the keys.",
-    )
-
-
-def _asked(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
-    """Find that it makes no difference which token asks."""
+    if patient.n >= 3 and patient.gap(2 * half, whole) <= patient.tolerance:
+        asking = 2 * patient.draw(44).query[:, -1:]
+        other = inputs.map(lambda x: exchanged(x, query, asking))
+        return not patient.same(_added(patient, other, query, place)[0], whole), False
     if patient.kind == "self":
-        alike = patient.same(output, output[:, :1].expand_as(output))
-    else:  # the last token sees all others, in whatever order they stand
-        order = torch.tensor([patient.n - 1, *range(1, patient.n - 1), 0])
-        swapped = patient.ask(inputs.map(lambda x: x[:, order]))
-        alike = patient.same(swapped[:, -1], output[:, -1])
-    return _queries_ignored(True) if alike else None
+        return not patient.same(output, output[:, :1].expand_as(output)), True
+    # The last token sees all others, in whatever order they stand.
+    order = torch.tensor([patient.n - 1, *range(1, patient.n - 1), 0])
+    swapped = patient.ask(inputs.map(lambda x: x[:, order]))
+    return not patient.same(swapped[:, -1], output[:, -1]), True
 
 
 def _added(patient: Patient, inputs: Inputs, query: int, place: int) -> tuple[Tensor, Tensor]:
@@ -137,104 +110,3 @@ def _added(patient: Patient, inputs: Inputs, query: int, place: int) -> tuple[Te
 
     before = asked(start)
     return asked(end) - before, asked((start + end) / 2) - before
-
-
-def groups(patient: Patient) -> Iterator[Finding]:
-    """Heads that share a key and a value are neighbours."""
-    module = patient.needed_module()
-    h, d = patient.num_heads, patient.embed_dim // patient.num_heads
-    last = _last(module, patient.embed_dim)
-    if last is not None and last[0].size(last[1]) != h * d:
-        raise NotAsked("its heads together are of another width than the model")
-    shared = {name: _groups(blocks, h) for name, blocks in _moved(patient, module, d).items()}
-    orders = {name: {_order(heads, h) for heads in sets} for name, sets in shared.items()}
-    every = set().union(*orders.values())
-    if "" in every:
-        raise NotAsked("which heads share keys and values cannot be told apart")
-    for name in [name for name, order in orders.items() if "tiled" in order][:1]:
-        heads = next(x for x in shared[name] if _order(x, h) == "tiled")
-        mixed = len(every) > 1
-        severity = WRONG if mixed or re.fullmatch(_CHECKPOINT, name) else CONVENTION
-        symptom = "the heads that share a key and a value are not neighbours"
-        symptom = "keys and values are repeated for different heads" if mixed else symptom
-        evidence = f"{name}: heads {' and '.join(map(str, heads))} share the first, counted from 0"
-        yield Finding("groups-tiled", severity, symptom, evidence)
-
-
-def _last(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
-    """Find the output projection: the parameter, and the axis of its inputs; None if none is."""
-    found = of_role(module, "o").values()
-    return next(((x, 1 - axis) for x, axis in found if x.size(axis) == embed_dim), None)
-
-
-def _order(heads: list[int], h: int) -> str:
-    """Say in which order a key is repeated for these heads; "" if in none."""
-    first, size = heads[0], len(heads)
-    if heads == [*range(first, first + size)]:
-        return "neighbours"
-    return "tiled" if heads == [*range(first, h, h // size)] else ""
-
-
-def _groups(moved: Tensor, h: int) -> list[list[int]]:
-    """Give the heads that each block of rows moves, where it moves some but not one or all.
-
-    Args:
-        moved: (h, blocks), whether a block of rows moves a head.
-        h: the number of heads.
-    """
-    count = moved.sum(0)
-    heads = [x.nonzero().flatten().tolist() for x in moved[:, (count > 1) & (count < h)].mT]
-    sizes = {len(x) for x in heads}
-    return heads if len(sizes) == 1 and not h % next(iter(sizes)) else []
-
-
-def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
-    """Find which rows of the projections of keys and values move which head's output.
-
-    Returns:
-        By name, (h, blocks): whether a block of d rows has influence on what a head gives.
-    """
-    rows = {
-        name: (x, axis)
-        for role, kinds in {"k": 1, "v": 1, "kv": 2, "qkv": 3}.items()
-        for name, (x, axis) in of_role(module, role).items()
-        if x.size(axis) % d == 0
-        and x.size(axis) < kinds * patient.num_heads * d  # else every head has rows of its own
-    }
-    last, inputs = _last(module, patient.embed_dim), patient.draw(1)
-    moved: dict[str, list[Tensor]] = {name: [] for name in rows}
-    with patient.converted(patient.dtype):
-        weight = None if last is None else last[0].detach().clone()
-        for head in range(patient.num_heads if rows else 0):
-            if last is not None and weight is not None:
-                kept = torch.zeros_like(weight)
-                kept.narrow(last[1], head * d, d).copy_(weight.narrow(last[1], head * d, d))
-                last[0].data = kept
-            output = patient.ask(inputs, gradient=True)
-            if not output.requires_grad:
-                return {}
-            output = output[..., head * d : head * d + d] if last is None else output
-            for x, _ in rows.values():
-                x.grad = None
-            patient.differentiate(number(output))
-            for name, (x, axis) in rows.items():
-                grad = torch.zeros_like(x) if x.grad is None else x.grad
-                blocks = grad.movedim(axis, 0).unflatten(0, (-1, d)).flatten(1)
-                moved[name].append((blocks != 0).any(1))
-    return {name: torch.stack(heads) for name, heads in moved.items()}
-
-
-def residual(patient: Patient) -> Iterator[Finding]:
-    """The output holds what the heads give; an input that is added to it is reported."""
-    last = _last(patient.needed_module(), patient.embed_dim)
-    if last is None:
-        raise NotAsked("no output projection is found")
-    inputs = patient.draw(1)
-    with patient.converted(patient.dtype):
-        last[0].data = torch.zeros_like(last[0].data)
-        output = patient.ask(inputs)
-    rest = output - inputs.query
-    if patient.same(rest, rest[:1, :1].expand_as(rest)):
-        symptom = "the input is added to the output"
-        evidence = "with an output projection of zeros, the output is the input"
-        yield convention("residual-inside", symptom, evidence)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
 from attention_doctor.forms import MEANINGS, MaskForm, is_shape
+from attention_doctor.influence import moves
 from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.matching import TENSORS, Plan, fitting_kinds, matched
 from attention_doctor.patient import Patient
@@ -120,20 +121,12 @@ def reacting(
     patient = Patient(attend, *sizes[:2], kind, None, sizes.max_length, sizes.context_dim)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
-    reacts: list[bool] = []
     with patient.admitted(as_it_is=True):
-        inputs, other = patient.draw(1), patient.draw(2)
         try:
-            before = patient.ask(inputs, blocked)[:, 2:]
-            for place in (0, 1):
-                changed = inputs.map(torch.clone)
-                for name in ("key", "value"):
-                    getattr(changed, name)[:, place] = 3 * getattr(other, name)[:, place]
-                after = patient.ask(changed, blocked)[:, 2:]
-                reacts.append(not patient.same(after, before))
+            moved = moves(patient, patient.draw(1), blocked)[:, 2:].amax((0, 1))
         except (Failed, NotAsked):
             return ()
-    return tuple(reacts)
+        return tuple((moved[:2] > patient.tolerance).tolist())
 
 
 class _Attention:

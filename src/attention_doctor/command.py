@@ -25,14 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> from attention_doctor.command import main
         >>> target = f"{multihead.__file__}:MultiheadAttention"
         >>> main([target, "--embed-dim", "24", "--num-heads", "4"])
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 25 tests, 3 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 3 not examined
         ...
         0
     """
     options = read(arguments)
     # PyTorch is imported after the options have been read
     from attention_doctor.codes import chosen
-    from attention_doctor.report_json import as_data, exit_code
+    from attention_doctor.report import as_data, exit_code
     from attention_doctor.run import examined
 
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints

@@ -63,33 +63,6 @@ def unregistered(module: nn.Module) -> dict[str, Tensor]:
     return lost
 
 
-def unused_rows(module: nn.Module) -> dict[str, list[int]]:
-    """Find rows of projections that get no gradient, in those that get one at all.
-
-    Returns:
-        By the name of the parameter: the rows, columns or heads, counted from 0.
-    """
-    rows: dict[str, list[int]] = {}
-    for name, x in (dict(module.named_parameters()) | unregistered(module)).items():
-        if x.grad is None or not x.grad.any() or x.dim() < 2 or role_of(name) in ("", "o"):
-            continue
-        for axis in range(x.dim()):
-            dead = (x.grad.movedim(axis, 0).flatten(1) == 0).all(1)
-            if dead.any():
-                rows[name] = dead.nonzero().flatten().tolist()
-    return rows
-
-
-def of_role(module: nn.Module, role: str) -> dict[str, tuple[Tensor, int]]:
-    """Find the matrices of a role, by name: each parameter, and the axis of its outputs."""
-    linear = _linear(module)
-    return {
-        name: (x, 0 if name in linear else 1)
-        for name, x in module.named_parameters()
-        if x.dim() == 2 and role_of(name) == role
-    }
-
-
 def _linear(module: nn.Module) -> set[str]:
     """Name the parameters that are laid out (out, in), as in ``nn.Linear``.
 

@@ -13,7 +13,7 @@ from attention_doctor.compare_versions import questions, state_of
 from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_inside import Inside
 from attention_doctor.patient import Patient
-from attention_doctor.report import Finding, convention, wrong
+from attention_doctor.report import Finding, wrong
 
 TRUSTED = "given reference"
 _SHOWN = 4  # of the names that differ
@@ -41,10 +41,6 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
         yield _parameters(mine, theirs)
     elif None not in differing:
         yield from [x for x in differing if x is not None][:1]
-    if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
-        pairs = [f"{a} for {b}" for a, b in zip(mine, theirs, strict=True) if a != b]
-        symptom = "its parameters have other names than the reference's; their order matches them"
-        yield convention("parameters-named-otherwise", symptom, _some(pairs))
 
 
 def _named(module: nn.Module | None) -> dict[str, Tensor]:
@@ -125,8 +121,3 @@ def _gaps(patient: Patient, trusted: Patient) -> Iterator[tuple[str, float]]:
         with contextlib.suppress(Failed, NotAsked):
             answers = (one.ask(case.inputs, case.blocked) for one in (patient, trusted))
             yield case.name, patient.gap(*answers)
-    x = patient.draw(51).query
-    ways: list[Any] = [getattr(one.attend, "at_positions", None) for one in (patient, trusted)]
-    if None not in ways and patient.kind != "cross":
-        outputs = (patient.ask_for(way, x, torch.arange(x.size(1))) for way in ways)
-        yield "positions 0, 1, 2, …", patient.gap(*outputs)

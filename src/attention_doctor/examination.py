@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from attention_doctor import (
-    ask_cache,
     ask_conduct,
     ask_masks,
     ask_order,
@@ -43,17 +42,14 @@ SYMPTOMS: dict[str, Test] = {
     "blocked": ask_masks.blocked_keys,
     "future": ask_masks.future,
     "prefix": ask_order.prefix,
-    "padding": ask_masks.padding,
     "fully masked rows": ask_masks.fully_masked_rows,
     "dropout": ask_conduct.dropout,
     "training": ask_conduct.training,
     "weights": ask_conduct.weights,
     "registration": ask_conduct.registration,
     "gradients": ask_conduct.gradients,
-    "groups": ask_weights.groups,
-    "residual": ask_weights.residual,
     "rotation": ask_today.rotation,
-    "cache": ask_cache.cache,
+    "cache": ask_today.cache,
     "hooks": ask_conduct.hooks,
     "half precision": ask_conduct.half_precision,
     "inputs": ask_conduct.inputs_untouched,  # last: about all calls before
@@ -272,7 +268,7 @@ class _Tests:
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
-        complaints = [x for x in self.findings if x.test not in CONDUCT]
+        complaints = [x for x in self.findings if x.test == "meaning" or x.test not in CONDUCT]
         self.seen = named(inside, complaints, diagnosis.version == "right")
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:

@@ -1,7 +1,5 @@
 """Which token of the input changes which token of the output."""
 
-from collections.abc import Iterable, Sequence
-
 import torch
 from torch import Tensor
 
@@ -23,54 +21,21 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
 
 
 def _react(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> dict[str, Tensor]:
-    leaves, tensors = _leaves(inputs)
+    leaves = inputs.map(lambda x: x.clone().requires_grad_())
+    tensors = roles(leaves)
     output = patient.ask(leaves, blocked, gradient=True)
     b, n, _ = output.shape
     found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in tensors.items()}
-    if not output.requires_grad:
-        return found
     source = torch.Generator().manual_seed(7)
     direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
-    given: Iterable[Sequence[Tensor | None]]
-    try:
-        given = each((output @ direction).flatten(), [*tensors.values()])
-    except Exception:  # such as a checkpoint, which may go back only once, or not by this way
-        given = (_reaction(patient, inputs, blocked, direction, i) for i in range(b * n))
-    for i, reaction in enumerate(given):
-        for name, gradient in zip(tensors, reaction, strict=True):
-            if gradient is not None:
-                found[name][i // n, i % n] = gradient.abs().amax(-1)
+    for i, one in enumerate((output @ direction).flatten() if output.requires_grad else ()):
+        for x in tensors.values():
+            x.grad = None
+        patient.differentiate(one)
+        for name, x in tensors.items():
+            if x.grad is not None:
+                found[name][i // n, i % n] = x.grad.abs().amax(-1)
     return found
-
-
-def each(numbers: Tensor, sources: Sequence[Tensor]) -> list[tuple[Tensor | None, ...]]:
-    """Give the gradients of each number, (k,), for all sources; None where there is none."""
-    ones = torch.eye(len(numbers)).to(numbers)
-    try:
-        at_once = torch.autograd.grad(
-            numbers, sources, ones, retain_graph=True, is_grads_batched=True, allow_unused=True
-        )
-    except Exception:  # what is not made for it
-        return [
-            torch.autograd.grad(x, sources, retain_graph=True, allow_unused=True) for x in numbers
-        ]
-    return [tuple(None if x is None else x[i] for x in at_once) for i in range(len(numbers))]
-
-
-def _reaction(
-    patient: Patient, inputs: Inputs, blocked: Tensor | None, direction: Tensor, i: int
-) -> list[Tensor | None]:
-    """Go back from one token, in a call of its own."""
-    leaves, tensors = _leaves(inputs)
-    output = patient.ask(leaves, blocked, gradient=True)
-    patient.differentiate(output.flatten(0, 1)[i] @ direction)
-    return [x.grad for x in tensors.values()]
-
-
-def _leaves(inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:
-    """Copy the inputs so that gradients reach them; gives them by name as well, each once."""
-    leaves = inputs.map(lambda x: x.clone().requires_grad_())
-    return leaves, roles(leaves)
 
 
 def roles(inputs: Inputs) -> dict[str, Tensor]:
@@ -141,22 +106,6 @@ def counts(reaction: Tensor) -> Tensor:
     return reaction > _COUNTS * (largest.max() if largest.numel() else 0)
 
 
-def band(seen: Tensor) -> int:
-    """Give the width of the window that queries see, themselves included; 0 if it is none.
-
-    Args:
-        seen: (n, m), which key has influence on which query.
-    """
-    n, m = seen.shape
-    if n != m or not seen.any():
-        return 0
-    distance = torch.arange(n)[:, None] - torch.arange(m)
-    behind, ahead = int(distance[seen].max()), int((-distance[seen]).max())
-    window = (distance <= behind) & (distance >= -ahead)
-    narrow = ahead >= 0 and 0 < behind < n - 1
-    return behind + ahead + 1 if narrow and torch.equal(seen, window) else 0
-
-
 def local(seen: Tensor, may: Tensor) -> str:
     """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
 
@@ -167,22 +116,23 @@ def local(seen: Tensor, may: Tensor) -> str:
     n, m = seen.shape
     if n != m:
         return ""
-    if width := band(seen):
-        return f"a window of {width}, themselves included, and nothing farther away"
     place = torch.arange(n)
     distance = place[:, None] - place
-    designs = {}
+    designs = [
+        (f"a window of {behind + ahead + 1}, themselves included, and nothing farther away",
+         (distance <= behind) & (distance >= -ahead))
+        for behind in range(1, n - 1) for ahead in range(n)
+    ]  # fmt: skip
     for w in range(1, n - 1):
-        for first in range(1, n - w):
-            words = f"a window of {w} on each side, and the first {first}"
-            designs[words] = (distance.abs() < w) | (place < first)
-        for offset in range(w + 1):
-            block = (place + offset) // (w + 1)
-            designs[f"blocks of {w + 1}"] = block[:, None] == block
-            if torch.equal(seen & may, designs[f"blocks of {w + 1}"] & may):
-                return f"blocks of {w + 1}"
-        designs[f"every token that is a multiple of {w + 1} away"] = distance % (w + 1) == 0
-    return next((x for x, mask in designs.items() if torch.equal(seen & may, mask & may)), "")
+        blocks = [(place + offset) // (w + 1) for offset in range(w + 1)]
+        designs += [(f"blocks of {w + 1}", block[:, None] == block) for block in blocks]
+        designs += [
+            (f"a window of {w} on each side, and the first {k}", (distance.abs() < w) | (place < k))
+            for k in range(1, n - w)
+        ]
+        words = f"every token that is a multiple of {w + 1} away"
+        designs.append((words, distance % (w + 1) == 0))
+    return next((words for words, mask in designs if torch.equal(seen & may, mask & may)), "")
 
 
 def designed(patient: Patient, seen: Tensor, deaf: Tensor, may: Tensor) -> Finding | None:

@@ -18,19 +18,19 @@ from attention_doctor.look_steps import (
     PRODUCTS,
     REORDERS,
     SCALES,
+    SOFTMAXES,
     Operand,
     Product,
-    Softmax,
     back,
     before,
     constant,
     is_projection,
     product,
-    softmax,
+    softmax_axis,
 )
 from attention_doctor.look_trace import Step, Trace
 from attention_doctor.patient import Patient
-from attention_doctor.places import Frame, Where
+from attention_doctor.places import Where
 from attention_doctor.situations import Situation
 
 _CLOSE = 1e-3
@@ -102,18 +102,18 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
     """Find every attention among the steps of a call."""
     products = {x.step: x for x in map(product, steps) if x is not None}
     for step in steps:
-        if (event := softmax(step)) and (seen := _seen(event, products, steps)):
+        if step.name in SOFTMAXES and step.from_tokens and (seen := _seen(step, products, steps)):
             yield seen
 
 
-def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> Seen | None:
+def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
-    chain = _through(event.step.parents[0], products.__contains__)
+    chain = _through(event.parents[0], products.__contains__)
     if not chain:
         return None
     first = products[chain[0]]
     ways = (
-        (mix, i, _through(operand.step, lambda step: step is event.step, products))
+        (mix, i, _through(operand.step, lambda step: step is event, products))
         for mix in products.values() if mix is not first
         for i, operand in enumerate(mix.operands)
     )  # fmt: skip
@@ -121,12 +121,12 @@ def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> S
     if mix is None:
         return None
     scale, scaled = _scale(first, chain)
-    roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
+    roles = {"product": first.step, "softmax": event, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
-        if is_projection(step) and step.name != "linear" and _leads(event.step, step):
+        if is_projection(step) and step.name != "linear" and _leads(event, step):
             roles["table"] = step
     for step in away[1:]:
         if step.name in LAYERS or is_projection(step):
@@ -141,11 +141,11 @@ def _seen(event: Softmax, products: dict[Step, Product], steps: list[Step]) -> S
         key=key,
         value=mix.operands[1 - side],
         mixed=mix.operands[side],
-        scores=event.scores,
-        weights=event.weights,
+        scores=event.parents[0].value,
+        weights=event.value.exp() if event.name == "log_softmax" else event.value,
         scale=scale,
         width=first.width + sum(x.width for x in _added(chain, products)),
-        axis=event.axis,
+        axis=softmax_axis(event),
         keys=None if moved else key.kept,
         steps=roles,
     )
@@ -206,7 +206,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     """Find where heads are split, repeated and merged."""
     queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
     found = {
-        "split": _split(first.operands[0].step),
+        "split": _last(queries, _RESHAPES) or _last(queries, REORDERS),
         "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
         "repeat": _last(keys[::-1], _REPEATS),
     }
@@ -238,12 +238,6 @@ def _is_straight(rows: Step, heads: Step) -> bool:
     if y.dim() != 4 or y.size(1) == y.size(2) or x.shape != (len(y), y.size(2), y[0, :, 0].numel()):
         return False
     return x.equal(y.reshape(x.shape)) and not x.equal(y.transpose(1, 2).flatten(2))
-
-
-def _split(heads: Step) -> Step | None:
-    """Find where heads were split."""
-    steps = [step for step in before(heads) if step.frame]
-    return _last(steps, _RESHAPES) or _last(steps, REORDERS)
 
 
 def _last(steps: list[Step], names: Container[str]) -> Step | None:
@@ -303,13 +297,11 @@ class Look:
         case: the call.
         output: (b, n, e).
         found: every attention in it, in order.
-        triangle: where the last triangle was made, on which causal masks stand.
     """
 
     case: Situation
     output: Tensor
     found: tuple[Seen, ...]
-    triangle: Frame | None
 
 
 def look(patient: Patient, case: Situation) -> Look:
@@ -323,8 +315,6 @@ def look(patient: Patient, case: Situation) -> Look:
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
         output = patient.ask(x, blocked)
-    if trace.failed is not None:
-        raise NotAsked(f"the watching itself failed, with {type(trace.failed).__name__}")
     if not _alike(patient, output, patient.answer(x, blocked)):
         torch.set_rng_state(chance)  # of what is random there may be another answer
         if not _alike(patient, output, patient.ask(x, blocked)):
@@ -332,7 +322,7 @@ def look(patient: Patient, case: Situation) -> Look:
     found = tuple(attentions(trace.steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, output, found, trace.triangle)
+    return Look(case, output, found)
 
 
 def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:

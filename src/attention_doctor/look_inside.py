@@ -12,7 +12,7 @@ from attention_doctor.look_attention import Look, look
 from attention_doctor.look_steps import back
 from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
-from attention_doctor.places import Where, where
+from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.situations import Situation
 
@@ -34,15 +34,17 @@ _ROLES = {
     ("weak mask", "mask", "softmax"): ("mask-multiplied",),
     ("mask", "weak mask", "late mask", "softmax"): ("mask-",),  # all others
     ("mask", "softmax"): ("padding-mask-", "causal-", "future-leaks", "nan-", "output-not-finite"),
-    ("mask", "weak mask", "softmax"): ("finite-fill", "half-differs"),
+    ("mask", "weak mask", "softmax"): ("finite-fill-in-half", "half-differs"),
     ("merge", "mix"): ("merge-without-transpose", "heads-of-other-samples"),
-    ("split",): ("split-", "batch-mixed-into-sequence", "interleaved-per-head", "shared-heads"),
-    ("chunk", "split"): ("chunks-in-the-wrong-order",),
-    ("chunk", "mix"): ("keys-and-values-swapped",),
+    ("split",): (
+        "split-",
+        "batch-mixed-into-sequence",
+        "interleaved-per-head",
+        "shared-heads",
+    ),
+    ("chunk", "split"): ("chunks-in-the-wrong-order", "keys-and-values-swapped"),
     ("mix",): ("values-from-keys",),
-    ("repeat", "split"): ("groups-tiled",),
 }
-_TRIANGLES = ("causal-", "future-leaks")
 _SUMS = ("weights-do-not-sum-to-one",)
 _ORDER = ("key-order-matters", "query-order-matters")
 # Where nothing wrong shows inside: what a design explains.
@@ -52,10 +54,10 @@ _DESIGNS = {
     "heads-mixed": _SUMS,
     "table-mixed": (*_SUMS, "query-order-matters"),
     "positions-added": (*_SUMS, *_ORDER),
-    "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
+    "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence",
                          "prefix-changes"),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
-    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters",
+    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence",
                          "prefix-changes", "visible-unseen"),
     "sliding-window": (*_SUMS, *_ORDER),
 }  # fmt: skip
@@ -130,6 +132,7 @@ def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Find
         *look_scores.slips(patient, first),
         *look_scores.returned(patient, first),
         *look_scores.swapped(patient, first.found),
+        *look_scores.repeated(patient, first),
     ]
     more = list(look_scores.axis(patient, first.found))
     if any(x.severity == WRONG for x in findings):
@@ -196,16 +199,7 @@ def _adds_places(step: Step) -> bool:
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
     """Add the lines that findings are about, where they are known."""
-    return [_located(inside, finding) for finding in findings]
-
-
-def _located(inside: Inside, finding: Finding) -> Finding:
-    if finding.code == "dropout-in-evaluation" and inside.first is not None:
-        place = inside.first.found[0].where("dropout")
-        if place is not None and "dropout_p" in place.text:
-            remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
-            finding = replace(finding, remedy=remedy)
-    return finding if finding.where else replace(finding, where=_where(inside, finding))
+    return [replace(x, where=x.where or _where(inside, x)) for x in findings]
 
 
 def _where(inside: Inside, finding: Finding) -> Where | None:
@@ -213,12 +207,6 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     if inside.first is None:
         return None
     looks = [*inside.all(masked="mask" in roles)]
-    if finding.code.startswith(_TRIANGLES) and any(
-        "mask" in seen.steps for one in looks for seen in one.found
-    ):
-        drawn = next((x.triangle for x in looks if x.triangle), None)
-        if drawn is not None:
-            return where(drawn)
     places = (seen.where(role) for role in roles for one in looks for seen in one.found)
     return next((place for place in places if place is not None), None)
 

@@ -1,5 +1,6 @@
 """What is wrong with scores and weights, seen inside: scale, masks, the axis of the softmax."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -8,13 +9,15 @@ from torch import Tensor
 
 from attention_doctor.compare_parameters import role_of
 from attention_doctor.look_attention import Look, Seen
-from attention_doctor.look_steps import LOW, NORMS, before, constant, is_projection
+from attention_doctor.look_steps import LOW, NORMS, Operand, before, constant, is_projection
 from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
 
 _CLOSE = 1e-3
+# The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
+_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
 _BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
 
 
@@ -129,6 +132,40 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
         symptom = "the weights that are returned are not those that were used"
         evidence = f"they differ by {patient.gap(weights, seen.weights):.0%} of their size"
         yield seen_inside("other-weights-returned", symptom, evidence, seen.where("softmax"))
+
+
+def repeated(patient: Patient, first: Look) -> Iterator[Finding]:
+    """Find heads that share everything, or share a key and are no neighbours."""
+    named = () if patient.module is None else patient.module.named_parameters()
+    checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name, _ in named)
+    for seen in first.found:
+        h = patient.num_heads
+        alike = [_alike(side, h) for side in (seen.query, seen.key, seen.value)]
+        if h > 1 and all(len(heads) == h for heads in alike):
+            symptom = "all heads have the same queries, keys and values"
+            yield seen_inside("shared-heads", symptom, "", seen.where("split", "product"))
+        shared = [heads for heads in alike[1:] if len(heads) < h]
+        tiled = next((heads for heads in shared if heads[-1] - heads[0] >= len(heads)), [])
+        if tiled:
+            mixed = shared[0] != shared[-1]
+            symptom = "the heads that share a key and a value are not neighbours"
+            symptom = "keys and values are repeated for different heads" if mixed else symptom
+            said = f"heads {' and '.join(map(str, tiled))} share the first, counted from 0"
+            severity = WRONG if mixed or checkpoint else CONVENTION
+            place = seen.where("repeat", "split")
+            yield seen_inside("groups-tiled", symptom, said, place, severity)
+            return
+
+
+def _alike(side: Operand, h: int) -> list[int]:
+    """Name the heads that have the same numbers as the first; that one alone where none is told."""
+    x = side.step.value
+    axes = {*range(-x.dim(), 0)} - {side.summed, side.own}
+    axis = next((axis for axis in sorted(axes) if x.size(axis) == h), None)
+    if axis is None:
+        return [0]
+    heads = x.movedim(axis, 0).flatten(1)
+    return [int(i) for i in (heads == heads[0]).all(1).nonzero().flatten()]
 
 
 def turned(equal: Look | None) -> Iterator[Finding]:

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from attention_doctor.look_trace import Step
 
 LOW = -500.0  # a score that is lower leaves no weight
@@ -178,29 +176,9 @@ def _einsum(step: Step, left: Step, right: Step) -> Product | None:
     return Product(step, operands, width, apart=apart)
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """A softmax.
-
-    Attributes:
-        step: the operation.
-        scores: as they came in.
-        weights: as they go out, without dropout.
-        axis: counted from the end.
-    """
-
-    step: Step
-    scores: Tensor
-    weights: Tensor
-    axis: int
-
-
-def softmax(step: Step) -> Softmax | None:
-    """Read a step as a softmax, if it is one."""
-    if step.name not in SOFTMAXES or not step.from_tokens:
-        return None
-    scores, dim = step.parents[0].value, step.option("dim", 1)
-    if dim is None:  # PyTorch takes the first axis, or the second
-        dim = 0 if scores.dim() in (0, 1, 3) else 1
-    weights = step.value.exp() if step.name == "log_softmax" else step.value
-    return Softmax(step, scores, weights, dim if dim < 0 else dim - scores.dim())
+def softmax_axis(step: Step) -> int:
+    """Give the axis of a softmax, counted from the end."""
+    dims, axis = step.value.dim(), step.option("dim", 1)
+    if axis is None:  # PyTorch takes the first axis, or the second
+        axis = 0 if dims in (0, 1, 3) else 1
+    return int(axis if axis < 0 else axis - dims)

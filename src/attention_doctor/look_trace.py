@@ -96,16 +96,12 @@ class Trace(TorchFunctionMode):
 
     Attributes:
         steps: all steps, in order.
-        triangle: where the last triangle was made, on which causal masks stand.
-        failed: the error of the recording itself, after which nothing more is recorded.
     """
 
     def __init__(self, **roots: Tensor | None) -> None:
         """Begin with the inputs, by name; the same tensor under two names counts as the first."""
         super().__init__()
         self.steps: list[Step] = []
-        self.triangle: Frame | None = None
-        self.failed: Exception | None = None
         self._until = sys._getframe(1)
         self._of: dict[int, Step] = {}
         for name, x in roots.items():
@@ -118,30 +114,20 @@ class Trace(TorchFunctionMode):
         """Run an operation, and record it."""
         kwargs = kwargs or {}
         # What is being compiled is recorded by others, who do not get through here.
-        if torch.compiler.is_compiling() or self.failed is not None:
+        if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         if kernel := _opened(func):
             with self:
                 return kernel(*args, **kwargs)
-        given = self._guarded(self._given, func, args, kwargs)
+        given = self._given(func, args, kwargs)
         result = func(*args, **kwargs)
         if given:
-            self._guarded(self._record, func, args, kwargs, given, result)
+            self._record(func, args, kwargs, given, result)
         return result
-
-    def _guarded(self, function: Any, *arguments: Any) -> Any:
-        """Keep an error of the recording away from the code under examination."""
-        try:
-            return function(*arguments)
-        except Exception as error:
-            self.failed = error
-            return None
 
     def _given(self, func: Any, args: Any, kwargs: Any) -> tuple[Step | None, ...] | None:
         """Find the steps behind the arguments; None if the result depends on none."""
         name = _named(func)
-        if name in ("triu", "tril"):
-            self.triangle = innermost(self._until)
         if name in _NO_NUMBERS:
             return None
         taken = args[:1] if name in _FIRST_ALONE else args

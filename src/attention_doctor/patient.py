@@ -13,7 +13,7 @@ from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
 from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
 from attention_doctor.places import describe
-from attention_doctor.state import State, give_size, is_lazy, left_as_it_was, settable
+from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -55,7 +55,7 @@ class Patient:
         self.trusted_scale: float | None = None  # as seen in a reference
         self.max_length = max_length
         self.dtype = torch.float64
-        self._state = None if self.module is None else State(self.module)
+        self._state: State | None = None  # put back after each call, once it is examined
         self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
@@ -74,14 +74,10 @@ class Patient:
             return
         before, state = [*map(id, self.module.parameters())], State(self.module)
         state.note()
+        self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
         with torch.random.fork_rng(devices=[]), contextlib.suppress(Failed, NotAsked):
-            self._state, kept = None, self._state
             torch.default_generator.manual_seed(0)
-            self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
-            try:
-                self.ask(self.draw(0))
-            finally:
-                self._state, self.dtype = kept, torch.float64
+            self.ask(self.draw(0))
         if [*map(id, self.module.parameters())] == before:
             state.put_back()
 
@@ -212,7 +208,7 @@ class Patient:
             FailedBackward: it raised on the way back.
         """
         try:
-            number.backward()
+            number.backward(retain_graph=True)
         except Exception as error:
             raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
 
@@ -255,6 +251,7 @@ class Patient:
         with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
             torch.default_generator.manual_seed(0)  # of the one that is put back
             if self.module is not None:
+                self._state = State(self.module)
                 self.module.eval()
                 if not as_it_is:
                     give_size(self.module)
@@ -303,7 +300,7 @@ class Patient:
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
         found: list[tuple[Any, str, float]] = []
-        for part in settable(self.module):
+        for part in [] if self.module is None else self.module.modules():
             for name, value in vars(part).items():
                 named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
                 if named and isinstance(value, float) and 0 <= value < 1:

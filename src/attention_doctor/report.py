@@ -1,16 +1,20 @@
-"""What an examination found, as text for a terminal and as HTML for a notebook or a page."""
+"""What an examination found: as text, and as JSON of a stable form, with the exit code."""
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
+import torch
+
+from annotated_attention import __version__
 from attention_doctor.places import Where
 
 FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
 _PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")
 _WIDTH = 92
+VERSION = 1  # of the JSON: it rises when a key goes or changes its meaning, not for a new one
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Report:
         >>> isinstance(report, Report), report.asked, report.ok, report.codes
         (True, True, True, ('weights-after-dropout',))
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 25 tests, 3 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 3 not examined
     """
 
     name: str
@@ -158,19 +162,8 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Show the report as HTML, without a style of its own."""
-        parts = [f"<p>{_with_code(self.inferred)}</p>"] if self.inferred else []
-        parts += [f"<p><strong>{escape(self.verdict)}</strong></p>", "<dl>" * bool(self.findings)]
-        for finding in self.findings:
-            title = f"{finding.severity}: <code>{escape(finding.code)}</code>"
-            parts += [f'<dt class="aa-{finding.severity}">{title}</dt>']
-            parts += [f"<dd><em>{label}</em>: {_with_code(x)}</dd>" for label, x in _rows(finding)]
-        parts += ["</dl>" * bool(self.findings)]
-        parts += [f"<p>{label.capitalize()}: {_with_code(text)}</p>" for label, text in self._rest]
-        left = "".join(f"<li>{_with_code(_short(x))}</li>" for x in self.not_examined)
-        parts += [f"<p>Not examined:</p><ul>{left}</ul>"] if left else []
-        parts += [f"<pre>{escape(self.adapter)}</pre>"] if self.adapter else []
-        return f'<div class="aa-report">{"".join(parts)}</div>'
+        """Show the same in a notebook."""
+        return _page(self)
 
 
 class ModelReport(dict[str, Report]):
@@ -240,8 +233,8 @@ class ModelReport(dict[str, Report]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Show all reports as HTML."""
-        return "".join(report._repr_html_() for report in self.examined)
+        """Show the same in a notebook."""
+        return _page(self)
 
 
 def _short(reason: str) -> str:
@@ -273,6 +266,33 @@ def _wrapped(label: str, text: str) -> list[str]:
     )  # fmt: skip
 
 
-def _with_code(text: str) -> str:
-    """Escape text, and set what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+def _page(report: Report | ModelReport) -> str:
+    return f'<pre class="aa-report">{escape(str(report))}</pre>'
+
+
+def exit_code(report: Report | ModelReport) -> int:
+    """Give 1 if something is wrong, else 2 if something could not be called, else 0."""
+    reports = report.examined if isinstance(report, ModelReport) else (report,)
+    if any(x.asked and not x.ok for x in reports):
+        return 1
+    return 0 if report.ok else 2
+
+
+def as_data(report: Report | ModelReport) -> dict[str, Any]:
+    """Give a report as what JSON can hold."""
+    versions = {"annotated_attention": __version__, "torch": torch.__version__}
+    return {"version": VERSION, **_verdict(report), "versions": versions}
+
+
+def _verdict(report: Report | ModelReport) -> dict[str, Any]:
+    names = ("name", "verdict", "ok", "asked")
+    data = {name: getattr(report, name) for name in names}
+    data |= {"exit_code": exit_code(report), "not_examined": list(report.not_examined)}
+    if isinstance(report, ModelReport):
+        return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
+    findings = [
+        vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
+        for x in report.findings
+    ]
+    more = {name: getattr(report, name) for name in ("agreement", "inferred", "adapter")}
+    return data | {"findings": findings, "results": dict(report.results), **more}

@@ -15,7 +15,7 @@ _OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "samples apart", "equal values", "blocked",
-    "future", "prefix", "padding", "fully masked rows", "answers", "visible",
+    "future", "prefix", "fully masked rows", "answers", "visible",
 )  # fmt: skip
 # What a mistake in the computation does not explain.
 CONDUCT = (
@@ -50,7 +50,8 @@ def merged(
             causes = [twin]  # which knows the reference's scale
     if not causes:  # which mask it is, the tests say
         named_masks = [x for x in findings if x.test in ("blocked", "future", "answers")]
-        causes = [x for x in named_masks if x.code in MISTAKES and x.code.startswith(_OF_MASKS)]
+        known = {*MISTAKES, "mask-taken-for-causal"}
+        causes = [x for x in named_masks if x.code in known and x.code.startswith(_OF_MASKS)]
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]
@@ -85,10 +86,10 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return True
     if cause.code in _OF_TURNS and finding.test == "rotation":
         return finding.code == "positions-not-relative"
-    if finding.test in (*CONDUCT, "inside"):
+    if finding.test in (*CONDUCT, "inside") or cause.code == "groups-tiled":
         return False
     if cause.code.startswith(OF_SCALES):
-        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
+        return finding.test == "prefix" and cause.code == "scale-by-length"
     return finding.test in _MASKED if masks else True
 
 

@@ -1,7 +1,6 @@
 """The state of a module: put back after each call, and after the examination."""
 
 import contextlib
-import re
 from collections import deque
 from collections.abc import Iterator
 from types import FunctionType, MethodType, ModuleType
@@ -19,13 +18,13 @@ _DEPTH = 3  # an object in an attribute of an object
 class State:
     """The attributes and buffers of a module's parts, before a call.
 
-    Copies of tensors are kept from call to call, as long as nobody has written to them.
+    Tensors are copied once: after each call they are again what they were.
     """
 
     def __init__(self, module: nn.Module) -> None:
         """Keep the module."""
         self.module = module
-        self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
         self._before: list[tuple[Any, Any]] = []
 
     def note(self, apart: bool = False) -> None:
@@ -52,11 +51,8 @@ class State:
                 self._note(vars(value), dict(vars(value)), depth - 1)
 
     def _copy(self, x: Tensor) -> None:
-        known = self._copies.get(id(x))
-        if isinstance(x, nn.Parameter) or x.is_inference() or x.is_meta:
-            return
-        if known is None or known[0] is not x or known[1] != x._version:
-            self._copies[id(x)] = (x, x._version, x.detach().clone())
+        if not (isinstance(x, nn.Parameter) or x.is_inference() or x.is_meta):
+            self._copies.setdefault(id(x), (x, x.detach().clone()))
 
     def put_back(self) -> None:
         """Put everything back as it was noted, in the very same objects."""
@@ -71,30 +67,15 @@ class State:
             elif [*map(id, holder)] != [*map(id, items)]:
                 holder.clear()
                 (holder.update if isinstance(holder, set) else holder.extend)(items)
-        for key, (x, version, copy) in self._copies.items():
-            if x._version != version:
+        for x, copy in self._copies.values():
+            if not torch.equal(x, copy):  # some kernels write, and leave a tensor's version
                 x.detach_()
                 x.copy_(copy)
-                self._copies[key] = (x, x._version, copy)
 
 
 def is_lazy(module: nn.Module) -> bool:
     """Tell whether a module has parameters that get their shapes with the first call."""
     return any(is_uninitialized(x) for x in module.parameters())
-
-
-def settable(module: nn.Module | None) -> list[Any]:
-    """Return the parts of a module, and the configurations that they keep."""
-    parts: list[Any] = [] if module is None else [*module.modules()]
-    kept = [
-        x
-        for part in parts
-        for name, x in vars(part).items()
-        if re.search(r"config|cfg|args|params|opt", name)
-        and hasattr(x, "__dict__")
-        and not isinstance(x, nn.Module | type)
-    ]
-    return [*parts, *{id(x): x for x in kept}.values()]
 
 
 @contextlib.contextmanager
@@ -107,11 +88,6 @@ def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
     state.note()
     modes = [(part, part.training) for part in module.modules()]
     tensors = [(x, x.data, x.grad) for x in module.parameters()]
-    buffers = [
-        (part, name, x, None if x is None else x.clone())
-        for part, _ in modes
-        for name, x in part._buffers.items()
-    ]
     for x, _, _ in tensors:
         x.grad = None  # converting a parameter would convert its gradient in place
     try:
@@ -119,10 +95,6 @@ def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
     finally:
         for x, data, grad in tensors:
             x.data, x.grad = data, grad
-        for part, name, buffer, value in buffers:
-            part._buffers[name] = buffer
-            if buffer is not None and value is not None:
-                buffer.data.copy_(value)
         for part, mode in modes:
             part.training = mode
         state.put_back()

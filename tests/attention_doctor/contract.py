@@ -122,64 +122,6 @@ def made(make: Callable[..., nn.Module], *arguments: object, **options: object) 
     return make(*arguments, **options)
 
 
-# The axes of a mask, what makes it of (b, n, m), and which masks those are.
-SHAPES = {
-    "bnm": (lambda x: x, "any"), "b1nm": (lambda x: x[:, None], "any"),
-    "bhnm": (lambda x: x.repeat_interleave(3, 0), "any"), "nm": (lambda x: x[0], "shared"),
-    "bm": (lambda x: x[:, 0], "padding"), "b11m": (lambda x: x[:, None, None, 0], "padding"),
-}  # fmt: skip
-PLACED = {
-    "bnm": "mask[:, None]", "b1nm": "mask", "bhnm": "mask.unflatten(0, (-1, 3))", "nm": "mask",
-    "bm": "mask[:, None, None]", "b11m": "mask",
-}  # fmt: skip
-MEANINGS = {
-    "blocked": (lambda x: x, "scores.masked_fill(mask, fill)"),
-    "allowed": (lambda x: ~x, "scores.masked_fill(~mask, fill)"),
-    "1 is allowed": (lambda x: (~x).long(), "scores.masked_fill(mask == 0, fill)"),
-    "additive": (
-        lambda x: torch.zeros(x.shape).masked_fill(x, -torch.inf).double(),
-        "scores + mask.to(scores).clamp(min=fill)",
-    ),
-}
-FILLS = {"infinite": "-torch.inf", "finite": "torch.finfo(scores.dtype).min"}
-MASKED = """
-import torch
-from torch import nn
-
-
-class Attention(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.q, self.k, self.v = h, nn.Linear(e, e), nn.Linear(e, e), nn.Linear(e, e)
-        self.out = nn.Linear(e, e)
-
-    def forward(self, query, key, value, mask=None):
-        split = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
-        q, k, v = split(self.q(query)), split(self.k(key)), split(self.v(value))
-        scores = q @ k.mT / q.size(-1) ** 0.5
-        if mask is not None:
-            fill, mask = FILL, PLACE
-            scores = HIDDEN
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-"""
-
-
-def masked(shape: str, meaning: str, fill: str, kind: str) -> Report:
-    """Examine right code that takes its mask in this form."""
-    turned, hidden = MEANINGS[meaning]
-    text = MASKED.replace("FILL", FILLS[fill]).replace("PLACE", PLACED[shape])
-    exec(text.replace("HIDDEN", hidden), space := {"__name__": "theirs"})
-    module = made(space["Attention"], 12, 3)
-
-    def attend(*inputs):
-        *tokens, blocked = inputs
-        tokens = tokens * 3 if kind == "self" else tokens
-        return module(*tokens, None if blocked is None else SHAPES[shape][0](turned(blocked)))
-
-    adapted = adapters.Adapted(attend, module, SHAPES[shape][1])
-    return examine(adapted, embed_dim=12, num_heads=3, kind=kind)
-
-
 def seen(style: str, old: str = "", new: str = "") -> Report:
     """Examine a style, or a mistake that is planted in it, from a file, so that lines are named."""
     text = planted.HEAD + planted.STYLES[style]
@@ -219,14 +161,13 @@ def cases() -> dict[str, Case]:
         add(f"{style}: {code}", mistakes_in_styles.report, code, style)
     for style, kind in mistakes_in_styles.ASKED:
         add(f"{style}: right, {kind}", mistakes_in_styles.report, "", style, kind)
-    for code, style in mistakes_today.CASES:
+    for code, (version, _) in mistakes_today.WRONG.items():
         compared = code in mistakes_today.IN_ITSELF
-        name = mistakes_today.kind_of(code, style)
-        add(f"today, {style}: {code}", mistakes_today.report, style, name, code, compared)
+        add(f"today, halves: {code}", mistakes_today.report, version, code, compared)
         if compared:
-            add(f"today, {style}: {code}, alone", mistakes_today.report, style, name, code)
-    for style, name in mistakes_today.THERE:
-        add(f"today, {style}: right {name}", mistakes_today.report, style, name, "", True)
+            add(f"today, halves: {code}, alone", mistakes_today.report, version, code)
+    for version in mistakes_today.CLASSES:
+        add(f"today, halves: right {version}", mistakes_today.report, version, "", True)
     for style in planted.STYLES:
         add(f"seen, {style}: right", seen, style)
     for i, (style, old, new, code, _) in enumerate(planted.PLANTED):
@@ -244,11 +185,6 @@ def cases() -> dict[str, Case]:
     for back in (True, False):
         add(f"values turned, {'and back' if back else 'and left'}",
             lambda x: right(made(right_code.ValuesTurned, True, x), 12, 2), back)  # fmt: skip
-    for shape in SHAPES:
-        for meaning in MEANINGS:
-            for fill, kind in (("infinite", "cross"), ("finite", "self")):
-                name = f"right: mask {shape}, {meaning}, {fill}, {kind}"
-                add(name, masked, shape, meaning, fill, kind)
     for version, kind in dict.fromkeys([*demanded.NONE, *demanded.IGNORED, *demanded.NAMED]):
         add(f"demanded: {version.__name__}, {kind}", demanded.report, version, kind)
         add(f"demanded: {version.__name__}, {kind}, from outside", demanded.report, version, kind,

@@ -1,4 +1,4 @@
-"""Every mistake in at least three styles of code, which share nothing with its entry."""
+"""Every mistake in styles of code that share nothing with its entry."""
 
 import functools
 import itertools
@@ -15,7 +15,6 @@ FILES = sorted(Path(__file__).with_name("styles").glob("*.py"))
 STYLES = {path.stem: path.read_text() for path in FILES}
 
 # What people write instead: by mistake and style, the text that is replaced, and by what.
-SPLIT = "{0} = self.{0}_proj({1}).view(b, -1, self.h, self.d).transpose(1, 2)"
 FILL = "att.masked_fill(blocked[:, None], -math.inf)"
 WHERE = "logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)"
 PACKED = "self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)"
@@ -23,8 +22,6 @@ SOFT = "att = self.attn_drop(F.softmax(att, dim=-1))"
 DROPPED = "weights = F.dropout(logits.softmax(dim=-1), self.dropout, self.training)"
 LISTS = "zip(self.queries, self.keys, self.values, strict=True)"
 THREE = "q, k, v = to_q(query), to_k(key), to_v(value)"
-FUSED = "F.scaled_dot_product_attention(q, k, v, mask, drop, self.causal)"
-REPEATED = "w.masked_fill(blocked.repeat(h, 1, 1), -math.inf)"
 HEADS = 'heads = torch.einsum("bhnm,bhmd->bhnd", weights, v)'
 MERGED = 'torch.einsum("bhnd,hde->bne", heads, self.w_o)'
 VALUES = 'v = torch.einsum("bme,hed->bhmd", value, self.w_v)'
@@ -32,7 +29,7 @@ KEYS = 'k = torch.einsum("bme,hed->bhmd", key, self.w_k)'
 SCALED = "q.shape[-1] ** -0.5"
 OUT = "self.out(torch.cat(results, -1))"
 
-UNFUSED = ("packed", "einsum", "loop", "folded")
+STYLED = ("packed", "einsum", "loop")
 
 WRONG = {
     "input-changed-in-place": {
@@ -40,18 +37,15 @@ WRONG = {
         "einsum": ("q = torch", "query /= query.norm(dim=-1, keepdim=True)\n        q = torch"),
         "loop": ("s[blocked] =", "value[blocked.all(1)] = 0\n                s[blocked] ="),
     },
-    "call-instead-of-forward": dict.fromkeys(UNFUSED[:3], ("def forward", "def __call__")),
+    "call-instead-of-forward": dict.fromkeys(STYLED, ("def forward", "def __call__")),
     "mask-inverted": {
         "packed": (FILL, "att.masked_fill(blocked[:, None] == 0, -math.inf)"),
         "einsum": (WHERE, "logits = torch.where(blocked.unsqueeze(1), logits, -math.inf)"),
         "loop": ("s[blocked]", "s[~blocked]"),
-        "fused": ("~blocked[:, None]", "blocked[:, None]"),
     },
     "mask-ignored": {
         "packed": ("att = " + FILL, FILL),
         "loop": ("s[blocked] =", "s.clone()[blocked] ="),
-        "folded": ("w = " + REPEATED, "w = w.masked_fill(blocked.repeat(h, 1, 1) > 1, -math.inf)"),
-        "fused": ("(q, k, v, mask,", "(q, k, v, None,"),
     },
     "mask-after-softmax": {
         "packed": [("att = " + FILL, "pass"),
@@ -68,7 +62,6 @@ WRONG = {
     "mask-multiplied": {
         "packed": (FILL, "att * ~blocked[:, None]"),
         "loop": ("s[blocked] = -math.inf", "s[blocked] = 0"),
-        "folded": (REPEATED, "w.masked_fill(blocked.repeat(h, 1, 1), 0.0)"),
     },
     "padding-mask-on-queries": {
         "packed": (FILL, "att.masked_fill(blocked[:, None, :, None], -1e4)"),
@@ -84,39 +77,32 @@ WRONG = {
         "packed": (FILL, "att.flatten(0, 1).masked_fill(blocked.repeat(self.h, 1, 1), -math.inf)"
                          ".view_as(att)"),
         "einsum": ("blocked.unsqueeze(1)", "blocked.repeat(q.size(1), 1, 1).view_as(logits)"),
-        "folded": ("blocked.repeat(h, 1, 1)", "blocked.repeat_interleave(h, 0)"),
-        "fused": ("~blocked[:, None]", "~blocked.repeat(self.h, 1, 1).view(b, self.h, n, -1)"),
     },
     "mask-transposed": {
         "packed": (FILL, "att.masked_fill(blocked[:, None].transpose(2, 3), -math.inf)"),
         "einsum": ("blocked.unsqueeze(1)", "blocked.mT.unsqueeze(1)"),
         "loop": ("s[blocked]", "s[blocked.permute(0, 2, 1)]"),
-        "fused": ("~blocked[:, None]", "~blocked.mT[:, None]"),
     },
     "causal-off-by-one": {
         "packed": ("triu(1)", "triu(2)"),
         "einsum": ("place > place[:, None]", "place > place[:, None] + 1"),
         "loop": ("triu(1)", "triu(diagonal=2)"),
-        "folded": ("tril()", "tril(1)"),
     },
     "causal-hides-itself": {
         "packed": ("triu(1)", "triu()"),
         "einsum": ("place > place[:, None]", "place >= place[:, None]"),
         "loop": ("triu(1)", "triu(0)"),
-        "folded": ("tril()", "tril(-1)"),
     },
-    "causal-unasked": dict.fromkeys(UNFUSED[:3], ("causal=False", "causal=True")),
+    "causal-unasked": dict.fromkeys(STYLED, ("causal=False", "causal=True")),
     "finite-fill-in-half": {
         "packed": (FILL, "att.masked_fill(blocked[:, None], -1e9)"),
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -1e20)"),
-        "folded": (REPEATED, "w.masked_fill(blocked.repeat(h, 1, 1), -(2.0**32) + 1)"),
     },
-    "nan-row": dict.fromkeys(UNFUSED[:3], ("blocked=None", "blocked = None")),
+    "nan-row": dict.fromkeys(STYLED, ("blocked=None", "blocked = None")),
     "chunks-in-the-wrong-order": {
         "packed": ("q, k, v = self", "k, q, v = self"),
         "einsum": [("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q")],
         "loop": (LISTS, "zip(self.keys, self.queries, self.values, strict=True)"),
-        "fused": [("q_proj(query)", "k_proj(query)"), ("k_proj(key)", "q_proj(key)")],
     },
     "interleaved-per-head": {
         "packed": (PACKED, "self.qkv(x).view(b, n, self.h, 3, -1).permute(3, 0, 2, 1, 4)"),
@@ -145,44 +131,34 @@ WRONG = {
     "shared-heads": {
         "packed": (PACKED, PACKED + "[:, :, :1].expand(-1, -1, self.h, -1, -1)"),
         "loop": (LISTS, "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
-        "folded": ("torch.cat(x.chunk(self.num_heads, -1), 0)",
-                   "x.chunk(self.num_heads, -1)[0].repeat(self.num_heads, 1, 1)"),
     },
     "keys-of-one-head": {
         "packed": ("q @ k.transpose", "q @ k[:, :1].transpose"),
         "einsum": ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bmd->bhnm", q, k[:, 0])'),
         "loop": ("to_k(key)", "self.keys[0](key)"),
-        "fused": ("(q, k, v, mask", "(q, k[:, :1].expand_as(k), v, mask"),
     },
     "keys-from-queries": {
         "packed": ("q @ k.transpose", "q @ q.transpose"),
         "einsum": ("key, self.w_k", "key, self.w_q"),
         "loop": ("to_k(key)", "to_q(key)"),
-        "fused": ("k_proj(key)", "q_proj(key)"),
     },
     "values-from-keys": {
         "packed": ("att @ v", "att @ k"),
         "einsum": ("value, self.w_v", "value, self.w_k"),
         "loop": ("to_v(value)", "to_k(value)"),
-        "fused": ("v_proj(value)", "k_proj(value)"),
     },
     "keys-and-values-swapped": {
         "einsum": [('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bhmd->bhnm", q, v)'),
                    ("weights, v)", "weights, k)")],
         "loop": (THREE, "q, v, k = to_q(query), to_k(key), to_v(value)"),
-        "folded": [("q, k.mT", "q, v.mT"), ("bmm(w, v)", "bmm(w, k)")],
-        "fused": ("(q, k, v, mask", "(q, v, k, mask"),
     },
     "output-projection-missing": {
         "packed": ("self.proj(y)", "y"),
         "loop": (OUT, "torch.cat(results, -1)"),
-        "folded": ("self.linear_out(torch.cat(heads.chunk(h, 0), -1))",
-                   "torch.cat(heads.chunk(h, 0), -1)"),
     },
     "output-projection-doubled": {
         "packed": ("self.proj(y)", "self.proj(self.proj(y))"),
         "einsum": (MERGED, "(" + MERGED + ") @ self.w_o.flatten(0, 1)"),
-        "fused": ("return self.o_proj(y)", "y = self.o_proj(y)\n        return self.o_proj(y)"),
     },
     "heads-in-a-plain-list": {
         "packed": [("self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)",
@@ -190,59 +166,30 @@ WRONG = {
                    ("self.qkv(x)", "self.layers[0](x)"), ("self.proj(y)", "self.layers[1](y)")],
         "loop": ("self.keys = nn.ModuleList([nn.Linear(e, self.d) for _ in range(h)])",
                  "self.keys = [nn.Linear(e, self.d) for _ in range(h)]"),
-        "fused": [("self.k_proj = nn.Linear(e, e)", "self.maps = {'k': nn.Linear(e, e)}"),
-                  ("self.k_proj(key)", "self.maps['k'](key)")],
     },
     "merge-without-transpose": {
         "packed": (".transpose(1, 2).reshape(b, n, e)", ".reshape(b, n, e)"),
         "einsum": (MERGED, "heads.reshape(query.shape) @ self.w_o.flatten(0, 1)"),
         "loop": (OUT, "self.out(torch.stack(results, 1).view(query.shape))"),
-        "fused": ("y.transpose(1, 2).reshape", "y.contiguous().view"),
     },
     "split-without-transpose": {
         "packed": (PACKED, "(y.reshape(b, self.h, n, -1) for y in self.qkv(x).chunk(3, -1))"),
-        "folded": [("torch.cat(x.chunk(self.num_heads, -1), 0)",
-                    "x.reshape(len(x), self.num_heads, x.size(1), -1).transpose(0, 1)"
-                    ".flatten(0, 1)")],
-        "fused": [(SPLIT.format(*pair),
-                   f"{pair[0]} = self.{pair[0]}_proj({pair[1]}).view(b, self.h, -1, self.d)")
-                  for pair in (("q", "query"), ("k", "key"), ("v", "value"))],
     },
     "split-and-merge-without-transpose": {
         "packed": [(PACKED, "[y.reshape(b, self.h, n, -1) for y in self.qkv(x).chunk(3, -1)]"),
                    (".transpose(1, 2).reshape(b, n, e)", ".reshape(b, n, e)")],
-        "folded": [("torch.cat(x.chunk(self.num_heads, -1), 0)",
-                    "x.reshape(len(x) * self.num_heads, x.size(1), -1)"),
-                   ("blocked.repeat(h, 1, 1)", "blocked.repeat_interleave(h, 0)"),
-                   ("torch.cat(heads.chunk(h, 0), -1)", "heads.reshape(query.shape)")],
-        "fused": [*[(SPLIT.format(*pair),
-                     f"{pair[0]} = self.{pair[0]}_proj({pair[1]}).view(b, self.h, -1, self.d)")
-                    for pair in (("q", "query"), ("k", "key"), ("v", "value"))],
-                  ("y.transpose(1, 2).reshape", "y.reshape")],
     },
     "batch-mixed-into-sequence": {
         "packed": [(PACKED, "(y.reshape(n, b, self.h, -1).permute(1, 2, 0, 3)\n"
                             "                   for y in self.qkv(x).chunk(3, -1))"),
                    ("(att @ v).transpose(1, 2).reshape(b, n, e)",
                     "(att @ v).permute(2, 0, 1, 3).reshape(b, n, e)")],
-        "folded": [("torch.cat(x.chunk(self.num_heads, -1), 0)",
-                    "x.reshape(x.size(1), len(x) * self.num_heads, -1).transpose(0, 1)"),
-                   ("blocked.repeat(h, 1, 1)", "blocked.repeat_interleave(h, 0)"),
-                   ("torch.cat(heads.chunk(h, 0), -1)",
-                    "heads.transpose(0, 1).reshape(query.shape)")],
-        "fused": [*[(SPLIT.format(*pair),
-                     f"{pair[0]} = self.{pair[0]}_proj({pair[1]}).view(-1, b, self.h, self.d)"
-                     ".permute(1, 2, 0, 3)")
-                    for pair in (("q", "query"), ("k", "key"), ("v", "value"))],
-                  ("y.transpose(1, 2).reshape(b, n, e)", "y.permute(2, 0, 1, 3).reshape(b, n, e)")],
     },
     "heads-of-other-samples": {
         "packed": ("(att @ v).transpose(1, 2)",
                    "(att @ v).flatten(0, 1).view(self.h, b, n, -1).permute(1, 2, 0, 3)"),
         "einsum": ("return ", "heads = heads.reshape(-1, len(query), *heads.shape[2:]).transpose("
                               "0, 1)\n        return "),
-        "fused": ("y = y.transpose", "y = y.reshape(self.h, b, n, -1).transpose(0, 1)\n"
-                                     "        y = y.transpose"),
     },
     "heads-attended-over": {
         "packed": [(PACKED, "self.qkv(x).view(b, n, 3, self.h, -1).unbind(2)"),
@@ -251,55 +198,42 @@ WRONG = {
         "einsum": [('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bgnd->bnhg", q, k)'),
                    ("place = torch.arange(q.shape[2])", "place = torch.arange(q.shape[1])"),
                    ('"bhnm,bhmd->bhnd"', '"bnhg,bgnd->bhnd"')],
-        "fused": [*[(SPLIT.format(*pair), SPLIT.format(*pair).removesuffix(".transpose(1, 2)"))
-                    for pair in (("q", "query"), ("k", "key"), ("v", "value"))],
-                  ("y.transpose(1, 2).reshape", "y.reshape")],
     },
     "no-scale": {
         "packed": (" / math.sqrt(q.size(-1))", ""),
         "einsum": (" * " + SCALED, ""),
         "loop": (" / self.d**0.5", ""),
-        "fused": ("self.causal)\n", "self.causal, scale=1)\n"),
     },
     "scale-by-model-width": {
         "packed": ("math.sqrt(q.size(-1))", "math.sqrt(e)"),
         "einsum": (SCALED, "query.shape[-1] ** -0.5"),
         "loop": ("self.d**0.5", "query.size(-1) ** 0.5"),
-        "fused": ("self.causal)\n", "self.causal, scale=e**-0.5)\n"),
     },
     "scale-twice": {
         "packed": ("math.sqrt(q.size(-1))", "q.size(-1)"),
         "loop": (THREE, THREE + "\n            q = q / self.d**0.5"),
-        "folded": ("torch.bmm(q, k.mT)", "torch.bmm(q, k.mT / math.sqrt(k.shape[2]))"),
-        "fused": ("(q, k, v, mask", "(q / self.d**0.5, k, v, mask"),
     },
     "scale-inverted": {
         "packed": ("/ math.sqrt(q.size(-1))", "* math.sqrt(q.size(-1))"),
         "einsum": (SCALED, "q.shape[-1] ** 0.5"),
         "loop": ("/ self.d**0.5", "/ self.d**-0.5"),
-        "fused": ("self.causal)\n", "self.causal, scale=self.d**0.5)\n"),
     },
     "scale-by-length": {
         "packed": ("math.sqrt(q.size(-1))", "math.sqrt(k.transpose(-2, -1).size(-1))"),
         "einsum": (SCALED, "k.shape[2] ** -0.5"),
-        "folded": ("math.sqrt(q.shape[2])", "math.sqrt(k.mT.shape[2])"),
     },
     "softmax-over-queries": {
         "packed": ("dim=-1", "dim=-2"),
         "einsum": ("logits.softmax(dim=-1)", "logits.softmax(dim=2)"),
         "loop": ("torch.softmax(s, 2)", "torch.softmax(s, 1)"),
-        "folded": ("w.softmax(-1)", "w.softmax(1)"),
     },
     "softmax-over-heads": {
         "packed": ("dim=-1", "dim=1"),
         "einsum": ("logits.softmax(dim=-1)", "logits.exp() / logits.exp().sum(1, keepdim=True)"),
-        "folded": ("w.softmax(-1)", "w.view(h, -1, *w.shape[1:]).softmax(0).view_as(w)"),
     },
     "weights-averaged-over-heads": {
         "packed": (SOFT, SOFT + ".mean(1, keepdim=True)"),
         "einsum": ('"bhnm,bhmd->bhnd", weights', '"bnm,bhmd->bhnd", weights.mean(1)'),
-        "folded": ("torch.bmm(w, v)",
-                   "torch.bmm(w.view(h, -1, *w.shape[1:]).mean(0).repeat(h, 1, 1), v)"),
     },
     "dropout-before-softmax": {
         "packed": (SOFT, "att = F.softmax(self.attn_drop(att), dim=-1)"),
@@ -310,7 +244,6 @@ WRONG = {
         "packed": ("self.attn_drop(F.softmax(att, dim=-1))",
                    "F.dropout(F.softmax(att, dim=-1), self.attn_drop.p)"),
         "einsum": (DROPPED, "weights = F.dropout(logits.softmax(dim=-1), self.dropout)"),
-        "fused": ("self.dropout if self.training else 0.0", "self.dropout"),
     },
 }  # fmt: skip
 

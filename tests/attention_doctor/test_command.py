@@ -308,9 +308,10 @@ def test_a_file_that_does_not_exist_exits_with_2(capsys):
         ("a.py:A --embed-dim 12 --num-heads 3 --init a", "a must be NAME=VALUE"),
         ("a.py:A --model b.py:b --attention A", "--model has its own file"),
         ("--model b.py:b", "needs --attention"),
-        ("a.py:A --embed-dim 12 --num-heads 3 --wrong no-code", "there is no code no-code; codes:"),
+        *((f"a.py:A --embed-dim 12 --num-heads 3 {option} no-scale,no-code", "no code no-code")
+          for option in ("--select", "--ignore", "--wrong")),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_fit_exit_with_2(line, message, capsys):
     with pytest.raises(SystemExit) as stop:
         main(line.split())

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attention_doctor import examine, examine_model
+from attention_doctor import examine
 from attention_doctor.adapters import adapt
 
 E, H = 24, 4
@@ -187,44 +187,6 @@ def test_a_design_is_no_mistake(version, kind, codes):
     found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
     assert {*found.codes} == {*codes}
-
-
-def test_sinks_with_a_window_in_a_model_are_no_mistake():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(50, E)
-            self.layers = nn.ModuleList(Sinks() for _ in range(2))
-
-        def forward(self, ids):
-            x = self.embedding(ids)
-            for layer in self.layers:
-                x = x + layer(x)
-            return x
-
-    found = examine_model(Model(), torch.randint(50, (2, 7)), attention="Sinks")
-    assert found.ok, str(found)
-
-
-class Padded(Attention):
-    """Hides the future by itself, and padding with a number that float16 does not hold."""
-
-    def forward(self, x, key_padding_mask=None):
-        self.padding = key_padding_mask
-        return super().forward(x)
-
-    causal = True
-
-    def selected(self, scores):
-        if self.padding is None:
-            return scores
-        return scores.masked_fill(self.padding[:, None, None], -1e9)
-
-
-def test_an_overflow_beside_the_future_is_found():
-    found = examine(adapt(Padded(), mask="bm blocked"), embed_dim=E, num_heads=H, kind="causal")
-    assert "finite-fill-in-half" in found.codes
-    assert found.version == "right"
 
 
 class ValuesSplit(Attention):

@@ -185,14 +185,6 @@ def test_reports_of_a_model_stay_shared():
     assert "nan-row" not in found.examined[0].codes
 
 
-@pytest.mark.parametrize("option", ["--select", "--ignore", "--wrong"])
-def test_codes_that_do_not_exist_are_refused(option, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["theirs.py:Attention", *SIZES, option, "no-scale,no-such-code"])
-    assert stop.value.code == 2
-    assert "there is no code no-such-code; codes: alibi-slopes-" in capsys.readouterr().err
-
-
 def test_every_code_of_the_source_is_listed_and_none_besides():
     """Words with hyphens in the doctor's source are codes, but for a few."""
     others = {"aa-report", "attention-doctor", "site-packages", "dist-packages", "padding-mask"}

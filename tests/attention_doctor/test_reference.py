@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.modern import CachedAttention, RotaryEmbedding
 from attention_doctor import adapters, examine
 
 E, H = 12, 3
@@ -83,18 +82,6 @@ def test_a_detached_path_is_found_without_a_comparison_of_gradients():
     assert "parameters-without-gradient" in report.codes
 
 
-def test_other_names_in_the_same_order_are_said():
-    torch.manual_seed(0)
-    report = compare(Causal(), Causal(names="abcd"), "causal", None)
-    (finding,) = found_by_it(report)
-    assert (finding.code, finding.severity) == ("parameters-named-otherwise", "convention")
-    assert finding.evidence == (
-        "q.weight for a.weight, q.bias for a.bias, k.weight for b.weight, k.bias for b.bias"
-        " and 4 more"
-    )
-    assert report.ok
-
-
 def test_projections_are_brought_into_the_form_of_pytorch():
     torch.manual_seed(0)
     separate = Causal()
@@ -121,27 +108,6 @@ def test_parameters_that_do_not_fit_are_named():
     )
     assert finding.code == "parameters-differ"
     assert finding.evidence == "only here: in_proj_bias (36,), out_proj.bias (12,)"
-
-
-@pytest.mark.parametrize("other", ["half", "interleaved"])
-def test_a_layout_shows_at_the_positions_that_are_asked_for(other):
-    """Called as the doctor calls what must be given a rotation: all tokens at position 0."""
-
-    def unturned(layout):
-        module = CachedAttention(E, H, batch_first=True)
-        turn = RotaryEmbedding(E // H, layout=layout)
-
-        def at_positions(x, positions):
-            module.rotary = lambda heads, _: turn(heads, positions)
-            return module(x)[0]
-
-        attend = adapters.Adapted(lambda x: at_positions(x, torch.zeros(x.size(1))), module)
-        attend.at_positions = at_positions
-        return attend
-
-    torch.manual_seed(0)
-    report = compare(unturned("half"), unturned(other), "causal", None)
-    assert [x.code for x in found_by_it(report)] == ["differs-from-reference"] * (other != "half")
 
 
 def test_a_reference_that_fails_is_said():

@@ -52,16 +52,10 @@ def test_text_holds_everything_in_narrow_lines():
     assert max(map(len, text.split("\n"))) <= 92
 
 
-def test_html_holds_everything_escaped():
+def test_a_notebook_shows_the_same_escaped():
     report = Report("Mine", (WRONG, CONVENTION), ("dropout: none",), {}, "with the right one")
     page = BeautifulSoup(report._repr_html_(), "html.parser")
-    assert page.strong.text == report.verdict
-    assert [term["class"] for term in page.find_all("dt")] == [["aa-wrong"], ["aa-convention"]]
-    assert page.dd.text == "symptom: the scores are <too> large"
-    assert page.find_all("dd")[3].code.text == "a < b"
-    assert [item.text for item in page.find_all("li")] == ["dropout: none"]
-    assert "with the right one" in page.text
-    assert not page.find_all(["style", "script"])
+    assert page.pre.text == str(report)
 
 
 LOCATED = Finding(
@@ -83,12 +77,6 @@ def test_a_finding_shows_its_line_and_what_follows_from_it():
         "",
     ]
     assert "\n  inside   scores times 1 (mine.py:12)" in str(report)
-    page = BeautifulSoup(report._repr_html_(), "html.parser")
-    where, _, explains, *_ = page.find_all("dd")
-    assert where.text == "where: mine.py, line 12: s = q @ k.mT  # <here>"
-    assert where.code.text == "s = q @ k.mT  # <here>"
-    assert explains.text == "explains: future-leaks, padding-matters"
-    assert "Inside: scores times 1 (mine.py:12)" in page.text
 
 
 @pytest.mark.parametrize(
@@ -119,4 +107,3 @@ def test_tests_that_share_a_reason_are_counted():
     assert report.not_examined[0] == many
     assert "  - a, b, c and 3 more: no module is given\n" in str(report)
     assert str(report).endswith("  - a, b, c, d: it takes no mask")
-    assert "<li>a, b, c and 3 more: no module is given</li>" in report._repr_html_()

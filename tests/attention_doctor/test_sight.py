@@ -131,15 +131,6 @@ def test_appended_keys_and_tables_of_positions_are_by_design(tmp_path):
     assert finding.where.text == "far = torch.einsum('bhnm,ndm->bhnd', weights, near)"
 
 
-def test_an_inverted_mask_that_explains_all_says_so_on_one_screen(tmp_path):
-    found = report(made(STYLES["packed"].replace("blocked.uns", "~blocked.uns"), tmp_path))
-    text = str(found)
-    assert found.findings[0].code == "mask-inverted"
-    assert "nothing else is wrong" in found.findings[0].symptom
-    assert "`--mask allowed`" in found.findings[0].remedy
-    assert len(text.splitlines()) <= 40
-
-
 def test_what_answers_otherwise_while_it_is_watched_is_not_judged_by_what_was_seen():
     class Shy(nn.Module):
         def forward(self, x):

@@ -167,7 +167,7 @@ class SinkAttention(StepByStep):
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
         """Compute the weights with the sink as one more key, and leave its weight out."""
-        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)  # (b, h, n, 1)
+        column = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)  # (b, h, n, 1)
         if blocked is not None:
             scores = scores.masked_fill(blocked, -math.inf)
-        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+        return torch.cat([scores, column], -1).softmax(-1)[..., :-1]

@@ -49,7 +49,7 @@ class DocumentsLeak(PackedAttention):
 
 @mistake(
     wrong="weights = (scores + sinks[:, None, None]).softmax(-1)",
-    right="weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]",
+    right="weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]",
     of=SinkAttention,
 )
 class SinkAddedToScores(SinkAttention):

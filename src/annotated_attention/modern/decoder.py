@@ -164,7 +164,11 @@ class Settings:
 
 
 class DecoderAttention(nn.Module):
-    """Causal self-attention in groups, with heads of a width of their own."""
+    """Causal self-attention in groups, with heads of a width of their own.
+
+    ``o_proj`` reads the heads side by side, head i in features i * d to (i + 1) * d: there, or in
+    ``attend``, a head can be silenced. ``pretrained.attention_weights`` collects the weights.
+    """
 
     def __init__(self, settings: Settings, window: int | None) -> None:
         """Create the matrices; a layer with a window hides what is before it."""
@@ -292,7 +296,11 @@ class LanguageModel(nn.Module):
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Create the parts, with PyTorch's initial values."""
+        """Create the parts, with PyTorch's initial values.
+
+        Args:
+            settings: the sizes and choices; each layer's window is among them.
+        """
         super().__init__()
         self.settings = settings
         e, vocab_size = settings.embed_dim, settings.vocab_size
@@ -361,8 +369,8 @@ class LanguageModel(nn.Module):
             return None
         positions = places
         if key_padding_mask is not None:
-            real = (~key_padding_mask).cumsum(1) - 1                # (b, m)
-            positions = real.gather(1, places.expand(len(x), -1))   # (b, n)
+            real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
+            positions = real.gather(1, places.expand(len(x), -1))     # (b, n)
         exact = torch.promote_types(x.dtype, torch.float32)
         cos, sin = self.rotary.angles(positions.clamp(min=0), exact)  # (..., n, r), (..., n, r)
         if positions.dim() == 2:  # all heads of a row share its positions
