@@ -419,7 +419,8 @@ ax.set_yticks([1, 3, 5, 7, 9])
 ax.tick_params(length=0)
 found = (induction > 0.3).nonzero() + 1
 alt = "270 squares, 30 layers by 9 heads, the stronger the higher the score. "
-alt += f"{len(found)} heads score above 0.3, in layers {found[:, 0].min()} to {found[:, 0].max()}."
+first, last = found[:, 0].aminmax()
+alt += f"{len(found)} heads score above 0.3, in layers {first} to {last}."
 display.finish(drawing, name="induction-heads", alt=alt)
 
 # %% [markdown]
@@ -719,6 +720,7 @@ def in_chunks() -> Tensor:
     return torch.cat([small(part, caches)[0] for part in ten.split(3, 1)])
 
 
+# %% jupyter={"source_hidden": true}
 mistakes = {
     "A": (heads, "attend", [partial(shifted, x.attend) for x in heads]),
     "B": ([small], "rotation", [lambda places, *given: rotation(places % 3, *given)]),
