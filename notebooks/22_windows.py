@@ -651,6 +651,5 @@ exercises.windows.check_hide.folded(hide)
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
 #
-# With rotations, shared keys, a cache and windows, you have the parts of a model of today, and can
-# put them together. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and the
-# [package](../docs/package/index.md) has the classes to use.
+# With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
+# chapter](23_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.

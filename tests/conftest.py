@@ -19,13 +19,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PytestPlugin(checker), "shape-comments")
 
 
-@pytest.fixture(scope="session")
-def trained() -> Path:
-    """Give the folder of the trained weights; where they are asked for they must be there."""
+def weights(name: str) -> Path:
+    """Give the folder of trained weights; where they are asked for they must be there."""
+    from annotated_attention import pretrained
     from book.run.record import NoRecord, weights_are_there
 
+    model = getattr(pretrained, name)
     try:
-        there = weights_are_there()
+        there = weights_are_there(model)
     except NoRecord:
         there = False
     if not there:
@@ -33,6 +34,16 @@ def trained() -> Path:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    from annotated_attention.pretrained import find_weights
+    return pretrained.find_weights(model=model)
 
-    return find_weights()
+
+@pytest.fixture(scope="session")
+def trained() -> Path:
+    """Give the folder of the sentence encoder's weights."""
+    return weights("ENCODER")
+
+
+@pytest.fixture(scope="session")
+def chat_model() -> Path:
+    """Give the folder of the chat model's weights."""
+    return weights("CHAT_MODEL")

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 
 import nbformat
 import pytest
 
+from annotated_attention import pretrained
 from book.run import execute, record, scripts
 
 CHAPTERS = record.chapters()
@@ -28,7 +30,7 @@ def said(outputs):
     """Give what outputs say: text, and of figures the text alternative and the data."""
     for output in outputs:
         if output["output_type"] == "stream":
-            yield output["text"]
+            yield re.sub(r"[\d.]+ tokens/s", "so many tokens/s", output["text"])  # the run's own
         else:
             html = output["data"].get("text/html", "")
             yield output["data"]["text/plain"]
@@ -45,21 +47,22 @@ def assert_same(one, other):
 
 @each_chapter
 def test_a_record_is_of_the_chapter_as_it_stands(script):
-    from annotated_attention import pretrained
-
-    found = recorded(script)
+    found, model = recorded(script), record.model_of(script)
     assert list(found["outputs"]) == [cell.id for cell in tagged(scripts.notebook(script))], (
         f"cells of {script.stem} have changed: `make TRAINED=1 record` runs them"
     )
-    assert found["provenance"]["sha256"] == pretrained.SHA256
+    assert found["provenance"]["sha256"] == model.sha256
+    assert found["provenance"]["model"] == model.repository
     assert found["provenance"]["command"] == "make TRAINED=1 record"
-    assert {"torch", "transformers", "cpu", "date", "model"} <= set(found["provenance"])
+    assert {"torch", "transformers", "cpu", "date"} <= set(found["provenance"])
 
 
 @each_chapter
-def test_a_record_says_what_a_live_run_says(script, trained):
+def test_a_record_says_what_a_live_run_says(script, request):
+    kind = "trained" if record.model_of(script) == pretrained.ENCODER else "chat_model"
+    weights = request.getfixturevalue(kind)
     live = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
-    assert live.metadata["run"] == record.LIVE, f"{trained} is there, and was not used"
+    assert live.metadata["run"] == record.LIVE, f"{weights} is there, and was not used"
     outputs = recorded(script)["outputs"]
     for cell in tagged(live):
         texts = list(zip(said(outputs[cell.id]), said(cell.outputs), strict=True))
@@ -123,20 +126,18 @@ def test_a_record_that_does_not_fit_is_refused(monkeypatch, tmp_path):
         record.replay(script, scripts.notebook(script))
 
 
-def test_whether_weights_are_there(monkeypatch, tmp_path):
-    from annotated_attention import pretrained
-    from annotated_attention.pretrained import find
-
+@pytest.mark.parametrize("pinned", [pretrained.ENCODER, pretrained.CHAT_MODEL])
+def test_whether_weights_are_there(pinned, monkeypatch, tmp_path):
+    model = replace(pinned, package="no_such_package_of_weights")
     monkeypatch.delenv(pretrained.VARIABLE, raising=False)
-    monkeypatch.setattr(find, "PACKAGE", "no_such_package_of_weights")
     monkeypatch.setenv("TRAINED", "")
-    assert not record.weights_are_there()
+    assert not record.weights_are_there(model)
     monkeypatch.setenv("TRAINED", "1")
     with pytest.raises(record.NoRecord, match=r"^TRAINED=1: No trained weights here"):
-        record.weights_are_there()
-    for name in pretrained.FILES:
+        record.weights_are_there(model)
+    for name in model.files:
         (tmp_path / name).touch()
     monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path))
-    assert record.weights_are_there()
+    assert record.weights_are_there(model)
     monkeypatch.setenv("TRAINED", "0")
-    assert not record.weights_are_there()
+    assert not record.weights_are_there(model)

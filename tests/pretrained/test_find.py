@@ -1,47 +1,60 @@
 """Where the trained weights are looked for, and in which order."""
 
+import re
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from annotated_attention import pretrained
-from annotated_attention.pretrained import NoWeights, find, find_weights
+from annotated_attention.pretrained import CHAT_MODEL, ENCODER, NoWeights
+
+NOWHERE = "no_such_package_of_weights"
 
 
-def fill(folder):
+@pytest.fixture(params=[ENCODER, CHAT_MODEL], ids=lambda model: model.package)
+def model(request, tmp_path, monkeypatch):
+    """Give a model whose package is not what this machine has, and must not be imported."""
+    monkeypatch.delenv(pretrained.VARIABLE, raising=False)
+    home = tmp_path / "installed"
+    package = home / "weights_that_explode"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('it was imported')")
+    monkeypatch.syspath_prepend(str(home))
+    return replace(request.param, package=package.name)
+
+
+@pytest.fixture
+def find_weights(model):
+    return partial(pretrained.find_weights, model=model)
+
+
+@pytest.fixture
+def package(model, tmp_path):
+    """Put the files where the package has them."""
+    return fill(tmp_path / "installed" / model.package / model.folder, model)
+
+
+def fill(folder, model):
     folder.mkdir(parents=True, exist_ok=True)
-    for name in pretrained.FILES:
+    for name in model.files:
         (folder / name).write_bytes(b"")
     return folder
 
 
-@pytest.fixture(autouse=True)
-def nowhere(monkeypatch):
-    """Hide whatever this machine has."""
-    monkeypatch.delenv(pretrained.VARIABLE, raising=False)
-    monkeypatch.setattr(find, "PACKAGE", "no_such_package_of_weights")
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Install a package that must not be imported."""
-    home = tmp_path / "installed"
-    folder = fill(home / "weights_that_explode" / "model")
-    (folder.parent / "__init__.py").write_text("raise RuntimeError('it was imported')")
-    monkeypatch.syspath_prepend(str(home))
-    monkeypatch.setattr(find, "PACKAGE", "weights_that_explode")
-    return folder
-
-
-def test_the_order(package, tmp_path, monkeypatch):
-    named, other = fill(tmp_path / "named"), fill(tmp_path / "other")
+def test_the_order(find_weights, model, package, tmp_path, monkeypatch):
+    named, other = (fill(tmp_path / name, model) for name in ("named", "other"))
     assert find_weights() == package
     monkeypatch.setenv(pretrained.VARIABLE, str(other))
     assert find_weights() == other
     assert find_weights(named) == find_weights(str(named)) == named
 
 
-def test_without_weights_one_line_says_how_to_get_them():
+@pytest.mark.parametrize("installed", [True, False])
+def test_without_weights_one_line_says_how_to_get_them(find_weights, model, installed):
+    missing_model = model if installed else replace(model, package=NOWHERE)
     with pytest.raises(NoWeights) as missing:
-        find_weights()
+        find_weights(model=missing_model)
     said = str(missing.value)
     assert missing.value._render_traceback_() == [said]
     assert "\n" not in said
@@ -49,13 +62,14 @@ def test_without_weights_one_line_says_how_to_get_them():
     assert "requirements-trained.txt" in said
 
 
-def test_an_incomplete_folder(package, tmp_path):
+def test_an_incomplete_folder(find_weights, model, package, tmp_path):
     """A named folder is taken or refused, never passed over; a package is passed over."""
-    named = fill(tmp_path / "named")
-    (named / "tokenizer.json").unlink()
-    (named / "config.json").unlink()
-    with pytest.raises(NoWeights, match=r"no config\.json and no tokenizer\.json in .*named"):
+    named = fill(tmp_path / "named", model)
+    for name in model.files[-2:]:
+        (named / name).unlink()
+    lacks = " and ".join(f"no {name}" for name in model.files[-2:])
+    with pytest.raises(NoWeights, match=rf"{re.escape(lacks)} in .*named"):
         find_weights(named)
-    (package / "model.safetensors").unlink()
+    (package / model.files[0]).unlink()
     with pytest.raises(NoWeights, match="make TRAINED=1"):
         find_weights()

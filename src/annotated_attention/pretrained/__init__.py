@@ -2,10 +2,10 @@
 
 ``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one,
 ``load_language_model`` one of Llama, Mistral or Qwen, from a folder in the usual layout:
-``config.json``, ``model.safetensors``, ``tokenizer.json``. A file that does not fit is refused
-before any parameter is filled, and nothing is unpickled. ``find_weights`` finds the
-folder of the model of the chapter "Trained weights". Reading needs the extra ``trained``:
-``pip install '.[trained]'``.
+``config.json``, ``model.safetensors``, ``tokenizer.json``; ``load_gguf`` reads a GGUF file. A file
+that does not fit is refused before any parameter is filled, and nothing is unpickled.
+``find_weights`` finds the models of the chapters "Trained weights" and "A model of today". Reading
+needs the extra ``trained``: ``pip install '.[trained]'``.
 """
 
 from typing import TYPE_CHECKING
@@ -16,29 +16,34 @@ if TYPE_CHECKING:
     from annotated_attention.pretrained.bert import SentenceEncoder, load_encoder, mean_pool
     from annotated_attention.pretrained.collect import attention_weights
     from annotated_attention.pretrained.find import (
-        FILES,
-        REPOSITORY,
+        CHAT_MODEL,
+        ENCODER,
         SHA256,
         VARIABLE,
         NoWeights,
+        Pinned,
         find_weights,
         sha256,
     )
+    from annotated_attention.pretrained.gguf import chat_prompt, load_gguf
     from annotated_attention.pretrained.gpt2 import CausalDecoder, load_decoder
     from annotated_attention.pretrained.llama import load_language_model, save_language_model
 
 __all__ = [
-    "FILES",
-    "REPOSITORY",
+    "CHAT_MODEL",
+    "ENCODER",
     "SHA256",
     "VARIABLE",
     "CausalDecoder",
     "NoWeights",
+    "Pinned",
     "SentenceEncoder",
     "attention_weights",
+    "chat_prompt",
     "find_weights",
     "load_decoder",
     "load_encoder",
+    "load_gguf",
     "load_language_model",
     "mean_pool",
     "save_language_model",

@@ -53,7 +53,7 @@ class Client(NotebookClient):
         self.owns_km = True  # it ends the kernel, too
         self.recorded: dict[str, list[nbformat.NotebookNode]] | None = None
         if any(map(record.needs_weights, self.nb.cells)):
-            live = record.weights_are_there()
+            live = record.weights_are_there(record.model_of(script))
             self.nb.metadata["run"] = record.LIVE if live else record.RECORDED
             self.recorded = None if live else record.replay(script, self.nb)
         self.script = script

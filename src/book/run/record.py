@@ -14,6 +14,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from annotated_attention.pretrained import (
+    CHAT_MODEL,
+    ENCODER,
+    NoWeights,
+    Pinned,
+    find_weights,
+    sha256,
+)
 from book.run import scripts
 
 TAG = "needs-weights"
@@ -21,9 +29,10 @@ FOLDER = scripts.CHAPTERS / "recorded"
 LIVE, RECORDED = "live", "recorded"  # the executed notebook's metadata say under "run" which it is
 NOTE = """\
 > **Recorded.** This page was built without the trained weights. What needs them shows the outputs \
-of a recorded run: {date}, PyTorch {torch}, `model.safetensors` with SHA-256 `{sha256}`. You need \
+of a recorded run: {date}, PyTorch {torch}, `{file}` with SHA-256 `{sha256}`. You need \
 nothing else to read on. To run it yourself, get the book's repository: there, \
-`make TRAINED=1 serve` downloads the weights (84 MB) and builds this page from a live run."""
+`make TRAINED=1 serve` downloads the weights (177 MB) and builds this page from a live run."""
+MODELS = {"23_a_model_of_today": CHAT_MODEL}  # the other chapters look into the encoder
 
 
 class NoRecord(Exception):
@@ -41,19 +50,22 @@ def chapters() -> list[Path]:
     return [script for script in found if any(map(needs_weights, scripts.notebook(script).cells))]
 
 
-def weights_are_there() -> bool:
-    """Tell whether there are trained weights to run with; ``TRAINED=0`` leaves them aside.
+def model_of(script: Path) -> Pinned:
+    """Say which trained model a chapter looks into."""
+    return MODELS.get(script.stem, ENCODER)
+
+
+def weights_are_there(model: Pinned) -> bool:
+    """Tell whether there are a model's weights to run with; ``TRAINED=0`` leaves them aside.
 
     Raises:
         NoRecord: they were asked for, or a folder was named, and they are not there.
     """
-    from annotated_attention.pretrained import NoWeights, find_weights
-
     asked = os.environ.get("TRAINED", "")
     if asked == "0":
         return False
     try:
-        return bool(find_weights())
+        return bool(find_weights(model=model))
     except NoWeights as error:
         if asked:
             raise NoRecord(f"TRAINED={asked}: {error}") from None
@@ -77,7 +89,10 @@ def replay(script: Path, notebook: NotebookNode) -> dict[str, list[NotebookNode]
             first = cell.source.splitlines()[0]
             raise NoRecord(f"{script.stem}: the record is older than the cell {first!r}; {again}")
     made = record["provenance"]
-    note = NOTE.format(date=made["date"][:10], torch=made["torch"], sha256=made["sha256"])
+    note = NOTE.format(
+        date=made["date"][:10], torch=made["torch"], file=model_of(script).files[0],
+        sha256=made["sha256"],
+    )  # fmt: skip
     after = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code") + 1
     notebook.cells.insert(after, nbformat.v4.new_markdown_cell(note, id="recorded"))
     return {
@@ -102,17 +117,17 @@ def write(script: Path) -> None:
     Raises:
         NoRecord: the chapter was not run live.
     """
-    from annotated_attention import pretrained
     from book.measure.machine import provenance
 
     notebook = scripts.executed(script.stem)
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
+    model = model_of(script)
     run = provenance([]) | {
         "command": "make TRAINED=1 record",
         "transformers": version("transformers"),
-        "model": pretrained.REPOSITORY,
-        "sha256": pretrained.sha256(pretrained.find_weights()),
+        "model": model.repository,
+        "sha256": sha256(find_weights(model=model), model),
     }
     outputs = {cell.id: cell.outputs for cell in notebook.cells if needs_weights(cell)}
     FOLDER.mkdir(exist_ok=True)

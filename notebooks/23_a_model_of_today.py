@@ -1,0 +1,840 @@
+# %% [markdown]
+# # A model of today
+#
+# *What does a chat model of today consist of, and do I know every line of it?*
+#
+# *28 minutes and 8 of exercises. Afterwards you can run a published chat model on code that you
+# have read, find out what a part of it is for, and notice when its weights are in the wrong order.*
+#
+# You type a question, and an answer appears, word by word. Behind it there are two things: a file
+# of numbers, and some hundred lines of code. In this chapter you put the code together from parts
+# that you know, load the numbers, and ask. Then you take the model apart while it runs: what
+# happens without its rotation, with the wrong groups, or with its weights in another order?
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map(
+    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
+)
+
+# %% [markdown]
+# ## One class
+#
+# Most open language models of today are decoders with the same plan: a stack of blocks, each an
+# attention and a feed-forward part, that scores the next token. They differ in sizes and a few
+# settings. So one class is enough for many of them. This is where its parts come from:
+#
+# | part | chapter |
+# |---|---|
+# | `split_heads`, `merge_heads`: all heads in one matrix | [3](03_split_and_stack.ipynb), [4](04_reshape_trick.ipynb) |
+# | the mask of the future, with padding and windows | [6](06_masks.ipynb), [22](22_windows.ipynb) |
+# | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [21](21_tiles.ipynb) |
+# | residual connections, with the norm before each part | [8](08_transformer_layers.ipynb) |
+# | embeddings, and the same matrix again for the scores of tokens | [9](09_transformer.ipynb) |
+# | `turn`: positions by rotation | [18](18_positions.ipynb) |
+# | `cache`: keys and values are kept | [19](19_cache.ipynb) |
+# | `repeat_heads`: several query heads share a KV head | [20](20_fewer_keys.ipynb) |
+#
+# Read them in the order in which a token passes through. Inside the model, the names of the parts
+# are those that `transformers` uses, because checkpoints are saved under these names.
+
+# %%
+from annotated_attention.modern import decoder
+
+display.annotated(
+    decoder.DecoderBlock.forward, decoder.DecoderAttention.forward,
+    decoder.DecoderAttention.attend, decoder.GatedFeedForward.forward,
+)
+
+# %% [markdown]
+# Two parts are new. The norm is a shorter **RMSNorm** [[Zhang and
+# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
+# mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
+# and adds no shift.
+#
+# $$\mathrm{RMSNorm}(x) = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \varepsilon}} \cdot g$$
+#
+# And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
+# of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
+# gone through SiLU, a smooth relative of ReLU. This factor decides how much of each feature passes.
+# Around the blocks there is little left:
+
+# %%
+display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
+
+# %% [markdown]
+# ## A file of numbers
+#
+# SmolLM2-135M-Instruct is small for a chat model, and made like the large ones [[Allal et
+# al.](../docs/references.md#allal-2025)]. Its weights fit into one file of 98 megabytes in the
+# format **GGUF**: settings, tokeniser and tensors, one after the other. Most numbers are
+# **quantised**: of 32 neighbouring weights, the file stores the smallest and the step between two
+# neighbouring values, and then for each weight a whole number of steps from 0 to 15. `load_gguf`
+# turns them back into floats, a few rows at a time.
+
+# %%
+from annotated_attention import pretrained
+
+print(pretrained.CHAT_MODEL.files[0])
+
+# %% tags=["needs-weights"]
+path = pretrained.find_weights(model=pretrained.CHAT_MODEL)
+model, tokenizer = pretrained.load_gguf(path)
+for name in ("num_layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim",
+             "hidden_dim", "vocab_size", "rotary_base"):  # fmt: skip
+    print(f"{name:15} {getattr(model.settings, name):,.0f}")
+parameters = sum(x.numel() for x in model.parameters())
+size = sum(file.stat().st_size for file in path.glob("*.gguf"))
+print(f"{parameters:,} parameters, {8 * size / parameters:.1f} bits each in the file")
+
+# %% [markdown]
+# There are 30 blocks. The states are 576 wide, and nine query heads of width 64 share three KV
+# heads, three each. The embedding alone has 49,152 · 576 numbers, a fifth of all parameters, and
+# serves twice: *tied* means that the same matrix scores the tokens at the end.
+#
+# ## Ask
+#
+# A language model continues a text. What makes it a **chat model** is training on texts that are
+# written like conversations. Special tokens say who speaks, so you write down what came so far,
+# open the assistant's turn, and let the model continue. `generate` takes the likeliest token each
+# time, as in [A cache](19_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a
+# question of your own here**.
+
+# %%
+QUESTION = "What is the capital of France?"
+prompt = pretrained.chat_prompt(QUESTION)
+print(prompt, end="")
+
+# %% [markdown]
+# The model continues after the last line, one token at a time:
+
+# %%
+import torch
+from torch import Tensor
+
+from annotated_attention.modern import generate
+
+# %% tags=["needs-weights"]
+tokens = torch.tensor([tokenizer.encode(prompt).ids])  # (1, n)
+stop = tokenizer.token_to_id("<|im_end|>")
+for token in generate(model, tokens, 60, stops=[stop]):
+    print(tokenizer.decode([int(token)]), end="")  # nothing for the token that stops
+
+# %% [markdown]
+# Its logits are those that `transformers` computes with the same weights, as the fold shows. From a
+# shell you can go on talking: `python -m annotated_attention.chat`. It answers fluently, and with
+# so few parameters it is often wrong.
+
+# %% [markdown]
+# <!-- deeper: The same numbers -->
+# ### Going deeper: The same numbers
+#
+# Do the parts of this book compute what `transformers` computes? Its class for this family takes
+# the same parameters under the same names. `assign` lets both models share their memory. If the
+# library is not installed, the comparison is left out.
+
+# %%
+try:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    print("transformers is there to compare with")
+except ImportError:
+    print("transformers is not installed: the comparison is left out")
+    LlamaConfig = None
+
+# %% tags=["needs-weights"]
+if LlamaConfig:
+    ours = model.settings
+    config = LlamaConfig(
+        vocab_size=ours.vocab_size, hidden_size=ours.embed_dim, rms_norm_eps=ours.norm_eps,
+        intermediate_size=ours.hidden_dim, num_hidden_layers=ours.num_layers,
+        num_attention_heads=ours.num_heads, num_key_value_heads=ours.num_kv_heads,
+        rope_parameters={"rope_type": "default", "rope_theta": ours.rotary_base},
+    )  # fmt: skip
+    theirs = LlamaForCausalLM(config).eval()
+    state = {f"model.{name}": x for name, x in model.state_dict().items()}
+    state["lm_head.weight"] = model.embed_tokens.weight
+    theirs.load_state_dict(state, assign=True)
+    with torch.no_grad():
+        logits, expected = model(tokens), theirs(tokens).logits  # (1, n, v), (1, n, v)
+    apart, largest = (logits - expected).abs().max(), expected.abs().max()
+    print(f"logits: at most {apart:.0e} apart, the largest is {largest:.0f}")
+    assert apart < 1e-3
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## One number for a model
+#
+# Before you take the model apart, you need a number that tells how good it is. Let it read a text
+# that it has never seen, and ask at each position how likely it found the token that came next. The
+# mean of the negative logarithms is the loss that you know from [Training](10_training.ipynb); its
+# exponential is the **perplexity**: from how many equally likely tokens the model seems to choose.
+# Here is a text that was written for this chapter.
+
+# %%
+TEXT = """\
+The ferry to the island leaves at seven. On most mornings it carries the teacher, two
+fishermen, and a box of letters. In winter the sea is rough, and then the ferry stays in the
+harbour, so the school stays closed and the letters have to wait. One day in February the
+teacher had an idea. She asked the fishermen to take her across in their own boat. They
+looked at the sky, they looked at each other, and they shook their heads. The wind was too
+strong, they said, and their boat was too small. But the children were waiting, and so she
+sat down in the harbour office and wrote a lesson by hand, one page for each child. Then she
+put the pages into the box with the letters. When the ferry left at last, three days later,
+the lesson went with it. The children read it in an afternoon, and wrote answers on the back
+of each page. Since then, the box has carried more than letters. When the sea is rough, the
+teacher writes; when it is calm, the children do.
+"""
+print(len(TEXT.split()), "words")
+
+# %%
+import torch.nn.functional as F
+
+
+@torch.no_grad()
+def perplexity(model: decoder.LanguageModel, tokens: Tensor) -> float:
+    """Say from how many equally likely tokens a model seems to choose."""
+    logits = model(tokens)[0, :-1]                        # (n - 1, v)
+    return F.cross_entropy(logits, tokens[0, 1:]).exp().item()
+
+
+# %% tags=["needs-weights"]
+text = torch.tensor([tokenizer.encode(" ".join(TEXT.split())).ids])  # (1, n)
+as_it_is = perplexity(model, text)
+print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
+
+# %% [markdown]
+# Out of 49,152 tokens, the model hesitates between about two dozen. A model that knows nothing
+# would reach 49,152.
+#
+# ## The right weights in the wrong order
+#
+# You loaded the file with a function of this book. Suppose that you had written it yourself, with
+# names and shapes in front of you. All names fit, and all shapes. But the file stores the rows of
+# W_Q and W_K in another order, for the *interleaved* layout of
+# [Positions](18_positions.ipynb#two-layouts-one-permutation), in which neighbours form a pair.
+# `load_gguf` calls `interleaved_to_half` on both. What do you get if you leave this line out: an
+# error, gibberish, or answers that look fine?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No error, since the shapes are the same. And no gibberish: values, feed-forward parts and
+# embeddings are untouched, and so are the scores of a token with itself. All that suffers is the
+# knowledge of how far away a token stands. Read the outputs before you judge.
+#
+# </details>
+
+# %%
+from annotated_attention.modern import half_to_interleaved, interleaved_to_half
+
+
+def reorder(model: decoder.LanguageModel, change) -> None:
+    """Reorder the rows of every W_Q and W_K by ``change``."""
+    for layer in model.layers:
+        attention = layer.self_attn
+        for linear, heads in (
+            (attention.q_proj, attention.num_heads),
+            (attention.k_proj, attention.num_kv_heads),
+        ):
+            linear.weight.data = change(linear.weight.data, heads)
+
+
+# %% tags=["needs-weights"]
+import textwrap
+
+BEGINNINGS = {"The capital of France is": 18, "Water boils when": 26}
+ORDERS = {"as stored": half_to_interleaved, "reordered": interleaved_to_half}
+measured = {}
+for name, change in ORDERS.items():
+    reorder(model, change)
+    measured[name] = perplexity(model, text)
+    print(f"{name}: perplexity {measured[name]:.1f}")
+    for beginning, steps in BEGINNINGS.items():
+        tokens = torch.tensor([tokenizer.encode(beginning).ids])  # (1, ...)
+        added = tokenizer.decode([int(token) for token in generate(model, tokens, steps)])
+        written = " ".join((beginning + added).split())
+        print(textwrap.indent(textwrap.fill(written, 76), "    "))
+assert measured["reordered"] == as_it_is
+assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another processor
+
+# %% [markdown]
+# Read the two answers about France once more. The wrong order knows the capital, and says so in a
+# whole sentence. The right one begins well, and then invents a date: outside of a conversation, a
+# small model soon strays. Judging by this line, you would keep the wrong weights. The wrong
+# sentence about water is fluent, too; it only goes round in circles.
+#
+# The perplexity is not fooled: the wrong order hesitates between more than five times as many
+# tokens. People really made this mistake, several times ([transformers
+# 31766](https://github.com/huggingface/transformers/issues/31766), [llama2.c
+# 286](https://github.com/karpathy/llama2.c/pull/286)). So when you load weights, measure a loss,
+# and compare the logits with an implementation that you trust.
+#
+# > **Pitfall.** Text that reads well proves nothing about weights. A model with one part broken
+# > still writes whole sentences, and still knows the capital of France.
+#
+# ## What each part is for
+#
+# Now break one part at a time, and measure. The context manager exchanges an attribute of some
+# modules while its block runs. For the attention, it puts a function in the place of `attend`: one
+# gives each group of query heads the KV head of the group before it, the other collects nothing.
+
+# %%
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+
+@contextmanager
+def exchanged(parts: Sequence, name: str, values: Sequence) -> Iterator[None]:
+    """Give an attribute of each part a value of its own, while the block runs."""
+    kept = [getattr(part, name) for part in parts]
+    for part, value in zip(parts, values):
+        setattr(part, name, value)
+    try:
+        yield
+    finally:
+        for part, value in zip(parts, kept):
+            setattr(part, name, value)
+
+
+def shifted(attend, q: Tensor, k: Tensor, v: Tensor, *others):
+    """Give each group of query heads the KV head of the group before it."""
+    return attend(q, k.roll(1, 1), v.roll(1, 1), *others)
+
+
+def nothing(q: Tensor, *others):
+    """Collect nothing in any head."""
+    return torch.zeros_like(q), None
+
+
+# %% [markdown]
+# The model was trained with a rotary base of 100,000 and with SiLU in its gates. Which is worse:
+# heads that read the wrong KV head, or no attention at all? And which mistake would you notice
+# last?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The wrong KV heads are worse. The residual connection carries on whatever a layer adds: the model
+# can do without a summand better than with a wrong one. You would notice a wrong base last, since
+# near tokens are turned nearly as before. Without its norms, the model is lost: the states grow
+# from block to block until they overflow.
+#
+# </details>
+
+# %%
+from annotated_attention.modern import RotaryEmbedding
+
+# %% tags=["needs-weights"]
+layers = model.layers
+attentions, gates = [x.self_attn for x in layers], [x.mlp for x in layers]
+shift = [partial(shifted, x.attend) for x in attentions]
+identities = [torch.nn.Identity()] * 30
+CASES = {
+    "rotary base 10,000": ([model], "rotary", [RotaryEmbedding(64, base=10_000)]),
+    "GELU in the gates": (gates, "activation", [F.gelu] * 30),
+    "no rotation": ([model], "rotary", [None]),
+    "ReLU in the gates": (gates, "activation", [F.relu] * 30),
+    "no attention": (attentions, "attend", [nothing] * 30),
+    "groups shifted": (attentions, "attend", shift),
+    "gates always open": (gates, "activation", [torch.ones_like] * 30),
+    "no norm before attention": (layers, "input_layernorm", identities),
+}
+
+# %% tags=["needs-weights"]
+print(f"{'as it is':26} {as_it_is:13,.0f}")
+worse = {}
+for name, case in CASES.items():
+    with exchanged(*case):
+        worse[name] = perplexity(model, text)
+    print(f"{name:26} {worse[name]:13,.0f}")
+assert perplexity(model, text) == as_it_is
+assert as_it_is < worse["rotary base 10,000"] < worse["GELU in the gates"]
+assert worse["no attention"] < worse["groups shifted"] < worse["gates always open"]
+
+# %% [markdown]
+# A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. The upper rows
+# fail quietly. A base of 10,000 is the default of many programs, and costs a few points. The wrong
+# activation is one word in a file of settings.
+#
+# ## Heads that continue what came before
+#
+# In [Training](10_training.ipynb#find-what-the-heads-do), a tiny model developed an **induction
+# head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
+# it again. Does a model that was trained on ordinary text have such heads? Let it read random
+# tokens, and then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no
+# knowledge of language helps here. The score of a head is the weight that a token of the second
+# half gives, on average, to the token that followed its copy. As a control, the second half is
+# drawn anew, so that there is no copy before this place.
+
+# %%
+HALF = 40  # tokens
+
+
+def draw(seed: int, again: bool = True) -> Tensor:
+    """Draw four rows of random tokens; the second half repeats the first, or does not."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(1000, 20_000, (4, 2 * HALF), generator=generator)  # (b, n)
+    if again:
+        tokens[:, HALF:] = tokens[:, :HALF]
+    return tokens
+
+
+@torch.no_grad()
+def follows_copy(model: decoder.LanguageModel, tokens: Tensor) -> Tensor:
+    """Score each head by its weight on the token after the earlier copy."""
+    with pretrained.attention_weights(model) as layers:
+        model.states(tokens)
+    weights = torch.stack(layers, 1)                          # (b, l, h, n, n)
+    after_copy = weights.diagonal(1 - HALF, -2, -1)[..., 1:]  # (b, l, h, ...)
+    return after_copy.mean((0, -1))                           # (l, h)
+
+
+# %% tags=["needs-weights"]
+induction, control = follows_copy(model, draw(1)), follows_copy(model, draw(2, again=False))
+others = follows_copy(model, draw(3))
+print("layer  head    score  control  other tokens")
+for place in induction.flatten().argsort(descending=True)[:6].tolist():
+    at = divmod(place, 9)
+    row = f"{induction[at]:8.2f} {control[at]:8.2f} {others[at]:13.2f}"
+    print(f"{at[0] + 1:5} {at[1] + 1:5} {row}")
+print(f"the largest control of all heads: {control.max():.2f}")
+assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
+
+# %% [markdown]
+# The best head gives nine tenths of its weight to a single token, out of forty to eighty, and does
+# so again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
+
+# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(345, 165)
+for layer, row in enumerate(induction.tolist()):
+    for head, score in enumerate(row):
+        shade = {"color": display.COLOURS["h"], "alpha": max(score, 0.05), "linewidth": 0}
+        ax.bar(layer + 1, 0.86, 0.86, head + 0.57, **shade)
+ax.set(xlim=(0.4, 30.6), ylim=(9.6, 0.4), xlabel="layer", ylabel="head")
+ax.set_xticks([1, 5, 10, 15, 20, 25, 30])
+ax.set_yticks([1, 3, 5, 7, 9])
+ax.tick_params(length=0)
+found = (induction > 0.3).nonzero() + 1
+alt = "270 squares, 30 layers by 9 heads, the stronger the higher the score. "
+first, last = found[:, 0].aminmax()
+alt += f"{len(found)} heads score above 0.3, in layers {first} to {last}."
+display.finish(drawing, name="induction-heads", alt=alt)
+
+# %% [markdown]
+# All of them stand in the second half of the model. An induction head needs others before it that
+# tell each token which one it followed.
+#
+# Does the model need them? Silence the heads with a score above 0.3<!-- setting -->, by an `attend`
+# that returns zeros in their place, and measure the loss of each token, for new random tokens. As a
+# control, silence as many other heads, drawn at random, three times.
+
+# %%
+def mute(attend, silent: Tensor, *inputs):
+    """Let the heads for which ``silent`` is True collect nothing."""
+    heads, weights = attend(*inputs)
+    return heads.masked_fill(silent[:, None, None], 0), weights
+
+
+@torch.no_grad()
+def losses(model: decoder.LanguageModel, tokens: Tensor, silent: Tensor) -> Tensor:
+    """Give the mean loss at each position, while some heads are silent."""
+    modules = [layer.self_attn for layer in model.layers]
+    muted = [partial(mute, x.attend, row) for x, row in zip(modules, silent)]
+    with exchanged(modules, "attend", muted):
+        logits = model(tokens)[:, :-1]  # (b, ..., v)
+    return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(0)
+
+
+def as_many_others(chosen: Tensor, seed: int) -> Tensor:
+    """Draw as many of the heads that were not chosen."""
+    order = torch.rand(chosen.shape, generator=torch.Generator().manual_seed(seed))
+    order[chosen] = 1
+    return order < order.flatten().sort().values[chosen.sum()]
+
+
+# %% tags=["needs-weights"]
+chosen, tokens = induction > 0.3, draw(5)
+silent = {
+    "no head silent": [chosen & False],
+    "induction heads silent": [chosen],
+    "others silent": [as_many_others(chosen, seed) for seed in range(3)],
+}
+curves = {name: [losses(model, tokens, x) for x in some] for name, some in silent.items()}
+print(f"loss, {int(chosen.sum())} heads silent     first time    again")
+for name, some in curves.items():
+    for curve in some:
+        print(f"{name:24} {curve[:HALF - 1].mean():12.1f} {curve[HALF:].mean():8.1f}")
+second = {name: [float(x[HALF:].mean()) for x in some] for name, some in curves.items()}
+assert second["induction heads silent"][0] > 1.5 * max(second["others silent"])
+
+# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(520, 260)
+letters = {"no head silent": "n", "others silent": "b", "induction heads silent": "h"}
+for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
+    curve = torch.stack(curves[name]).mean(0)
+    style = {"color": display.COLOURS[letter], "linestyle": line, "label": name}
+    ax.plot(range(2, 2 * HALF + 1), curve, **style)
+ax.axvline(HALF + 0.5, color=display.COLOURS["b"], linewidth=1)
+ax.text(HALF + 2, 16.5, "the tokens repeat")
+ax.set(xlim=(1, 2 * HALF), ylim=(0, 18), xlabel="token", ylabel="loss")
+ax.legend(loc="lower left")
+alt = "The loss of each token. It falls steeply where the tokens repeat, also with other "
+alt += "heads silent, and stays high with the induction heads silent."
+display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
+
+# %% [markdown]
+# In the first half, where there is nothing to copy, silencing the ten changes nothing. In the
+# second half the loss falls steeply, and without the ten it hardly falls. Ten others cost far less.
+# Does ordinary text need these heads, too? Measure the story of the ferry once more.
+
+# %% tags=["needs-weights"]
+on_text = {name: [losses(model, text, x).mean().exp() for x in some]
+           for name, some in silent.items()}  # fmt: skip
+for name, some in on_text.items():
+    print(f"{name:24} perplexity", *(f"{x:5.1f}" for x in some))
+
+# %% [markdown]
+# No more than others. Without the ten heads, the perplexity rises by about two; without ten that
+# were drawn at random, by as much or more. The heads that a repetition cannot do without are
+# nothing special for a story: which heads matter depends on the task.
+#
+# ## Speed and memory
+#
+# What does the cache bring here? Continue the text about the ferry, once with keys and values kept,
+# once with everything computed anew for each token. The first token is not timed, because it takes
+# the same work in both. The speeds are those of the machine that ran the cell.
+
+# %% tags=["needs-weights"]
+import time
+
+speeds = []
+for use_cache in (True, False):
+    written = generate(model, text, 7, use_cache=use_cache)
+    next(written)
+    began = time.perf_counter()
+    speeds.append(len(list(written)) / (time.perf_counter() - began))
+    print(f"{'with' if use_cache else 'without'} a cache: {speeds[-1]:.1f} tokens/s")
+assert speeds[0] > 2 * speeds[1]
+
+# %% [markdown]
+# The longer the text, the more it brings. Its memory is given by the formula of [Fewer
+# keys](20_fewer_keys.ipynb#the-bill): keys and values, of three heads of width 64, in 30 layers.
+# For comparison, the second line gives each query head a KV head of its own.
+
+# %%
+from annotated_attention.counting import cache_bytes, short
+
+print("            a token     8,192")
+for heads in (3, 9):
+    sizes = (cache_bytes(m, heads * 64, layers=30) for m in (1, 8192))
+    print(f"{heads} KV heads", *(f"{short(size, 'B'):>9}" for size in sizes))
+
+# %% [markdown]
+# In half precision, a token takes 23.0 kB. The longest text that the model was trained for, 8,192
+# tokens, takes 189 MB: about twice as much as the file of the model.
+#
+# ## Families
+#
+# With other settings, the same class is a Llama, a Mistral or a Qwen. The sizes below are from
+# papers and configuration files [[Touvron et al.](../docs/references.md#touvron-2023-b); [Llama
+# Team](../docs/references.md#llama-2024); [Jiang et al.](../docs/references.md#jiang-2023); [Yang
+# et al. 2024](../docs/references.md#yang-2024); [Yang et al.
+# 2025](../docs/references.md#yang-2025)]. On PyTorch's device `meta`, a model has shapes and no
+# numbers. So you can count the parameters of models that would not fit into memory.
+
+# %%
+from annotated_attention.modern import LanguageModel, Settings
+
+FAMILIES = {  # vocabulary, e, layers, h, g, d, hidden width; and what is not the default
+    "Llama 2 7B": ((32000, 4096, 32, 32, 32, 128, 11008), {}),
+    "Llama 3 8B": ((128256, 4096, 32, 32, 8, 128, 14336), {"rotary_base": 5e5}),
+    "Mistral 7B": ((32000, 4096, 32, 32, 8, 128, 14336), {"window": 4096}),
+    "Qwen2 0.5B": ((151936, 896, 24, 14, 2, 64, 4864),
+                   {"qkv_bias": True, "rotary_base": 1e6}),
+    "Qwen3 0.6B": ((151936, 1024, 28, 16, 8, 128, 3072),
+                   {"qk_norm": True, "rotary_base": 1e6}),
+    "SmolLM2 135M": ((49152, 576, 30, 9, 3, 64, 1536), {"rotary_base": 1e5}),
+}  # fmt: skip
+
+# %%
+NAMES = [
+    "vocab_size", "embed_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+    "hidden_dim",
+]  # fmt: skip
+print("              parameters    a token  h, g    d    apart from that")
+for name, (sizes, others) in FAMILIES.items():
+    tied = name.startswith(("Qwen", "Smol"))
+    settings = Settings(**dict(zip(NAMES, sizes)), tie_embeddings=tied, **others)
+    with torch.device("meta"):
+        count = sum(x.numel() for x in LanguageModel(settings).parameters())
+    _, e, layers, h, g, d, _ = sizes
+    kept = short(cache_bytes(1, g * d, layers=layers), "B")
+    said = ", ".join(key if x is True else f"{key} {x:,.0f}" for key, x in others.items())
+    print(f"{name:14} {count / 1e9:7.2f} B {kept:>10}  {f'{h}, {g}':6} {d:4}  {said}")
+
+# %% [markdown]
+# The counts are those that the models are named after. The rows differ in little: how many KV heads
+# there are, whether queries and keys are normed, whether there is a window or a bias. In Qwen3, a
+# head is wider than e / h. What this class lacks are *experts*, of which each token uses a few out
+# of many feed-forward parts, and the latents of [Fewer keys](20_fewer_keys.ipynb).
+
+# %% [markdown]
+# <!-- deeper: When one machine is not enough -->
+# ### Going deeper: When one machine is not enough
+#
+# A large model does not fit on one device. Heads do not need each other, so they can be shared out:
+# each process gets some heads, with their rows of W_Q, W_K and W_V and their columns of W_O, and
+# likewise some features of each feed-forward part [[Shoeybi et
+# al.](../docs/references.md#shoeybi-2019)]. What leaves W_O in each process is one summand of the
+# whole, and an *all-reduce* sums them up. PyTorch has this built in:
+
+# %%
+from annotated_attention.modern import sharded
+
+display.annotated(sharded.shard)
+
+# %% [markdown]
+# `torchrun` starts the same program in two processes on this machine. Each builds the same small
+# model, with 4 heads on 2 and with biases, keeps its half of it, and compares what comes out with the
+# whole.
+
+# %%
+import json
+import subprocess
+import sys
+
+torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+command = [*torchrun, "--nproc-per-node", "2", "-m", sharded.__name__]
+run = subprocess.run(command, capture_output=True, text=True, check=True)
+found = json.loads(run.stdout)
+print("half of the down projection:", tuple(found["shape here"]))
+assert max(found["logits apart"], found["gradients apart"]) < 1e-12
+print(f"logits and gradients of {sharded.SMALL.num_layers} layers are equal")
+print("exchanged:", found["exchanges"])
+
+# %% [markdown]
+# Two exchanges a layer are all that travels, one behind the attention and one behind the
+# feed-forward part. Each carries b · n · e numbers. That is why processes that share heads need
+# fast connections.
+#
+# The mistake here concerns the bias of W_O. In the sum over the processes it must be counted once.
+# If each process adds it to its summand, it arrives as often as there are processes:
+
+# %%
+display.annotated(sharded.with_bias_in_each)
+
+# %%
+error, bias = found["bias in each, apart"], found["largest bias"]
+print(f"off by {error:.3f}; the largest number in the bias is {bias:.3f}")
+assert abs(error - bias) < 1e-12
+
+# %% [markdown]
+# With zeros as its biases, as many models start training, the mistake is invisible ([vLLM
+# 39707](https://github.com/vllm-project/vllm/issues/39707)). How far can you go? Each process needs
+# whole KV heads, so their number sets the limit:
+
+# %%
+for name, (sizes, _) in FAMILIES.items():
+    g = sizes[4]
+    fits = ", ".join(str(n) for n in range(1, g + 1) if g % n == 0)
+    print(f"{name:13} {fits} processes")
+
+# %% [markdown]
+# SmolLM2's three KV heads do not go into two. Programs that serve models copy KV heads to more
+# processes, and pay with memory what sharing had saved.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Read a configuration
+#
+# *Easy, 2 minutes.* This is part of the `config.json` of Qwen3-4B:
+#
+#     {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
+#      "num_key_value_heads": 8, "head_dim": 128, "torch_dtype": "bfloat16"}
+#
+# How many numbers does W_Q make of each token? How many query heads share a KV head? How many bytes
+# does a token take in the cache? Write products if you like: `2 * 36`.
+
+# %% tags=["exercise"]
+my_numbers = [
+    None,  # numbers that W_Q makes
+    None,  # query heads for each KV head
+    None,  # bytes of a token
+]
+
+# %%
+from annotated_attention import exercises
+
+exercises.a_model_of_today.check_config(my_numbers)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# W_Q makes the queries of all heads. Is their number times their width 2,560?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A token keeps a key and a value, in each layer, for each KV head. A number in bfloat16 takes two
+# bytes.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_numbers = [
+    32 * 128,  # numbers that W_Q makes
+    32 // 8,  # query heads for each KV head
+    2 * 36 * 8 * 128 * 2,  # bytes of a token
+]
+
+exercises.a_model_of_today.check_config.folded(my_numbers)
+
+# %% [markdown]
+# ### Why do their logits differ?
+#
+# *Medium, 3 minutes.* Four small models have the weights of a fifth, and one mistake each. All read
+# ten tokens in chunks of three, with a cache; the window holds five tokens. The table marks the
+# positions at which a model's logits differ from those of the fifth.
+
+# %% jupyter={"source_hidden": true}
+from annotated_attention.modern import KVCache
+
+torch.manual_seed(7)
+small = LanguageModel(Settings(
+    vocab_size=50, embed_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
+    hidden_dim=40, window=5)).double()  # fmt: skip
+ten, heads = torch.randint(50, (1, 10)), [layer.self_attn for layer in small.layers]
+rotation = small.rotation
+
+
+def in_chunks() -> Tensor:
+    """Read ten tokens three at a time; the logits are (n, v)."""
+    caches = [KVCache() for _ in small.layers]
+    return torch.cat([small(part, caches)[0] for part in ten.split(3, 1)])
+
+
+# %% jupyter={"source_hidden": true}
+mistakes = {
+    "A": (heads, "attend", [partial(shifted, x.attend) for x in heads]),
+    "B": ([small], "rotation", [lambda places, *given: rotation(places % 3, *given)]),
+    "C": ([small], "rotary", [RotaryEmbedding(8, base=100)]),
+    "D": (heads, "window", [4, 4]),
+}
+expected = in_chunks()
+print("position ", *range(10))
+for name, mistake in mistakes.items():
+    with exchanged(*mistake):
+        apart = (in_chunks() - expected).abs().amax(1) > 1e-9
+    print(f"{name:9}", *("x" if x else "·" for x in apart))
+
+# %% [markdown]
+# Which model has which mistake? Write the number of the cause.
+#
+# 1. The **rotation** has another base.
+# 2. The **window** holds one token too few.
+# 3. The **groups** are in the wrong order: query heads read the KV head of another group.
+# 4. With the **cache**, the positions of each chunk start at 0 again.
+
+# %% tags=["exercise"]
+my_reasons = [
+    None,  # A
+    None,  # B
+    None,  # C
+    None,  # D
+]
+
+# %%
+exercises.a_model_of_today.check_reasons(my_reasons)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# For each cause, ask what the first token notices of it, which sees only itself. What is its weight
+# on itself, whatever its score?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# When does a window of four hide the first token that one of five does not? And at which position
+# does the second chunk begin?
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_reasons = [
+    3,  # A: even the first token gets wrong values
+    4,  # B: right until the second chunk begins
+    1,  # C: a rotation leaves the first position as it is
+    2,  # D: the fifth token is the first that loses one
+]
+
+exercises.a_model_of_today.check_reasons.folded(my_reasons)
+
+# %% [markdown]
+# ### Mislead the induction heads
+#
+# *Medium, 3 minutes.* An induction head predicts that a token will be followed by what followed it
+# before. Write twelve tokens, each of 0, 1, 2 and 3 three times, for which that is **never** right:
+# wherever a token comes again, something new follows.
+
+# %% tags=["exercise"]
+my_tokens = [None, None, None, None, None, None, None, None, None, None, None, None]
+
+# %%
+exercises.a_model_of_today.check_tokens(my_tokens)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Look at pairs of neighbours. May the same pair come twice?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Begin with 0, 1, 2, 3. Then go back to 0, and choose a second token that has not followed it yet.
+# A token may also follow itself.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_tokens = [0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2]
+
+exercises.a_model_of_today.check_tokens.folded(my_tokens)
+
+# %% [markdown]
+# ## What you have now
+#
+# A chat model that others trained answers you through code of which you have read every line. You
+# can load its weights, notice when they are in the wrong order, take a part out and say what it was
+# for.
+#
+# > **In short.** A block of today: $x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x))$, then
+# > $x \leftarrow x + W_{\text{down}}\,(\mathrm{SiLU}(W_{\text{gate}}\,y) \odot W_{\text{up}}\,y)$
+# > with $y = \mathrm{norm}(x)$;
+# > $\mathrm{norm}(x) = g \odot x / \sqrt{\mathrm{mean}(x^2) + \varepsilon}$. The attention is
+# > causal, grouped, and rotates queries and keys.
+# >
+# > States `(b, n, e)`, queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, logits `(b, n, v)`;
+# > h · d need not be e.
+# >
+# > ```python
+# > model, tokenizer = pretrained.load_gguf(path)
+# > for token in generate(model, tokens, 60, stops=[stop]):
+# >     print(tokenizer.decode([int(token)]), end="")
+# > ```
+# >
+# > Text that reads well proves nothing about weights: compare logits, and measure a perplexity. A
+# > wrong summand is worse than none. Some heads copy what followed an earlier copy, and this model
+# > cannot repeat without them.
+#
+# This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and
+# the [package](../docs/package/index.md) has the classes to use.
