@@ -172,7 +172,7 @@ published = {
 for name, design in DESIGNS.items():
     means = true_means(partial(published[name], design.build(8, 2)))
     assert means == design.true_means
-    print(f"{name:18} {design.mask:13} {means}")
+    print(f"{name:18} {design.mask_axes:13} {means}")
 
 # %% [markdown]
 # <!-- /deeper -->
