@@ -332,7 +332,7 @@ layers = model.layers
 attentions, gates = [x.self_attn for x in layers], [x.mlp for x in layers]
 shift = [partial(shifted, x.attend) for x in attentions]
 identities = [torch.nn.Identity()] * 30
-CASES = {
+cases = {
     "rotary base 10,000": ([model], "rotary", [RotaryEmbedding(64, base=10_000)]),
     "GELU in the gates": (gates, "activation", [F.gelu] * 30),
     "no rotation": ([model], "rotary", [None]),
@@ -346,7 +346,7 @@ CASES = {
 # %% tags=["needs-weights"]
 print(f"{'as it is':26} {as_it_is:13,.0f}")
 worse = {}
-for name, case in CASES.items():
+for name, case in cases.items():
     with exchanged(*case):
         worse[name] = perplexity(model, text)
     print(f"{name:26} {worse[name]:13,.0f}")
@@ -699,9 +699,9 @@ exercises.a_model_of_today.check_config.folded(my_numbers)
 # %% [markdown]
 # ### Why do their logits differ?
 #
-# *Medium, 3 minutes.* Four small models have the weights of a fifth, and one mistake each. All read
-# ten tokens in chunks of three, with a cache; the window holds five tokens. The table marks the
-# positions at which a model's logits differ from those of the fifth.
+# Four small models have the weights of a fifth, and one mistake each. All read ten tokens in chunks
+# of three, with a cache; the window holds five tokens. The table marks the positions at which a
+# model's logits differ from those of the fifth.
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention.modern import KVCache
@@ -714,10 +714,10 @@ ten, heads = torch.randint(50, (1, 10)), [layer.self_attn for layer in small.lay
 rotation = small.rotation
 
 
-def in_chunks() -> Tensor:
-    """Read ten tokens three at a time; the logits are (n, v)."""
-    caches = [KVCache() for _ in small.layers]
-    return torch.cat([small(part, caches)[0] for part in ten.split(3, 1)])
+def in_chunks(model: LanguageModel, tokens: Tensor) -> Tensor:
+    """Read tokens three at a time; the logits are (n, v)."""
+    caches = [KVCache() for _ in model.layers]
+    return torch.cat([model(part, caches)[0] for part in tokens.split(3, 1)])
 
 
 # %% jupyter={"source_hidden": true}
@@ -727,15 +727,15 @@ mistakes = {
     "C": ([small], "rotary", [RotaryEmbedding(8, base=100)]),
     "D": (heads, "window", [4, 4]),
 }
-expected = in_chunks()
+expected = in_chunks(small, ten)
 print("position ", *range(10))
 for name, mistake in mistakes.items():
     with exchanged(*mistake):
-        apart = (in_chunks() - expected).abs().amax(1) > 1e-9
+        apart = (in_chunks(small, ten) - expected).abs().amax(1) > 1e-9
     print(f"{name:9}", *("x" if x else "·" for x in apart))
 
 # %% [markdown]
-# Which model has which mistake? Write the number of the cause.
+# *Medium, 3 minutes.* Which model has which mistake? Write the number of the cause.
 #
 # 1. The **rotation** has another base.
 # 2. The **window** holds one token too few.

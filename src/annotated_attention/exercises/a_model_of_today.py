@@ -68,7 +68,12 @@ check_reasons = Exercise(
     name="my_reasons",
     right=_REASONS,
     praise="right: the first position that differs tells the causes apart. No code has to be read.",
-    wrong={},
+    wrong={
+        "a rotation turns the first token by nothing, so the first position stays right. Wrong "
+        "groups give it wrong values.": [1, 4, 3, 2],
+        "the second chunk begins at position 3. There a window of four still sees all tokens, and "
+        "at position 4 no longer.": [3, 2, 1, 4],
+    },
     run=_reasons,
     why=_why_reasons,
 )
@@ -104,7 +109,8 @@ def _why_misled(answer: list[int], found: Tensor, right: Tensor) -> str:
 
 check_tokens: Callable[[object], None] = Exercise(
     name="my_tokens",
-    right=[0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2],
+    # One of many, so a page, which knows no other, leaves the verdict to the notebook.
+    right=torch.tensor([0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2]),
     praise="right: no pair of neighbours comes twice, so whatever the head copies is wrong.",
     wrong={},
     run=_misled,

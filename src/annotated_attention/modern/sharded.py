@@ -6,20 +6,23 @@ model and compares it with the whole one.
 
 import copy
 import json
+from typing import cast
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
 
-from annotated_attention.modern.decoder import LanguageModel, Settings
+from annotated_attention.modern.decoder import DecoderAttention, LanguageModel, Settings
 
 SMALL = Settings(
     vocab_size=11, embed_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8,
@@ -46,12 +49,14 @@ def shard(model: LanguageModel, mesh: DeviceMesh) -> LanguageModel:
     makes_some = [f"self_attn.{x}_proj" for x in "qkv"] + ["mlp.gate_proj", "mlp.up_proj"]
     # The columns for these features: what comes out is one summand of the whole.
     takes_some = ["self_attn.o_proj", "mlp.down_proj"]
-    plan = {name: ColwiseParallel() for name in makes_some}
+    plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in makes_some}
     plan |= {name: RowwiseParallel() for name in takes_some}
     for layer in model.layers:
         parallelize_module(layer, mesh, plan)
-        layer.self_attn.num_heads //= count
-        layer.self_attn.num_kv_heads //= count
+    for attention in model.modules():
+        if isinstance(attention, DecoderAttention):
+            attention.num_heads //= count
+            attention.num_kv_heads //= count
     return model
 
 
@@ -68,6 +73,13 @@ def with_bias_in_each(linear: nn.Linear, x: Tensor) -> Tensor:
     return y
 
 
+def down_projection(model: LanguageModel) -> nn.Linear:
+    """Give the last matrix of the first layer."""
+    found = model.get_submodule("layers.0.mlp.down_proj")
+    assert isinstance(found, nn.Linear)
+    return found
+
+
 def compare() -> dict[str, object]:
     """Compare a small random model with its shards: what differs, and how often they talk."""
     torch.manual_seed(1)  # in each process
@@ -76,17 +88,18 @@ def compare() -> dict[str, object]:
     parts = shard(copy.deepcopy(whole), init_device_mesh("cpu", (count,)))
     for model in (parts, whole):
         F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-    down, of_parts = (model.layers[0].mlp.down_proj for model in (whole, parts))
+    down, of_parts = (down_projection(model) for model in (whole, parts))
+    here, gradient = cast(DTensor, of_parts.weight), cast(DTensor, of_parts.weight.grad)
+    expected = cast(Tensor, down.weight.grad)
     with torch.no_grad(), CommDebugMode() as talk:  # last: its hooks stay
         apart = (parts(tokens) - whole(tokens)).abs().max()
     x = torch.randn(5, SMALL.hidden_dim, dtype=torch.float64)
     with torch.no_grad():
         wrong = with_bias_in_each(down, x.chunk(count, 1)[rank]) - down(x)
-    gradient = of_parts.weight.grad.full_tensor()
     return {
-        "shape here": list(of_parts.weight.to_local().shape),
+        "shape here": list(here.to_local().shape),
         "logits apart": apart.item(),
-        "gradients apart": (gradient - down.weight.grad).abs().max().item(),
+        "gradients apart": (gradient.full_tensor() - expected).abs().max().item(),
         "exchanges": {str(kind): times for kind, times in talk.get_comm_counts().items()},
         "bias in each, apart": wrong.abs().max().item(),
         "largest bias": down.bias.abs().max().item(),

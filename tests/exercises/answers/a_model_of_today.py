@@ -24,8 +24,10 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_reasons": [
         ([3, 4, 1, 2], "✓ "),
-        ([1, 4, 3, 2], "model A is not right with the rotation: a rotation turns"),
-        ([3, 2, 1, 4], "model B is not right with the window: a window hides nothing"),
+        ([1, 4, 3, 2], "the first position stays right"),
+        ([3, 2, 1, 4], "the second chunk begins at position 3"),
+        ([1, 4, 1, 2], "model A is not right with the rotation: a rotation turns"),
+        ([3, 2, 1, 2], "model B is not right with the window: a window hides nothing"),
         ([3, 4, 3, 2], "model C is not right with the groups: query heads"),
         ([3, 4, 1, 4], "model D is not right with the cache: as long as"),
         ([3, 4, 1, 5], "from 1 to 4"),

@@ -1,0 +1,27 @@
+"""Heads over two processes give what one process gives."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from annotated_attention.modern import LanguageModel, sharded
+
+
+def test_two_processes_give_what_one_gives():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node", "2", "-m", sharded.__name__]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(run.stdout)
+    assert max(found["logits apart"], found["gradients apart"]) < 1e-12
+    assert list(found["exchanges"].values()) == [2 * sharded.SMALL.num_layers]
+    assert found["shape here"] == [sharded.SMALL.embed_dim, sharded.SMALL.hidden_dim // 2]
+    assert found["bias in each, apart"] == pytest.approx(found["largest bias"])
+
+
+def test_heads_that_cannot_be_shared_out():
+    three = SimpleNamespace(size=lambda: 3)
+    with pytest.raises(ValueError, match=r"num_kv_heads \(2\) must be divisible by the 3 proc"):
+        sharded.shard(LanguageModel(sharded.SMALL), three)
