@@ -68,7 +68,7 @@ for length in (1024, 4096, 16384, 65536):
 
 # %% [markdown]
 # From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
-# the window about four times. Of a text of 65,536 tokens, a window of 1,024 looks at a share of 0.03.
+# the window about four times. At 65,536 tokens, a share of 0.03 is left.
 #
 # ## What a stack of windows sees
 #
@@ -82,7 +82,7 @@ for length in (1024, 4096, 16384, 65536):
 #
 # </details>
 #
-# Do not believe it, measure it. If an output depends on a token, then its *gradient* with respect
+# Measure it. If an output depends on a token, then its *gradient* with respect
 # to that token is not zero. The function `influence` runs a stack of layers, each with a residual
 # connection, and gives the size of this gradient for each token of the text.
 
@@ -142,11 +142,11 @@ ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=Fal
 ax.spines[:].set_visible(False)
 told = "; ".join(f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items())
 display.finish(drawing, name="windows-stacked", alt=(
-    f"Influence of 10 tokens on the last output. {told}. It fades with the distance."
+    f"Influence of 10 tokens on the last output. {told}."
 ))
 
 # %% [markdown]
-# The influence fades with every step, as news does in a queue. (These layers are not trained, so
+# The influence fades each time that the news is passed on. (These layers are not trained, so
 # look at where the numbers end, and do not take their sizes for those of a language model.) Mistral 7B has a
 # window of 4,096 and 32 layers, which makes $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens that the last
 # output *can* depend on [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. What it
@@ -181,10 +181,10 @@ print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
 
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
-# only afterwards are the oldest dropped. If a whole prompt came and the cache dropped first, then the
-# early queries of the chunk would miss keys. There is a price: what was dropped is gone. A
-# `WindowCache` that has dropped something cannot be taken back by a few tokens, as a program does
-# with guesses that turn out wrong: it refuses, because the window before them is no longer there.
+# only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
+# attended, its early queries would miss them. There is a price: what was dropped is gone. A
+# `WindowCache` that has dropped something refuses to be taken back by a few tokens, because the
+# window before them is no longer there.
 #
 # How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
@@ -238,7 +238,7 @@ for name, row in rows.items():
 #
 # So keep it. Xiao et al. keep four first tokens beside the window, and the models predict about as
 # well as before. The package calls the number of first tokens `sinks`, in the mask, in the attention
-# and in the cache. (Xiao et al. count positions within the cache; ours are those of the text.)
+# and in the cache.
 #
 # ### A key for nothing
 #
@@ -284,8 +284,9 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # </details>
 #
 # Try it on a row with a document of five tokens and one of four. Change the first document, and
-# measure how much the outputs of the second one move. The first class takes the row for one text. Two
-# more have rotary positions that start anew: one makes the mistake, and one has the mask.
+# measure how much the outputs of the second one move. The first class takes the row for one text. The
+# other two rotate by positions that start anew with each document: `leak.version` makes the mistake,
+# and `leak.of`, the right class that it stands against, has the mask.
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -328,9 +329,9 @@ print("each document: as it is alone")
 #
 # A boolean mask hides scores, but they are computed before they are hidden. To save the work as
 # well, a kernel must know which [tiles](21_tiles.ipynb#tiles) have nothing to see. PyTorch's
-# `flex_attention` takes a **rule** for this: a function of the numbers of sample, head, query and
-# key that gives True where the key is visible. `create_block_mask` asks it once and notes which
-# tiles to visit. Our `tiled_attention` takes the same rule. Here are three rules, and the masks
+# `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
+# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs and
+# notes which tiles to visit. Our `tiled_attention` takes the same rule. Here are three rules, and the masks
 # that they must equal.
 
 # %%
@@ -368,9 +369,27 @@ for name, rule in rules.items():
     print(f"{name:12} equal; tiles visited: {table.to_dense().sum()} of {(n // side) ** 2}")
 
 # %% [markdown]
-# Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a causal mask
-# alone would visit 36. How does our loop skip? `tiles`, which you know from the last chapter, asks
-# whether anything in a tile is visible. It must visit as many as PyTorch's table says.
+# Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a
+# causal mask alone would visit 36. Why are there no gradients of `flex_attention` in the cell? Ask
+# for them:
+
+# %%
+try:
+    flex_attention(q, k, v, block_mask=table)
+except NotImplementedError as error:
+    print(str(error).replace(". ", ".\n"))
+
+# %% [markdown]
+# On a CPU, `flex_attention` only runs forward. On a GPU it is compiled into one kernel, with
+# gradients, and skips tiles as ours does. Other kernels take no rule, but the lengths of the documents
+# and the width of the window, as numbers.
+
+# %% [markdown]
+# <!-- deeper: Which tiles are visited -->
+# ### Going deeper: Which tiles are visited
+#
+# How does our loop skip? `tiles`, which you know from the last chapter, asks whether anything in a
+# tile is visible. It must visit as many as PyTorch's table says.
 
 # %%
 from annotated_attention.modern.tiles import tiles
@@ -391,16 +410,10 @@ def count_visited(blocked: Tensor, side: int) -> int:
 for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     assert count_visited(masks[name], side) == table.to_dense().sum()
-print(f"causal mask: {count_visited(block_later(many, n), side)} tiles\n")
-try:
-    flex_attention(q, k, v, block_mask=table)
-except NotImplementedError as error:
-    print(str(error).replace(". ", ".\n"))
+print(f"causal mask alone: {count_visited(block_later(many, n), side)} tiles")
 
 # %% [markdown]
-# The last lines are a limit of PyTorch: on a CPU, `flex_attention` only runs forward. On a GPU it
-# is compiled into one kernel, with gradients, and skips tiles as ours does. Other kernels take no rule,
-# but the lengths of the documents and the width of the window, as numbers.
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: Attention that chooses its keys -->
