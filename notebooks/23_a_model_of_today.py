@@ -471,7 +471,7 @@ second = {name: [float(x[HALF:].mean()) for x in some] for name, some in curves.
 assert second["induction heads silent"][0] > 1.5 * max(second["others silent"])
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(520, 260)
+drawing, (ax,) = display.panels(345, 240)
 letters = {"no head silent": "n", "others silent": "b", "induction heads silent": "h"}
 for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
     curve = torch.stack(curves[name]).mean(0)
@@ -480,7 +480,7 @@ for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
 ax.axvline(HALF + 0.5, color=display.COLOURS["b"], linewidth=1)
 ax.text(HALF + 2, 16.5, "the tokens repeat")
 ax.set(xlim=(1, 2 * HALF), ylim=(0, 18), xlabel="token", ylabel="loss")
-ax.legend(loc="lower left")
+ax.legend(loc="lower left", fontsize=10, frameon=False)
 alt = "The loss of each token. It falls steeply where the tokens repeat, also with other "
 alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
