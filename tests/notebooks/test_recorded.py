@@ -12,7 +12,7 @@ from book.run import execute, record, scripts
 
 CHAPTERS = record.chapters()
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]\d+)?")
 
 
 def recorded(script):
@@ -42,7 +42,8 @@ def assert_same(one, other):
     one, other = str(one), str(other)
     assert NUMBER.split(one) == NUMBER.split(other)
     for a, b in zip(NUMBER.findall(one), NUMBER.findall(other), strict=True):
-        assert float(a) == pytest.approx(float(b), rel=0.03, abs=0.03), (a, b, one[:200])
+        expected = pytest.approx(float(b.replace(",", "")), rel=0.03, abs=0.03)
+        assert float(a.replace(",", "")) == expected, (a, b, one[:200])
 
 
 @each_chapter
