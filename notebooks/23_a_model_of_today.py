@@ -262,7 +262,8 @@ assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another 
 
 # %% [markdown]
 # Read the two answers about France once more. The wrong order knows the capital, and says so in a
-# whole sentence. The right one begins well, and then invents a date: outside of a conversation, a
+# whole sentence. Queries and keys are reordered alike, so their products stay; only the rotation
+# turns the wrong features together. Content survives, and distances are wrong. The right one begins well, and then invents a date: outside of a conversation, a
 # small model soon strays. Judging by this line, you would keep the wrong weights. The wrong
 # sentence about water is fluent, too; it only goes round in circles.
 #
@@ -355,9 +356,11 @@ assert as_it_is < worse["rotary base 10,000"] < worse["GELU in the gates"]
 assert worse["no attention"] < worse["groups shifted"] < worse["gates always open"]
 
 # %% [markdown]
-# A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. The upper rows
-# fail quietly. A base of 10,000 is the default of many programs, and costs a few points. The wrong
-# activation is one word in a file of settings.
+# A number over 49,152 is worse than knowing nothing: the model is sure, and wrong. Wrong KV heads are
+# worse than none, because a block *adds* what attention gives: zeros leave the states as they were.
+# Gates that are all 1 let features pass that were meant to be held back, and without norms the states
+# grow until they overflow. The upper rows fail quietly. A base of 10,000 is the default of many
+# programs, and costs a few points. The wrong activation is one word in a file of settings.
 #
 # ## Heads that continue what came before
 #
@@ -486,7 +489,8 @@ alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 
 # %% [markdown]
-# In the first half, where there is nothing to copy, silencing the ten changes nothing. In the
+# In the first half there is nothing to copy, and random tokens are worse than any text for a model that
+# expects language; silencing the ten changes nothing there. In the
 # second half the loss falls steeply, and without the ten it hardly falls. Ten others cost far less.
 # Does ordinary text need these heads, too? Measure the story of the ferry once more.
 
@@ -813,7 +817,7 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # %% [markdown]
 # ## What you have now
 #
-# A chat model that others trained answers you through code of which you have read every line. You
+# A chat model that others trained answers you through code whose every part you have built. You
 # can load its weights, notice when they are in the wrong order, take a part out and say what it was
 # for.
 #
@@ -832,8 +836,8 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # >     print(tokenizer.decode([int(token)]), end="")
 # > ```
 # >
-# > Text that reads well proves nothing about weights: compare logits, and measure a perplexity. A
-# > wrong summand is worse than none. Some heads copy what followed an earlier copy, and this model
+# > Text that reads well proves nothing about weights: compare logits, and measure a perplexity. Heads
+# > that give something wrong are worse than heads that give nothing. Some heads copy what followed an earlier copy, and this model
 # > cannot repeat without them.
 #
 # This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and

@@ -199,7 +199,7 @@ class DecoderAttention(nn.Module):
         Returns:
             (b, n, e), and the weights, (b, h, n, m), or None.
         """
-        # Each head of queries, and each of keys, is normed by itself, before it turns.
+        # With ``qk_norm``, each head of queries and of keys is normed; else its norm changes nothing.
         q = self.q_norm(split_heads(self.q_proj(x), self.num_heads))     # (b, h, n, d)
         k = self.k_norm(split_heads(self.k_proj(x), self.num_kv_heads))  # (b, g, n, d)
         v = split_heads(self.v_proj(x), self.num_kv_heads)               # (b, g, n, d)
@@ -208,6 +208,7 @@ class DecoderAttention(nn.Module):
         # From here on keys and values are those of all tokens, kept and new.
         if cache is not None:
             k, v = cache.append(k, v)                                    # (b, g, m, d)
+        # The model's ``hide`` makes the mask for so many keys, and for this layer's window if any.
         blocked = hide(k.size(-2), self.window)                          # (..., n, m)
         heads, weights = self.attend(q, k, v, blocked, need_weights)
         return self.o_proj(merge_heads(heads)), weights
@@ -343,7 +344,7 @@ class LanguageModel(nn.Module):
         # A place counts all tokens of a row from the first, padding too: masks go by places.
         places = next_positions(kept[0], tokens.size(1), tokens.device)  # (..., n)
         x = self.embed_tokens(tokens)                                    # (b, n, e)
-        # Rotations are computed once, and each kind of layer's mask by the first that needs it.
+        # Rotations are computed once, and so is a mask: layers with the same window share it.
         rotation = self.rotation(places, key_padding_mask, x)
         hide = masks_by_kind(places, key_padding_mask)
         for layer, cache in zip(self.layers, kept, strict=True):
