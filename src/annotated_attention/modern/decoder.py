@@ -199,7 +199,7 @@ class DecoderAttention(nn.Module):
         Returns:
             (b, n, e), and the weights, (b, h, n, m), or None.
         """
-        # With ``qk_norm``, each head of queries and of keys is normed; else its norm changes nothing.
+        # With ``qk_norm``, each head of queries and keys is normed; else its norm changes nothing.
         q = self.q_norm(split_heads(self.q_proj(x), self.num_heads))     # (b, h, n, d)
         k = self.k_norm(split_heads(self.k_proj(x), self.num_kv_heads))  # (b, g, n, d)
         v = split_heads(self.v_proj(x), self.num_kv_heads)               # (b, g, n, d)
