@@ -113,6 +113,15 @@ CALLS = {
     "a config": (CROSS, "--mask allowed", 0, "n_embd=12, n_head=3"),
     "axes are said, too": (CROSS, "--mask 'b1nm allowed'", 0, "mask=b1nm allowed"),
     "a mask that nobody has explained": (CROSS, "", 0, "`mask` is b1nm, True = allowed: inferred"),
+    "a mask that zeroes queries, too": (
+        MINE.replace("mask[:, None], -math.inf",
+                     "~(mask[:, None] & mask[:, :, None])[:, None], -1e9"),
+        "--kind self", 0, "`mask` is bm, True = allowed: inferred"),
+    "random in evaluation": (
+        MINE.replace("super()", "self.dropout = 0.2; super()", 1).replace(
+            "mask[:, None]", "~mask[:, None]").replace(
+            "scores.softmax(-1)", "nn.functional.dropout(scores.softmax(-1), self.dropout)"),
+        "--kind self", 1, "`mask` is bnm, True = allowed: inferred"),
     "the wrong meaning": (CROSS, "--mask blocked", 1, "wrong: mask-inverted"),
     "no mask": (CROSS, "--mask none", 0, "it takes no mask"),
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
@@ -199,7 +208,8 @@ FAILS = {
     "unknown arguments": (MINE, "--call caasal=True", "It has: x, mask."),
     "a wrong expression": (MINE, "--init dim=1/0", "ZeroDivisionError"),
     "an unknown form": (MINE, "--mask sideways", "has 'sideways'"),
-    "no such mask": (MINE.replace("=None", ""), "--mask 'nmb blocked'", "no mask of nmb fits"),
+    "no such mask": (MINE.replace("=None", ""), "--mask 'nmb blocked'",
+                     "no mask of nmb fits its mask; the first raises RuntimeError: "),
     "no such reference": (MINE, "--reference no.Such", "there is no no.Such"),
 }  # fmt: skip
 
