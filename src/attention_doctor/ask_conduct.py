@@ -11,6 +11,7 @@ from attention_doctor.influence import counts, influence, number, reactions
 from attention_doctor.inputs import Failed, Inputs, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
+from attention_doctor.situations import Situation
 
 _DROPOUT = 0.5
 _TRIES = 6
@@ -110,7 +111,7 @@ def dropout(patient: Patient) -> Iterator[Finding]:
 
 
 def training(patient: Patient) -> Iterator[Finding]:
-    """Training hides what evaluation hides."""
+    """Training hides what evaluation hides, and the other way round."""
     patient.needed_module()
     for case in situations.cases(patient):
         calm = patient.answer(case.inputs, case.blocked)
@@ -121,19 +122,30 @@ def training(patient: Patient) -> Iterator[Finding]:
                 continue
             if not patient.same(output, patient.ask(case.inputs, case.blocked)):
                 raise NotAsked("in training mode, and without dropout, it is still random")
-            shown = influence(patient, case.inputs, case.blocked)[0] & ~seen
+            now = influence(patient, case.inputs, case.blocked)[0]
             reaction = reactions(patient, case.inputs, case.blocked)["query"]
         own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
-        if not shown.any() or (counts(reaction) & ~own).any():
+        modes = [("training", now, ~seen), ("evaluation", seen, _to_hide(patient, case) & ~now)]
+        shown = [(mode, pairs & hidden, hidden) for mode, pairs, hidden in modes]
+        mode, pairs, hidden = next((x for x in shown if x[1].any()), ("", now, now))
+        if not mode or (counts(reaction) & ~own).any():
             raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
         yield wrong(
-            "mask-missing-in-training",
-            "in training mode tokens see what is hidden in evaluation",
-            f"with {case.name} and without dropout, {int(shown.sum())} of {int((~seen).sum())} "
+            f"mask-missing-in-{mode}",
+            f"in {mode} mode tokens see what is hidden in the other",
+            f"with {case.name} and without dropout, {int(pairs.sum())} of {int(hidden.sum())} "
             "hidden pairs have influence",
             "Apply the mask in both modes.",
         )
         return
+
+
+def _to_hide(patient: Patient, case: Situation) -> Tensor:
+    """Tell which pairs a case should hide, (b, n, m)."""
+    b, n = case.inputs.query.shape[:2]
+    hidden = torch.zeros(b, n, case.inputs.key.size(1), dtype=torch.bool)
+    hidden |= torch.ones_like(hidden).triu(1) & (patient.kind == "causal")
+    return hidden if case.blocked is None else hidden | case.blocked
 
 
 def weights(patient: Patient) -> Iterator[Finding]:
@@ -186,22 +198,25 @@ def gradients(patient: Patient) -> Iterator[Finding]:
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
     named = {} if patient.module is None else dict(patient.module.named_parameters())
     named = {name: x for name, x in named.items() if x.requires_grad}
+    remedy = "Compute with tensors from end to end."
     if not patient.ask(inputs, gradient=True).requires_grad:
-        remedy = "Compute with tensors from end to end."
         yield wrong("no-gradient", "no gradient flows", "the output has no graph", remedy)
         return
     dead = _dead(patient, inputs, named)
     if dead:  # what is made from parameters for evaluation alone has no graph there
         with patient.trained(0.0):
             dead = [name for name in _dead(patient, inputs, named) if name in dead]
+            used = any(_matters(patient, inputs, named[name]) for name in dead)
         _dead(patient, inputs, named)
     if dead:
-        yield wrong(
-            "parameters-without-gradient",
-            "no gradient reaches some parameters",
-            f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
-            "Use them, or do not create them.",
-        )
+        symptom, evidence = "no gradient reaches some parameters", f"{len(dead)} of {len(named)}: "
+        evidence += f"{', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}"
+        if used:
+            symptom += ", on which the output depends"
+            yield wrong("no-gradient", symptom, evidence, remedy)
+        else:
+            remedy = "Use them, or do not create them."
+            yield wrong("parameters-without-gradient", symptom, evidence, remedy)
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
         yield wrong("gradient-not-finite", "gradients are NaN or infinite")
@@ -218,6 +233,15 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
         # The bias of the keys moves all scores of a query alike: its gradient is zero.
         if x.grad is None or (x.dim() > 1 and not x.grad.any())
     ]
+
+
+def _matters(patient: Patient, inputs: Inputs, x: Tensor) -> bool:
+    """Tell whether the output changes with a parameter."""
+    before, output = x.data, patient.ask(inputs)
+    x.data = before + 1
+    changed = patient.ask(inputs)
+    x.data = before
+    return not patient.same(changed, output)
 
 
 def hooks(patient: Patient) -> Iterator[Finding]:

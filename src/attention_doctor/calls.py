@@ -130,7 +130,8 @@ def reacting(
         try:
             moved = moves(patient, patient.draw(1), blocked)[:, 2:].amax((0, 1))
         except (Failed, NotAsked) as error:
-            errors += [str(error)] if errors is not None else []
+            if errors is not None:
+                errors.append(str(error))
             return ()
         return tuple((moved[:2] > patient.tolerance).tolist())
 

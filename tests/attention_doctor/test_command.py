@@ -135,6 +135,11 @@ CALLS = {
                 "--kind self --mask 'allowed float'", 0, "bnm allowed float"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
+    "subtracted": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "sub(mask[:, None])"),
+                   "--kind self --mask 'bnm additive'", 1, "1 wrong, "),
+    "other names of sizes": (
+        MINE.replace("dim", "n_state").replace("heads", "head_count"), "--kind self --mask blocked",
+        0, "built with n_state=12, head_count=3"),
     "two masks": (MINE.replace("mask=None", "mask=None, other_mask=None"),
                   "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
     "padding and the future": (
@@ -164,6 +169,9 @@ CALLS = {
         MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
         "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
+    "cosines and sines of two axes": (
+        ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
+        "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
     "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
     "another option": (CAUSAL.replace("self, d_in,", "self, factor, d_in,"),
