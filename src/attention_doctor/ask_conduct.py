@@ -11,7 +11,6 @@ from attention_doctor.influence import counts, influence, number, reactions
 from attention_doctor.inputs import Failed, Inputs, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
-from attention_doctor.situations import Situation
 
 _DROPOUT = 0.5
 _TRIES = 6
@@ -125,27 +124,22 @@ def training(patient: Patient) -> Iterator[Finding]:
             now = influence(patient, case.inputs, case.blocked)[0]
             reaction = reactions(patient, case.inputs, case.blocked)["query"]
         own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
-        modes = [("training", now, ~seen), ("evaluation", seen, _to_hide(patient, case) & ~now)]
-        shown = [(mode, pairs & hidden, hidden) for mode, pairs, hidden in modes]
-        mode, pairs, hidden = next((x for x in shown if x[1].any()), ("", now, now))
-        if not mode or (counts(reaction) & ~own).any():
+        ahead = torch.ones_like(seen).triu(1) & (patient.kind == "causal")
+        to_hide = ahead if case.blocked is None else ahead | case.blocked
+        code, mode, pairs, hidden = "mask-missing-in-training", "training", now & ~seen, ~seen
+        if not pairs.any():
+            code, mode, hidden = "mask-missing-in-evaluation", "evaluation", to_hide & ~now
+            pairs = seen & hidden
+        if not pairs.any() or (counts(reaction) & ~own).any():
             raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
         yield wrong(
-            f"mask-missing-in-{mode}",
+            code,
             f"in {mode} mode tokens see what is hidden in the other",
             f"with {case.name} and without dropout, {int(pairs.sum())} of {int(hidden.sum())} "
             "hidden pairs have influence",
             "Apply the mask in both modes.",
         )
         return
-
-
-def _to_hide(patient: Patient, case: Situation) -> Tensor:
-    """Tell which pairs a case should hide, (b, n, m)."""
-    b, n = case.inputs.query.shape[:2]
-    hidden = torch.zeros(b, n, case.inputs.key.size(1), dtype=torch.bool)
-    hidden |= torch.ones_like(hidden).triu(1) & (patient.kind == "causal")
-    return hidden if case.blocked is None else hidden | case.blocked
 
 
 def weights(patient: Patient) -> Iterator[Finding]:
@@ -209,14 +203,12 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             used = any(_matters(patient, inputs, named[name]) for name in dead)
         _dead(patient, inputs, named)
     if dead:
-        symptom, evidence = "no gradient reaches some parameters", f"{len(dead)} of {len(named)}: "
-        evidence += f"{', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}"
-        if used:
-            symptom += ", on which the output depends"
-            yield wrong("no-gradient", symptom, evidence, remedy)
-        else:
+        count, more = f"{len(dead)} of {len(named)}", " …" if len(dead) > 5 else ""
+        code, symptom = "no-gradient", "no gradient reaches parameters on which the output depends"
+        if not used:
+            code, symptom = "parameters-without-gradient", "no gradient reaches some parameters"
             remedy = "Use them, or do not create them."
-            yield wrong("parameters-without-gradient", symptom, evidence, remedy)
+        yield wrong(code, symptom, f"{count}: {', '.join(dead[:5])}{more}", remedy)
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
         yield wrong("gradient-not-finite", "gradients are NaN or infinite")

@@ -122,11 +122,6 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):
         return wrong("padding-mask-on-queries", symptom, evidence)
-    if patient.kind == "cross" and not patient.memory:
-        own = torch.arange(len(blocked))
-        values = reactions(patient, case.inputs, blocked)["value"][own, :, own]
-        if not (counts(values) & blocked).any():
-            symptom = "blocked values have no influence, but their keys have"
     remedy = (
         "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
     )
