@@ -110,7 +110,7 @@ def dropout(patient: Patient) -> Iterator[Finding]:
 
 
 def training(patient: Patient) -> Iterator[Finding]:
-    """Training hides what evaluation hides."""
+    """Training hides what evaluation hides, and the other way round."""
     patient.needed_module()
     for case in situations.cases(patient):
         calm = patient.answer(case.inputs, case.blocked)
@@ -121,15 +121,21 @@ def training(patient: Patient) -> Iterator[Finding]:
                 continue
             if not patient.same(output, patient.ask(case.inputs, case.blocked)):
                 raise NotAsked("in training mode, and without dropout, it is still random")
-            shown = influence(patient, case.inputs, case.blocked)[0] & ~seen
+            now = influence(patient, case.inputs, case.blocked)[0]
             reaction = reactions(patient, case.inputs, case.blocked)["query"]
         own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
-        if not shown.any() or (counts(reaction) & ~own).any():
+        ahead = torch.ones_like(seen).triu(1) & (patient.kind == "causal")
+        to_hide = ahead if case.blocked is None else ahead | case.blocked
+        code, mode, pairs, hidden = "mask-missing-in-training", "training", now & ~seen, ~seen
+        if not pairs.any():
+            code, mode, hidden = "mask-missing-in-evaluation", "evaluation", to_hide & ~now
+            pairs = seen & hidden
+        if not pairs.any() or (counts(reaction) & ~own).any():
             raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
         yield wrong(
-            "mask-missing-in-training",
-            "in training mode tokens see what is hidden in evaluation",
-            f"with {case.name} and without dropout, {int(shown.sum())} of {int((~seen).sum())} "
+            code,
+            f"in {mode} mode tokens see what is hidden in the other",
+            f"with {case.name} and without dropout, {int(pairs.sum())} of {int(hidden.sum())} "
             "hidden pairs have influence",
             "Apply the mask in both modes.",
         )
@@ -186,22 +192,23 @@ def gradients(patient: Patient) -> Iterator[Finding]:
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
     named = {} if patient.module is None else dict(patient.module.named_parameters())
     named = {name: x for name, x in named.items() if x.requires_grad}
+    remedy = "Compute with tensors from end to end."
     if not patient.ask(inputs, gradient=True).requires_grad:
-        remedy = "Compute with tensors from end to end."
         yield wrong("no-gradient", "no gradient flows", "the output has no graph", remedy)
         return
     dead = _dead(patient, inputs, named)
     if dead:  # what is made from parameters for evaluation alone has no graph there
         with patient.trained(0.0):
             dead = [name for name in _dead(patient, inputs, named) if name in dead]
+            used = any(_matters(patient, inputs, named[name]) for name in dead)
         _dead(patient, inputs, named)
     if dead:
-        yield wrong(
-            "parameters-without-gradient",
-            "no gradient reaches some parameters",
-            f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
-            "Use them, or do not create them.",
-        )
+        count, more = f"{len(dead)} of {len(named)}", " …" if len(dead) > 5 else ""
+        code, symptom = "no-gradient", "no gradient reaches parameters on which the output depends"
+        if not used:
+            code, symptom = "parameters-without-gradient", "no gradient reaches some parameters"
+            remedy = "Use them, or do not create them."
+        yield wrong(code, symptom, f"{count}: {', '.join(dead[:5])}{more}", remedy)
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
         yield wrong("gradient-not-finite", "gradients are NaN or infinite")
@@ -218,6 +225,15 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
         # The bias of the keys moves all scores of a query alike: its gradient is zero.
         if x.grad is None or (x.dim() > 1 and not x.grad.any())
     ]
+
+
+def _matters(patient: Patient, inputs: Inputs, x: Tensor) -> bool:
+    """Tell whether the output changes with a parameter."""
+    before, output = x.data, patient.ask(inputs)
+    x.data = before + 1
+    changed = patient.ask(inputs)
+    x.data = before
+    return not patient.same(changed, output)
 
 
 def hooks(patient: Patient) -> Iterator[Finding]:

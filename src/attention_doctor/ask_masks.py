@@ -102,6 +102,10 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
     def is_mask(*masks: Tensor) -> bool:
         return any(bool(((seen == ~mask) | ~judged).all()) for mask in masks)
 
+    if not patient.answer(case.inputs, blocked)[judged.any(-1)].isfinite().all(-1).any():
+        symptom = "results are NaN or infinite with a mask that leaves them keys to see"
+        remedy = "Add minus infinity, or fill with it, where a key is hidden; add 0 elsewhere."
+        return wrong("mask-makes-nan", symptom, f"every row, with {case.name}", remedy)
     symptom = "blocked keys have influence, or allowed ones have none"
     if patient.same(patient.answer(case.inputs, blocked), patient.answer(case.inputs)):
         return wrong("mask-ignored", "the mask changes nothing", evidence)
@@ -118,11 +122,6 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):
         return wrong("padding-mask-on-queries", symptom, evidence)
-    if patient.kind == "cross" and not patient.memory:
-        own = torch.arange(len(blocked))
-        values = reactions(patient, case.inputs, blocked)["value"][own, :, own]
-        if not (counts(values) & blocked).any():
-            symptom = "blocked values have no influence, but their keys have"
     remedy = (
         "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
     )
@@ -184,8 +183,13 @@ def future(patient: Patient) -> Iterator[Finding]:
             yield wrong("future-leaks", symptom, f"{evidence} with a later token", remedy)
             return
     leaks, behind = (seen & ahead).any(0), (deaf & ~ahead).any(0)
+    others = torch.ones(n, n, dtype=torch.bool).tril(-1)
     if behind.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
+    if leaks.equal(ahead) and behind.equal(others):
+        said = "with an earlier token no pair reacts, with a later one every pair"
+        yield wrong("mask-transposed", "the past is hidden, and not the future", said)
+        return
     if leaks.any():
         i, j = leaks.nonzero()[0].tolist()
         off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
@@ -197,9 +201,8 @@ def future(patient: Patient) -> Iterator[Finding]:
             "" if off else "Block with `triu(diagonal=1)`, and follow one number through every "
             "reshape.",
         )  # fmt: skip
-    others = torch.ones(n, n, dtype=torch.bool).tril(-1)  # where nothing else is seen: `attention`
     pairs = f"{int(behind.sum())} of {int((~ahead).sum())} pairs"
-    if not behind.any() or behind.equal(others):
+    if not behind.any() or behind.equal(others):  # where nothing else is seen: `attention`
         return
     if not leaks.any() and (design := designed(patient, seen, deaf, ~ahead)):
         yield design

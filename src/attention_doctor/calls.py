@@ -105,7 +105,11 @@ def _pytorchs(
 
 
 def reacting(
-    attend: Adapted, kind: str, sizes: Sizes, every_query: bool = True
+    attend: Adapted,
+    kind: str,
+    sizes: Sizes,
+    every_query: bool = True,
+    errors: list[str] | None = None,
 ) -> tuple[bool, ...]:
     """Tell whether the last queries react to key 0 and to key 1, with key 1 blocked.
 
@@ -114,6 +118,7 @@ def reacting(
         kind: as in ``examine``.
         sizes: those that it was built with.
         every_query: whether key 1 is blocked for all, or for the first query of the first sample.
+        errors: takes what a call raises.
 
     Returns:
         Two truth values; nothing if a call fails.
@@ -121,10 +126,12 @@ def reacting(
     patient = Patient(attend, *sizes[:2], kind, None, sizes.max_length, sizes.context_dim)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
-    with patient.admitted(as_it_is=True):
+    with patient.admitted(as_it_is=True), patient.dropping(0.0):
         try:
             moved = moves(patient, patient.draw(1), blocked)[:, 2:].amax((0, 1))
-        except (Failed, NotAsked):
+        except (Failed, NotAsked) as error:
+            if errors is not None:
+                errors.append(str(error))
             return ()
         return tuple((moved[:2] > patient.tolerance).tolist())
 
@@ -193,25 +200,27 @@ class _Attention:
         shapes = [said.shape] if any(map(is_shape, words)) else [*_SHAPES]
         spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(name)
         said = said._replace(required=said.required or self.plan.needs_mask)
+        hides = (_HIDES, _TURNED) if spoken else (_HIDES,)  # a meaning that is said may be wrong
+        errors: list[str] = []
         seen = {
-            form: reacting(self._adapted(str(form)), self.kind, self.sizes)
+            form: reacting(self._adapted(str(form)), self.kind, self.sizes, errors=errors)
             for shape in shapes
-            for meaning in ([spoken] if spoken else ["blocked", "additive"])
+            for meaning in ([spoken] if spoken else MEANINGS)
             for form in [said._replace(shape=shape, meaning=meaning)]
         }
-        hiding = [form for form, reacts in seen.items() if reacts in (_HIDES, _TURNED)]
+        hiding = [form for form, reacts in seen.items() if reacts in hides]
         form = next(iter(hiding), None) or next((form for form in seen if seen[form]), None)
         if form is None:
-            text = f"no mask of {', '.join(shapes)} fits its {name}"
+            text = f"no mask of {', '.join(shapes)} fits its {name}; the first raises {errors[0]}"
             remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
             raise Unasked("call", text, remedy)
         if not hiding and self.kind == "causal" and not words and not said.required:
             return Called(bare, f"{how}; `{name}` is left out: it has no effect")
-        form = form if spoken or seen[form] != _TURNED else form._replace(meaning="allowed")
         what = "added to the scores" if form.meaning == "additive" else f"True = {form.meaning}"
         other = "blocked" if form.meaning == "allowed" else "allowed"
+        guess = "inferred from one call" if hiding else "guessed, as no call hides a key"
         inferred = (
-            f"`{name}` is {form.shape}, {what}: inferred from one call, since neither you nor its "
-            f"name says so. If you mean the other, say `--mask {other}`"
+            f"`{name}` is {form.shape}, {what}: {guess}, since neither you nor its name "
+            f"says so. If you mean the other, say `--mask {other}`"
         )
         return Called(self._adapted(str(form)), f"{how}, {name}={form}", "" if spoken else inferred)

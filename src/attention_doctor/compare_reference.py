@@ -16,7 +16,6 @@ from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, wrong
 
 TRUSTED = "given reference"
-_SHOWN = 4  # of the names that differ
 State = Mapping[str, Tensor]
 
 
@@ -51,11 +50,6 @@ def _sizes(state: State) -> list[torch.Size]:
     return [x.shape for x in state.values()]
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
-
-
 def _parameters(mine: State, theirs: State) -> Finding:
     """Say that there is no way to give one the parameters of the other."""
     here = [f"{name} {tuple(x.shape)}" for name, x in mine.items()]
@@ -67,7 +61,7 @@ def _parameters(mine: State, theirs: State) -> Finding:
     return wrong(
         "parameters-differ",
         "its parameters are not those of the reference, so that outputs cannot be compared",
-        "; ".join(f"{label}: {_some(names)}" for label, names in listed.items() if names),
+        "; ".join(f"{label}: {', '.join(names)}" for label, names in listed.items() if names),
         "Give both the same parameters: the same names, or the same shapes in the same order.",
     )
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attention_doctor.compare_parameters import role_of
-from attention_doctor.look_attention import Look, Seen
+from attention_doctor.look_attention import Look, Seen, has_another_way
 from attention_doctor.look_steps import LOW, NORMS, Operand, before, constant, is_projection
 from attention_doctor.look_trace import Step, tensors
 from attention_doctor.patient import Patient
@@ -100,9 +100,14 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
         if len({*_normed(seen)}) > 1:
             symptom = "either the queries or the keys are normalised, and not both"
             yield seen_inside("one-side-normed", symptom, "", place, CONVENTION)
-        for bend in [x for x in before(seen.value.step) if x.name in _BENDS][:1]:
+        bends = [
+            [x for x in before(side.step) if x.name in _BENDS and not has_another_way(side.step, x)]
+            for side in (seen.value, seen.query, seen.key)
+        ]
+        for bend in bends[0][:1]:
             symptom = f"the values go through {bend.name} before they are mixed"
-            yield seen_inside("values-bent", symptom, "", bend.where, CONVENTION)
+            severity = CONVENTION if any(bends[1:]) else WRONG
+            yield seen_inside("values-bent", symptom, "", bend.where, severity)
     b, n, m = *first.output.shape[:2], first.case.inputs.key.size(1)
     (seen, *more), h = first.found, patient.num_heads
     if h > 1 and not more and seen.scores.numel() == b * n * m:

@@ -2,14 +2,12 @@
 
 PyTorch hands every operation to a ``TorchFunctionMode``. Tensors are known by identity; each is
 kept alive, so that no other takes its place, and copied at once, since some are changed later.
-PyTorch's functions that compute a whole attention are taken apart, so that their steps are seen.
+PyTorch's kernel that computes a whole attention is taken apart, so that its steps are seen.
 """
 
-import functools
 import math
 import sys
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,9 +114,9 @@ class Trace(TorchFunctionMode):
         # What is being compiled is recorded by others, who do not get through here.
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
-        if kernel := _opened(func):
+        if func is F.scaled_dot_product_attention:
             with self:
-                return kernel(*args, **kwargs)
+                return _in_steps(*args, **kwargs)
         given = self._given(func, args, kwargs)
         result = func(*args, **kwargs)
         if given:
@@ -160,13 +158,6 @@ def _copied(x: Tensor) -> Tensor:
     return x.detach().clone()
 
 
-def _opened(function: Any) -> Callable[..., Any] | None:
-    """Give a function that computes the same in steps; None if a function is no such kernel."""
-    if function is F.scaled_dot_product_attention:
-        return _in_steps
-    return _multi_head() if function is F.multi_head_attention_forward else None
-
-
 def _in_steps(
     query: Tensor,
     key: Tensor,
@@ -190,18 +181,3 @@ def _in_steps(
         scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
     weights = torch._safe_softmax(scores, -1)
     return F.dropout(weights, dropout_p) @ value
-
-
-@functools.cache
-def _multi_head() -> Any:
-    """Copy the function behind ``nn.MultiheadAttention`` so that its own steps are handed over.
-
-    It hands itself over as a whole, unless a check says that nobody is interested.
-    """
-    closed = F.multi_head_attention_forward
-    space = {**vars(F), "has_torch_function": lambda tensors: False}
-    made = types.FunctionType(
-        closed.__code__, space, closed.__name__, closed.__defaults__, closed.__closure__
-    )
-    made.__kwdefaults__ = closed.__kwdefaults__
-    return made

@@ -237,18 +237,10 @@ class ModelReport(dict[str, Report]):
         return _page(self)
 
 
-def _short(reason: str) -> str:
-    """Name the first three of the tests that share a reason, and count the others."""
-    tests, colon, why = reason.partition(": ")
-    names = tests.split(", ")
-    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    return f"{', '.join(names[:3] if more else names)}{more}{colon}{why}"
-
-
 def _left(reasons: Sequence[str]) -> list[str]:
     """Write what was not examined as the lines of a list."""
     lines = ["", "not examined"] if reasons else []
-    for reason in map(_short, reasons):
+    for reason in reasons:
         lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return lines
 

@@ -22,6 +22,8 @@ CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
     "inputs", "training", "rotation", "cache", TRUSTED,
 )  # fmt: skip
+_OF_WHICH = ("blocked", "future", "answers", "training")  # tests that say which mask is wrong
+_KNOWN = {*MISTAKES, "mask-taken-for-causal", "mask-makes-nan", "mask-missing-in-evaluation"}
 _TURN = (  # the way out, where it is no mistake
     "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
     'back; in Python, `adapt(attend, mask="bnm allowed")`.'
@@ -39,7 +41,8 @@ def merged(
         diagnosis: what the weights say.
         kind: as in ``examine``.
     """
-    named = diagnosis.finding
+    forgotten = any(x.code == "mask-missing-in-evaluation" for x in findings)
+    named = None if forgotten else diagnosis.finding  # that the mask is ignored is half of it
     causes = seen if diagnosis.version in ("", "right") else []
     if named is not None:
         alike = (named.code, _SEEN_AS.get(named.code))
@@ -49,9 +52,8 @@ def merged(
         if twin is not None and named.severity == CONVENTION:
             causes = [twin]  # which knows the reference's scale
     if not causes:  # which mask it is, the tests say
-        named_masks = [x for x in findings if x.test in ("blocked", "future", "answers")]
-        known = {*MISTAKES, "mask-taken-for-causal"}
-        causes = [x for x in named_masks if x.code in known and x.code.startswith(_OF_MASKS)]
+        named_masks = [x for x in findings if x.test in _OF_WHICH and x.code in _KNOWN]
+        causes = [x for x in named_masks if x.code.startswith(_OF_MASKS)]
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]

@@ -10,10 +10,11 @@ SIZES = {
     for role, names in {
         "width": "embed_dim d_model n_embd hidden_size hidden_dim dim d_in d_out embed_size "
         "emb_dim input_dim model_dim embedding_dim query_dim n_embed num_hiddens in_features "
-        "out_features channels width e",
+        "out_features channels width n_state nx e",
         "context width": "context_dim cross_attention_dim kdim vdim dim_context kv_dim",
-        "heads": "num_heads n_heads n_head nhead heads num_attention_heads h",
-        "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads",
+        "heads": "num_heads n_heads n_head nhead heads num_attention_heads head_count h",
+        "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads num_kv_groups "
+        "n_query_groups",
         "head width": "head_dim dim_head d_k d_v d_head head_size",
         "length": "context_length block_size max_len max_seq_len seq_len max_length "
         "max_position_embeddings n_positions context_size n_ctx",

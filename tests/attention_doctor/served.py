@@ -54,6 +54,10 @@ class Served(nn.Module):
             q = self.turn(q, ahead)
         if self.flaw != "queries alone":
             k = self.turn(k, positions)
+        if self.flaw == "along the heads":  # the keys are those of one group
+            q, k, _ = self.project(x)
+            q = self.turn(q.transpose(1, 2), positions[:H]).transpose(1, 2)
+            k = self.turn(k, positions[:1])
         if self.flaw == "values, too":
             v = self.turn(v, positions)
         return self.mix(q, k, v, self.hidden(place, place))
@@ -103,6 +107,7 @@ def report(flaw="", says=("at_positions", "start", "step"), **options):
 FLAWS = {
     "rotation": {
         "no rotation": "positions-ignored",
+        "along the heads": "positions-ignored",
         "queries alone": "rotates-one-side",
         "keys alone": "rotates-one-side",
         "opposite senses": "positions-not-relative",

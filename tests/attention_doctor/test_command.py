@@ -115,6 +115,15 @@ CALLS = {
     "a config": (CROSS, "--mask allowed", 0, "n_embd=12, n_head=3"),
     "axes are said, too": (CROSS, "--mask 'b1nm allowed'", 0, "mask=b1nm allowed"),
     "a mask that nobody has explained": (CROSS, "", 0, "`mask` is b1nm, True = allowed: inferred"),
+    "a mask that zeroes queries, too": (
+        MINE.replace("mask[:, None], -math.inf",
+                     "~(mask[:, None] & mask[:, :, None])[:, None], -1e9"),
+        "--kind self", 0, "`mask` is bm, True = allowed: inferred"),
+    "random in evaluation": (
+        MINE.replace("super()", "self.dropout = 0.2; super()", 1).replace(
+            "mask[:, None]", "~mask[:, None]").replace(
+            "scores.softmax(-1)", "nn.functional.dropout(scores.softmax(-1), self.dropout)"),
+        "--kind self", 1, "`mask` is bnm, True = allowed: inferred"),
     "the wrong meaning": (CROSS, "--mask blocked", 1, "wrong: mask-inverted"),
     "no mask": (CROSS, "--mask none", 0, "it takes no mask"),
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
@@ -128,6 +137,11 @@ CALLS = {
                 "--kind self --mask 'allowed float'", 0, "bnm allowed float"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
+    "subtracted": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "sub(mask[:, None])"),
+                   "--kind self --mask 'bnm additive'", 1, "1 wrong, "),
+    "other names of sizes": (
+        MINE.replace("dim", "n_state").replace("heads", "head_count"), "--kind self --mask blocked",
+        0, "built with n_state=12, head_count=3"),
     "two masks": (MINE.replace("mask=None", "mask=None, other_mask=None"),
                   "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
     "padding and the future": (
@@ -157,6 +171,9 @@ CALLS = {
         MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
         "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
+    "cosines and sines of two axes": (
+        ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
+        "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
     "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
     "another option": (CAUSAL.replace("self, d_in,", "self, factor, d_in,"),
@@ -201,7 +218,8 @@ FAILS = {
     "unknown arguments": (MINE, "--call caasal=True", "It has: x, mask."),
     "a wrong expression": (MINE, "--init dim=1/0", "ZeroDivisionError"),
     "an unknown form": (MINE, "--mask sideways", "has 'sideways'"),
-    "no such mask": (MINE.replace("=None", ""), "--mask 'nmb blocked'", "no mask of nmb fits"),
+    "no such mask": (MINE.replace("=None", ""), "--mask 'nmb blocked'",
+                     "no mask of nmb fits its mask; the first raises RuntimeError: "),
     "no such reference": (MINE, "--reference no.Such", "there is no no.Such"),
 }  # fmt: skip
 

@@ -40,6 +40,25 @@ def test_a_mask_argument_that_training_leaves_out_is_found():
     assert wrong(found) == {"mask-missing-in-training"}
 
 
+def test_a_mask_of_training_alone_is_one_finding():
+    class Careless(Attention):
+        def hidden(self, n, m):
+            return super().hidden(n, m) if self.training else None
+
+    found = report(Careless, "causal")
+    assert wrong(found) == {"mask-missing-in-evaluation"}
+    assert {"future-leaks", "prefix-changes"} <= {*found.findings[0].explains}
+
+
+@pytest.mark.parametrize("looked_into", [True, False])
+def test_a_future_for_a_past_is_a_mask_transposed(looked_into):
+    class Turned(Attention):
+        def hidden(self, n, m):
+            return super().hidden(n, m).T
+
+    assert wrong(report(Turned, "causal", looked_into)) == {"mask-transposed"}
+
+
 def test_other_differences_of_training_are_not_judged():
     class Normed(Attention):
         def __init__(self, causal):

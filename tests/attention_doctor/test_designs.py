@@ -218,6 +218,18 @@ class Rectified(Attention):
         return q, k, v.relu()
 
 
+class AllBent(Attention):
+    """As in gated attention units, which bend what makes queries and keys, too."""
+
+    def changed(self, q, k, v):
+        return F.silu(q), F.silu(k), F.silu(v)
+
+
+class Gated(Attention):
+    def changed(self, q, k, v):
+        return q, k, v * (0.1 * v).sigmoid()
+
+
 class QueriesNormed(Attention):
     def changed(self, q, k, v):
         return F.normalize(q, dim=-1), k, v
@@ -273,6 +285,15 @@ SLIPS = [
     (OtherWeights, "other-weights-returned"), (Filled, "query-order-matters"),
     (ValuesSplit, "split-without-transpose"), (ScaledLate, "scaled-after-softmax"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "severities"),
+    [(Rectified, ["wrong"]), (AllBent, ["convention"]), (Gated, [])],
+)
+def test_values_that_alone_are_bent_are_wrong(version, severities):
+    found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
+    assert [x.severity for x in found.findings if x.code == "values-bent"] == severities
 
 
 @pytest.mark.parametrize(("version", "code"), SLIPS)

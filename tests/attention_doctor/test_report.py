@@ -99,11 +99,3 @@ def test_what_was_asked_stands_in_one_line():
     report = Report("Mine", (WRONG,), (), results)
     assert "asked    9 tests, all fine but test 0 (wrong), " in str(report)
     assert "asked    2 tests, all fine" in str(Report("Mine", (), (), {"a": "fine", "b": "fine"}))
-
-
-def test_tests_that_share_a_reason_are_counted():
-    many = "a, b, c, d, e, f: no module is given"
-    report = Report("Mine", (), (many, "a, b, c, d: it takes no mask"))
-    assert report.not_examined[0] == many
-    assert "  - a, b, c and 3 more: no module is given\n" in str(report)
-    assert str(report).endswith("  - a, b, c, d: it takes no mask")
