@@ -33,6 +33,7 @@ from book.site.contents import Chapter
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
 PLAIN = {"index", "symptoms", "glossary", "references", "contributing", sheet.NAME}
+REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')
 BOOST = 20  # a chapter is found before pages of reference
 
 
@@ -98,7 +99,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path, text in takeaway.files(script, config.extra["repository"]).items():
             add(path, text)
     add(takeaway.ARCHIVE, takeaway.archive())
-    add("assets/display.css", stylesheet())
+    add("assets/styles.css", _styles(Path(config.docs_dir) / "assets"))
     for path, text in modules().items():
         add(f"assets/live/{path}", text)
     if config.site_url:
@@ -106,6 +107,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
             add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
     return files
+
+
+def _styles(assets: Path) -> str:
+    """Join what dresses formulas, outputs and the book: no page is drawn before all of it."""
+    formulas = (assets / "katex" / "katex.min.css").read_text(encoding="utf-8")
+    book = (assets / "book.css").read_text(encoding="utf-8")
+    return "\n".join([formulas.replace("url(fonts/", "url(katex/fonts/"), stylesheet(), book])
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -198,5 +206,7 @@ def _say_where_to(link: Tag, target: File) -> None:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Typeset the formulas of a page."""
+    """Typeset the formulas of a page; without references, it needs no styles of references."""
+    if not page.file.src_uri.startswith("package/"):
+        output = REFERENCES.sub("", output)
     return katex.typeset(output, functools.partial(_complain, page))
