@@ -4,7 +4,7 @@
 # *What may a token safely not look at?*
 #
 # *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
-# constant size, put several documents into one row, and say why a head may need a key for nothing.*
+# constant size, and put several documents into one row.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,

@@ -3,8 +3,8 @@
 #
 # *What does a chat model of today consist of, and do I know every line of it?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can run a published chat model on code that you
-# have read, find out what a part of it is for, and notice when its weights are in the wrong order.*
+# *28 minutes and 8 of exercises. Afterwards you can run a chat model on code that you have read, and
+# notice wrong weights.*
 #
 # You type a question, and an answer appears, word by word. Behind it there are two things: a file
 # of numbers, and some hundred lines of code. In this chapter you put the code together from parts
