@@ -104,12 +104,13 @@ def test_markdown_has_become_html(page):
 
 @each_page
 def test_fonts_asked_for_early_are_those_that_the_styles_name(page):
-    early = soup(page).select("link[rel=preload][as=font]")
-    styles = (SITE / "assets/styles.css").read_text(encoding="utf-8")
-    named = {urljoin(f"{ROOT}assets/styles.css", url) for url in re.findall(r"url\(([^)]+)", styles)}
-    for font in early:
+    sheet = "assets/styles.css"
+    named = re.findall(r"url\(([^)]+)", (SITE / sheet).read_text(encoding="utf-8"))
+    known = {urljoin(ROOT + sheet, url) for url in named}
+    for font in soup(page).select("link[rel=preload][as=font]"):
         url = urljoin(address(page), font["href"])
-        assert url in named and file_behind(url).is_file(), url
+        assert url in known
+        assert file_behind(url).is_file()
 
 
 @each_page
