@@ -99,7 +99,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path, text in takeaway.files(script, config.extra["repository"]).items():
             add(path, text)
     add(takeaway.ARCHIVE, takeaway.archive())
-    add("assets/styles.css", _styles(Path(config.docs_dir) / "assets"))
+    add("assets/styles.css", _styles())
     for path, text in modules().items():
         add(f"assets/live/{path}", text)
     if config.site_url:
@@ -109,8 +109,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def _styles(assets: Path) -> str:
+def _styles() -> str:
     """Join what dresses formulas, outputs and the book: no page is drawn before all of it."""
+    assets = scripts.ROOT / "docs" / "assets"
     formulas = (assets / "katex" / "katex.min.css").read_text(encoding="utf-8")
     book = (assets / "book.css").read_text(encoding="utf-8")
     return "\n".join([formulas.replace("url(fonts/", "url(katex/fonts/"), stylesheet(), book])
