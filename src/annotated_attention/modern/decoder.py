@@ -341,7 +341,7 @@ class LanguageModel(nn.Module):
         """Compute what ``logits`` takes: the last layer's states, (b, n, e), normed."""
         check_call(self, tokens, caches, key_padding_mask)
         kept = [None] * len(self.layers) if caches is None else caches
-        # A place counts padding, too: masks go by places, rotations by positions, which leave it out.
+        # Places count padding, too. Masks go by places, rotations by positions, which leave it out.
         places = next_positions(kept[0], tokens.size(1), tokens.device)  # (..., n)
         x = self.embed_tokens(tokens)                                    # (b, n, e)
         # Rotations are computed once, and so is a mask: layers with the same window share it.
