@@ -3,7 +3,7 @@
 #
 # *What does a chat model of today consist of, and do I know every line of it?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can run a chat model on code that you have read, and
+# *29 minutes and 8 of exercises. Afterwards you can run a chat model on code that you have read, and
 # notice wrong weights.*
 #
 # You type a question, and an answer appears, word by word. Behind it there are two things: a file
