@@ -14,7 +14,7 @@ from annotated_attention import (
     split_heads,
 )
 from annotated_attention.mistakes import MISTAKES, StepByStep
-from annotated_attention.mistakes._steps import PackedAttention
+from annotated_attention.mistakes._steps import InTiles, PackedAttention
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import (
     AlibiBias,
@@ -111,6 +111,7 @@ DIFFERS = {
     "dropout-in-evaluation": {EVALUATION},
     "rotation-layout-mixed": EVERYWHERE,
     "rotates-one-side": EVERYWHERE,
+    "correction-forgotten": EVERYWHERE - {"padding of one"},  # the last tile is hidden
     "sink-added-to-scores": EVERYWHERE,
 }
 # These are called in another way: see below, test_with_caches.py and test_of_windows.py.
@@ -168,8 +169,17 @@ def test_differs_where_it_should_and_only_there(code):
     assert found == DIFFERS[code]
 
 
-def test_taken_apart_the_right_version_is_right():
-    assert [where for where in EVERYWHERE if not same(StepByStep, where)] == []
+@pytest.mark.parametrize(("version", "but"), [(StepByStep, []), (InTiles, [TRAINING])])
+def test_taken_apart_the_right_version_is_right(version, but):
+    assert [where for where in EVERYWHERE if not same(version, where)] == but  # tiles drop nothing
+
+
+@pytest.mark.parametrize(("tile", "right"), [(1, False), (4, False), (5, True)])
+def test_a_forgotten_correction_needs_several_tiles_to_show(tile, right, monkeypatch):
+    found, expected = (made(x) for x in (MISTAKES["correction-forgotten"].version, InTiles))
+    monkeypatch.setattr(found, "tile", tile)
+    (query, key, value), _ = cross()
+    assert torch.allclose(found(query, key, value)[0], expected(query, key, value)[0]) == right
 
 
 @pytest.mark.parametrize("code", sorted(set(CALLED) - {"heads-in-a-plain-list"}))

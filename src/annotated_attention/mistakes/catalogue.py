@@ -11,13 +11,15 @@ from annotated_attention.mistakes import (
     reshapes,
     rotation,
     scores,
+    tiles,
     windows,
 )
 from annotated_attention.mistakes._registry import ENTERED, Mistake
 
 # By module, so that the order does not depend on which of them somebody has imported first.
 _ROOMS = (
-    calls, masks, projections, reshapes, scores, rotation, biases, cache, groups, latent, windows,
+    calls, masks, projections, reshapes, scores, rotation, biases, cache, groups, latent, tiles,
+    windows,
 )  # fmt: skip
 MISTAKES: dict[str, Mistake] = {
     entry.code: entry
