@@ -75,9 +75,9 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # the causal mask keeps each place from seeing the token that it must predict.
 #
 # `Run` holds everything that the next step depends on. The `schedule` lowers the learning rate step
-# by step, down to a tenth of its initial value. That value, 0.008, is high. With one post-LN layer
-# on each side, training works all the same, and without the warm-up that deeper stacks need (see
-# [Transformer layers](08_transformer_layers.ipynb)).
+# by step, down to a tenth of its initial value. That value, 0.008<!-- setting -->, is high. With one
+# post-LN layer on each side, training works all the same, and without the warm-up that deeper
+# stacks need (see [Transformer layers](08_transformer_layers.ipynb)).
 
 
 # %%
@@ -214,7 +214,7 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # Each row is a letter to be written, and each column is a letter of the source. At step 0 every
 # letter gets about a tenth. Then the weights gather on the anti-diagonal: the first place looks at
 # the last letter, and the last place at the first. Nothing told the head to look there, except that
-# looking there lowers the loss. In the end, 0.71 of the weight lies on the right letter on average.
+# looking there lowers the loss. In the end, about 0.7 of the weight lies on the right letter on average.
 # The rest does no harm: the layers after the attention need only tell the right letter from the
 # others.
 #
