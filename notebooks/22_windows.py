@@ -68,7 +68,8 @@ for length in (1024, 4096, 16384, 65536):
 
 # %% [markdown]
 # From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
-# the window about four times. At 65,536 tokens, a share of 0.03 is left.
+# the window about four times. At 65,536 tokens, a share of 0.03 is left. These are the scores that
+# are *needed*. A mask alone still computes them all; the section on tiles below skips the others.
 #
 # ## What a stack of windows sees
 #
@@ -183,8 +184,8 @@ print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
 # only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
 # attended, its early queries would miss them. There is a price: what was dropped is gone. A
-# `WindowCache` that has dropped something refuses to be taken back by a few tokens, because the
-# window before them is no longer there.
+# `WindowCache` that has dropped something refuses to go back by a few tokens, as a program does that
+# lets the user change the last line, because the window before them is no longer there.
 #
 # How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
@@ -284,9 +285,10 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # </details>
 #
 # Try it on a row with a document of five tokens and one of four. Change the first document, and
-# measure how much the outputs of the second one move. The first class takes the row for one text. The
-# other two rotate by positions that start anew with each document: `leak.version` makes the mistake,
-# and `leak.of`, the right class that it stands against, has the mask.
+# measure how much the outputs of the second one move, in three attentions with the same weights. The
+# first takes the row for one text. The second starts the positions anew with each document, which is
+# the entry `documents-leak` of the list of mistakes. The third is that entry's right version: it has
+# the mask as well.
 
 # %%
 from annotated_attention.mistakes import MISTAKES
