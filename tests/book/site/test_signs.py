@@ -29,6 +29,7 @@ def test_lists_of_codes_become_tables_of_every_code():
     ) in written
     unseen = {  # mistakes that the doctor does not tell from a design, or from each other
         "alibi-slopes-by-formula",
+        "correction-forgotten",  # found as values that do not mix to one, not by this name
         "distances-restart",
         "documents-leak",
         "latent-positions-missing",
