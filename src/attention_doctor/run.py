@@ -11,10 +11,11 @@ import torch
 
 from attention_doctor.build import build, value_of
 from attention_doctor.calls import called
-from attention_doctor.examination import examine
+from attention_doctor.examination import examine_patient
 from attention_doctor.load import load
 from attention_doctor.models import examine_model
 from attention_doctor.paste import adapter
+from attention_doctor.patient import Patient
 from attention_doctor.places import describe
 from attention_doctor.report import UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import Sizes, Unasked, named_parameters
@@ -65,15 +66,8 @@ def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> 
     reference = None
     if options.reference:
         reference = _called(*_reference(options.reference), options, as_it_takes=True)[0].attend
-    report = examine(
-        asked.attend,
-        embed_dim=options.embed_dim,
-        num_heads=options.num_heads,
-        kind=options.kind,
-        max_length=options.max_length,
-        context_dim=options.context_dim,
-        reference=reference,
-    )
+    patient = Patient(asked.attend, _sizes(options), options.kind)
+    report = examine_patient(patient, reference)
     how = [built, f"called with {asked.how}" if asked.how else ""]
     return replace(report, called=tuple(filter(None, how)), inferred=asked.inferred)
 

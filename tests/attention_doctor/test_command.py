@@ -180,8 +180,6 @@ CALLS = {
                        "--kind causal --init factor=2.5", 0, ""),
     "an expression": (CAUSAL.replace("self, d_in,", "self, part, d_in,"),
                       "--kind causal --init part=nn.Linear(e,h*d)", 0, ""),
-    "a word": (CAUSAL.replace("self, d_in,", "self, mode, d_in,").replace(
-        "super()", "assert mode == 'rms'; super()", 1), "--kind causal --init mode=rms", 0, ""),
     "a further argument": (MINE.replace("mask=None", "factor").replace(
         "if mask is", "mask = None; assert factor == 2\n        if mask is"),
         "--kind self --call factor=2", 0, "factor=2"),
