@@ -53,8 +53,6 @@ class Seen:
     Axes are counted from the end.
 
     Attributes:
-        first: the product of queries and keys.
-        mix: the product of weights and values.
         query: as it entered the first product.
         key: as it entered the first product.
         value: as it entered the mix.
@@ -73,8 +71,6 @@ class Seen:
             heads are mixed with each other.
     """
 
-    first: Product
-    mix: Product
     query: Operand
     key: Operand
     value: Operand
@@ -135,8 +131,6 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     query, key = first.operands[:: -1 if "query" not in left and "query" in right else 1]
     moved = any(step.name in REORDERS for step in chain[1:])
     return Seen(
-        first=first,
-        mix=mix,
         query=query,
         key=key,
         value=mix.operands[1 - side],
@@ -295,12 +289,10 @@ class Look:
 
     Attributes:
         case: the call.
-        output: (b, n, e).
         found: every attention in it, in order.
     """
 
     case: Situation
-    output: Tensor
     found: tuple[Seen, ...]
 
 
@@ -322,7 +314,7 @@ def look(patient: Patient, case: Situation) -> Look:
     found = tuple(attentions(trace.steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, output, found)
+    return Look(case, found)
 
 
 def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:

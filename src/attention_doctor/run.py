@@ -1,7 +1,6 @@
 """Do what the command line asks for: load, build, call, examine; what fails is a finding."""
 
 import argparse
-import contextlib
 import pydoc
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +36,7 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
         report = _failed(name, error)
     if options.model or target is None or report.asked:
         return report
-    said = {key: _written(key, text, names | _letters(options)) for key, text in options.init}
-    text = adapter(target, Path(path), name, options.kind, _sizes(options), said)
+    text = adapter(target, Path(path), name, options.kind, _sizes(options), dict(options.init))
     return replace(report, adapter=text)
 
 
@@ -46,14 +44,6 @@ def _letters(options: argparse.Namespace) -> dict[str, int]:
     """Give what `--init` and `--call` may name besides what is in the file."""
     e, h = options.embed_dim, options.num_heads
     return {"e": e, "h": h, "d": e // h, "n": options.max_length}
-
-
-def _written(name: str, text: str, names: dict[str, Any]) -> str:
-    """Write what an argument of `--init` comes to; what is no plain value stays as it was said."""
-    with contextlib.suppress(Unasked):
-        value = value_of("--init", name, text, names)
-        return repr(value) if isinstance(value, bool | int | float | str | None) else text
-    return text
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:

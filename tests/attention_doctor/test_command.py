@@ -425,11 +425,11 @@ def test_every_form_of_a_mask(shape, meaning):
 
 
 LAYOUTS = {
-    "nbe": "x.transpose(0, 1)", "ben": "x.mT", "b1ne": "x[:, 0]",
+    "nbe": "x.transpose(0, 1)", "ben": "x.mT",
     "nbhd": "x.transpose(0, 1).flatten(2)", "bhnd": "x.transpose(1, 2).flatten(2)",
 }  # fmt: skip
 BACK = {
-    "nbe": "y.transpose(0, 1)", "ben": "y.mT", "b1ne": "y[:, None]",
+    "nbe": "y.transpose(0, 1)", "ben": "y.mT",
     "nbhd": "y.transpose(0, 1).unflatten(2, (3, -1))",
     "bhnd": "y.unflatten(2, (3, -1)).transpose(1, 2)",
 }  # fmt: skip
