@@ -25,7 +25,8 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
 def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     before = patient.answer(inputs, blocked)
     size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
-    other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
+    times = 3 * inputs.key.square().mean().sqrt()  # larger than those that are there
+    other = patient.draw(11, *inputs.query.shape[:2], inputs.key.size(1)).map(lambda x: times * x)
     moved = before.new_zeros(*before.shape[:2], *inputs.key.shape[:2])
     for i, j in itertools.product(*map(range, inputs.key.shape[:2])):
         after = patient.ask(_replaced(inputs, other, i, j), blocked)
@@ -72,10 +73,10 @@ def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
 def _replaced(inputs: Inputs, other: Inputs, i: int, j: int) -> Inputs:
     chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
     chosen[i, j] = True
-    key = torch.where(chosen, 3 * other.key, inputs.key)
+    key = torch.where(chosen, other.key, inputs.key)
     if inputs.query is inputs.key:
         return Inputs(key, key, key)
-    return Inputs(inputs.query, key, torch.where(chosen, 3 * other.value, inputs.value))
+    return Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
 
 
 def local(seen: Tensor, may: Tensor) -> str:

@@ -228,6 +228,8 @@ def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
             return
         if _sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights):
             continue  # or more than their order has changed since the softmax
+        if not mixed.isfinite().any():
+            continue  # a mask that hides everything leaves nothing to tell the axis by
         over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
         sizes = {h: "heads", patient.b: "samples"}
         what = sizes.get(shape[seen.axis], "heads" if over else "queries")

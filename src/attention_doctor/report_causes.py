@@ -77,6 +77,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return finding.code == "positions-not-relative"
     if finding.test in (*CONDUCT, "inside") or cause.code.startswith(("groups-tiled", *OF_SCALES)):
         return False
+    if cause.code == "mask-inverted" and finding.test == "attention":
+        return True  # a mask that must be given, and should hide nothing, hides everything
     return finding.test in _MASKED if masks else True
 
 
