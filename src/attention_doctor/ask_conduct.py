@@ -67,8 +67,11 @@ def precision(patient: Patient) -> Iterator[Finding]:
 def _roughness(patient: Patient, seed: int) -> float:
     """Measure by how much the output is not smooth: its fourth difference as inputs grow."""
     start = patient.draw(seed)
-    longer = (start.map(lambda x, step=step: x * (1 + _STEP * step)) for step in range(5))
-    outputs = torch.stack([patient.ask(inputs).double() for inputs in longer])
+
+    def at(step: int) -> Tensor:
+        return patient.ask(start.map(lambda x: x * (1 + _STEP * step))).double()
+
+    outputs = torch.stack([at(step) for step in range(5)])
     return float(outputs.diff(4, 0).abs().max() / outputs[0].abs().max().clamp(min=1e-30))
 
 

@@ -26,7 +26,8 @@ def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     before = patient.answer(inputs, blocked)
     size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
     times = 3 * inputs.key.square().mean().sqrt()  # larger than those that are there
-    other = patient.draw(11, *inputs.query.shape[:2], inputs.key.size(1)).map(lambda x: times * x)
+    other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
+    other = other.map(lambda x: times * x)
     moved = before.new_zeros(*before.shape[:2], *inputs.key.shape[:2])
     for i, j in itertools.product(*map(range, inputs.key.shape[:2])):
         after = patient.ask(_replaced(inputs, other, i, j), blocked)
