@@ -38,10 +38,11 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
     if not states:
         listed = [[f"{x} {tuple(y.shape)}" for x, y in one.items()] for one in (mine, theirs)]
         here, there = ([x for x in a if x not in b] for a, b in (listed, listed[::-1]))
+        only = {"only here": here, "only in the reference": there}
         yield wrong(
             "parameters-differ",
             "its parameters are not those of the reference, so that outputs cannot be compared",
-            f"only here: {', '.join(here)}; only in the reference: {', '.join(there)}",
+            "; ".join(f"{label}: {', '.join(names)}" for label, names in only.items() if names),
             "Give both the same parameters: the same names, or the same shapes in the same order.",
         )
     elif None not in differing:

@@ -8,6 +8,8 @@ from attention_doctor.compare_reference import TRUSTED
 from attention_doctor.compare_versions import Diagnosis
 from attention_doctor.report import CONVENTION, WRONG, Finding
 
+# What may look different inside, where the outputs are the same.
+_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
 OF_SCALES = ("scale-", "no-scale")
 _OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
@@ -43,9 +45,12 @@ def merged(
     named = None if forgotten else diagnosis.finding  # that the mask is ignored is half of it
     causes = seen if diagnosis.version in ("", "right") else []
     if named is not None:
-        causes = [replace(named, test="reference")]
-        if named.severity == CONVENTION:  # what is seen inside knows the reference's scale
-            causes = [x for x in seen if x.code == named.code] or causes
+        alike = (named.code, _SEEN_AS.get(named.code))
+        twin = next((x for x in seen if x.code in alike), None)
+        place = None if twin is None else twin.where
+        causes = [replace(named, test="reference", where=place)]
+        if twin is not None and named.severity == CONVENTION:
+            causes = [twin]  # which knows the reference's scale
     if not causes:  # which mask it is, the tests say
         named_masks = [x for x in findings if x.test in _OF_WHICH and x.code in _KNOWN]
         causes = [x for x in named_masks if x.code.startswith(_OF_MASKS)]
