@@ -52,6 +52,7 @@ _OWN = {
     "scaled-after-softmax": "the scale is applied to the weights, and not to the scores",
     "sliding-window": "a sliding window, or local attention",
     "softmax-over-samples": "the softmax runs over the samples of the batch",
+    "summed-apart": "an einsum that sums one operand on its own before it multiplies",
     "table-mixed": "a table of fixed vectors is mixed in beside the values",
     "tokens-convolved": "a convolution over neighbouring tokens stands beside the attention",
     "tokens-projected": "keys and values are projected along the tokens' axis (low rank)",

@@ -67,8 +67,8 @@ class Seen:
             ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
             ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
             where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
-            weights go into another product, too, ``"heads mixed"`` where the weights of different
-            heads are mixed with each other.
+            weights go into another product, too, ``"apart"`` where a product sums one side on its
+            own, ``"heads mixed"`` where the weights of different heads are mixed with each other.
     """
 
     query: Operand
@@ -119,6 +119,8 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     scale, scaled = _scale(first, chain)
     roles = {"product": first.step, "softmax": event, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
+    if first.apart or mix.apart:
+        roles["apart"] = first.step if first.apart else mix.step
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:

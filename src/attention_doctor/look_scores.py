@@ -88,6 +88,11 @@ def slips(first: Look) -> Iterator[Finding]:
     """Find what is done to one side alone, in the wrong place, or to all heads at once."""
     for seen in first.found:
         place = seen.where("product")
+        if (apart := seen.steps.get("apart")) is not None:
+            symptom = "an einsum sums one operand on its own before it multiplies"
+            evidence = f"`{apart.option('equation', 0)}` has a letter in one operand alone, "
+            evidence += "and not in the result"
+            yield seen_inside("summed-apart", symptom, evidence, apart.where)
         yield from _straight(seen)
         if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"

@@ -126,12 +126,14 @@ class Product:
         operands: the two tensors.
         width: the number of products in each sum.
         factor: what the product is multiplied by.
+        apart: whether an operand is summed on its own before.
     """
 
     step: Step
     operands: tuple[Operand, Operand]
     width: int
     factor: float = 1.0
+    apart: bool = False
 
 
 def product(step: Step) -> Product | None:
@@ -170,7 +172,8 @@ def _einsum(step: Step, left: Step, right: Step) -> Product | None:
 
     operands = operand(left, *parts), operand(right, *parts[::-1])
     width = math.prod(left.value.size(parts[0].index(x) - len(parts[0])) for x in shared)
-    return Product(step, operands, width)
+    apart = any(x not in [*output, *shared] for part in parts for x in part)
+    return Product(step, operands, width, apart=apart)
 
 
 def softmax_axis(step: Step) -> int:

@@ -255,6 +255,8 @@ PLANTED = [
      "attention = torch.softmax(energy / self.d ** 0.5, dim=2)"),
     ("einsum", "bhql,blhd->bqhd", "bhlq,blhd->bqhd", "mixed-over-queries",
      'out = torch.einsum("bhlq,blhd->bqhd", attention, v)'),
+    ("einsum", "bqhd,bkhd->bhqk", "bqhd,bkhe->bhqk", "summed-apart",
+     'energy = torch.einsum("bqhd,bkhe->bhqk", q, k)'),
     ("einsum", "-1e4)", "1e-4)", "fill-does-not-block",
      "energy = energy.masked_fill(blocked[:, None], 1e-4)"),
     ("einsum", "-1e4)", "-1e20)", "finite-fill-in-half",
