@@ -15,8 +15,7 @@ from annotated_attention.masks import block_future
 from attention_doctor.forms import Layout, MaskForm, output_of
 
 __all__ = ["Adapted", "adapt", "torch_like"]
-MASKS = ("any", "apart", "shared", "padding", "none")
-# What a callable may be able to do besides: it is handed on from the inside to the outside.
+# What a callable may be able to do besides.
 ABILITIES = ("at_positions", "start", "step")
 
 
@@ -28,7 +27,6 @@ class Adapted:
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
             none that differs between both; ``"none"``; "" where nobody says.
-        required: whether it must be given a mask, so that a missing one is made.
 
     Examples:
         >>> import torch
@@ -39,21 +37,10 @@ class Adapted:
         ('Linear', 'none', True)
     """
 
-    def __init__(
-        self,
-        attend: Callable[..., Any],
-        inner: object,
-        masks: str = "",
-        required: bool = False,
-    ) -> None:
-        """Take a function; what is not given comes from ``inner``, which it is built around."""
+    def __init__(self, attend: Callable[..., Any], inner: object, masks: str = "") -> None:
+        """Take a function, and the module or function that it is built around."""
         self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
-        self.masks = masks or getattr(inner, "masks", "")
-        self.masks = self.masks if self.masks in MASKS else ""
-        self.required = required or getattr(inner, "required", False) is True
-        for ability in ABILITIES if isinstance(inner, Adapted) else ():
-            if hasattr(inner, ability):
-                setattr(self, ability, getattr(inner, ability))
+        self.masks = masks
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Call the adapted function."""
@@ -139,8 +126,7 @@ def adapt(
 
     as_it_is = layout == "bne" and form == MaskForm()
     masks = "none" if form is None else form.masks
-    required = form is not None and form.required
-    adapted = Adapted(attend if as_it_is else call, module or attend, masks, required)
+    adapted = Adapted(attend if as_it_is else call, module or attend, masks)
     for name, ability in abilities.items():
         setattr(adapted, name, ability)
     return adapted

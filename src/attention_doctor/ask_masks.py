@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attention_doctor import situations
-from attention_doctor.influence import counts, designed, influence, reactions
-from attention_doctor.inputs import Failed, FailedBackward, NotAsked
+from attention_doctor.influence import across, designed, influence
+from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
@@ -20,40 +20,6 @@ def _needs_masks(patient: Patient) -> None:
         raise NotAsked("it takes no mask")
 
 
-def meaning(patient: Patient) -> Iterator[Finding]:
-    """True in a mask means blocked; if it means allowed, all later masks are inverted."""
-    _needs_masks(patient)
-    with patient.dropping(0.0):
-        cases = [*situations.masked(patient)]
-        if patient.own_future:
-            patient.inverted = any(_leak(patient, case) is not None for case in cases)
-            inverted = patient.inverted and all(_leak(patient, case) is None for case in cases)
-            patient.inverted = False
-        else:
-            inverted = all(_is_inverted(patient, case) for case in cases)
-    if inverted:
-        patient.inverted = True
-        yield wrong(
-            "mask-inverted",
-            "exactly the blocked keys have influence",
-            f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
-            "inverted mask",
-        )
-
-
-def _is_inverted(patient: Patient, case: Situation) -> bool:
-    """Tell whether the values that mix into a result are those that are blocked."""
-    assert case.blocked is not None
-    try:
-        reaction = reactions(patient, case.inputs, case.blocked)
-    except Failed:
-        return False  # `blocked_keys` says so
-    own = torch.arange(len(case.blocked))
-    seen = counts(list(reaction.values())[-1][own, :, own])  # (b, n, m)
-    judged = situations.judged(patient, case)
-    return bool(seen.any()) and bool(((seen == case.blocked) | ~judged).all())
-
-
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, and allowed keys have some."""
     _needs_masks(patient)
@@ -62,8 +28,6 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
     for case in cases + ([extra] if extra else []):
         try:
             finding = _leak(patient, case)
-        except FailedBackward:
-            raise  # not for its mask
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
@@ -116,8 +80,7 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
     if blocked.size(1) == blocked.size(2) and is_mask(torch.ones_like(blocked).triu(1)):
         remedy = "Use the mask; or, where it is only a switch, ask without it: `--mask none`."
         return wrong("mask-taken-for-causal", "any mask hides the future", evidence, remedy)
-    others = ~torch.eye(len(blocked), dtype=torch.bool)[:, None, :, None]
-    mixed = (counts([*reactions(patient, case.inputs, blocked).values()][-1]) & others).any()
+    mixed = across(patient, case.inputs, blocked)
     if not mixed and is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
         return wrong("mask-in-the-wrong-order", symptom, evidence)
     if _hides_queries(patient, case):

@@ -3,15 +3,13 @@
 A straight reshape in place of a transpose shows here.
 """
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
 from attention_doctor import situations
-from attention_doctor.influence import counts, influence, reactions
-from attention_doctor.inputs import Inputs, NotAsked
+from attention_doctor.influence import across, influence
+from attention_doctor.inputs import Inputs
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
@@ -19,53 +17,32 @@ from attention_doctor.situations import Situation
 _FOLLOW = "Follow one number through every reshape: it must stay with its token."
 
 
-def key_order(patient: Patient) -> Iterator[Finding]:
-    """Permuting keys together with their values changes nothing."""
-    situations.only_for(patient, "cross")
-    order = torch.randperm(patient.m, generator=torch.Generator().manual_seed(9))
-    for case in situations.cases(patient):
-        x, blocked = case.inputs, case.blocked
-        moved = Inputs(x.query, x.key[:, order], x.value[:, order])
-        after = patient.ask(moved, None if blocked is None else blocked[..., order])
-        gap = patient.gap(after, patient.answer(x, blocked))
-        if gap > patient.tolerance:
-            if blocked is None and _has_positions(patient):
-                return  # the order of the queries says so
-            yield wrong(
-                "key-order-matters",
-                "the order of the keys matters, though each moves together with its value",
-                f"with {case.name}, moving them changes the output by {gap:.0%} of its size",
-                _FOLLOW,
-            )
-            return
-
-
-def query_order(patient: Patient) -> Iterator[Finding]:
-    """Outputs move with their queries."""
+def order(patient: Patient) -> Iterator[Finding]:
+    """Results move with their queries, and stay where keys move together with their values."""
     situations.only_for(patient, "cross", "self")
-    order = torch.randperm(patient.n, generator=torch.Generator().manual_seed(10))
+    source = torch.Generator().manual_seed(10)
+    queries, keys = (torch.randperm(size, generator=source) for size in (patient.n, patient.m))
+    keys = queries if patient.kind == "self" else keys
     for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
-        turned = None if blocked is None else blocked[:, order]
-        if patient.kind != "self":
-            moved = Inputs(x.query[:, order], x.key, x.value)
-        else:
-            moved = x.map(lambda tokens: tokens[:, order])
-            turned = None if turned is None else turned[..., order]
-        gap = patient.gap(patient.ask(moved, turned), patient.answer(x, blocked)[:, order])
+        moved = Inputs(x.query[:, queries], x.key[:, keys], x.value[:, keys])
+        if patient.kind == "self":
+            moved = x.map(lambda tokens: tokens[:, queries])
+        turned = None if blocked is None else blocked[:, queries][..., keys]
+        gap = patient.gap(patient.ask(moved, turned), patient.answer(x, blocked)[:, queries])
         if gap > patient.tolerance:
             yield _order_matters(patient, case, gap)
             return
 
 
 def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
-    evidence = f"with {case.name}, the results of moved tokens change by {gap:.0%} of their size"
+    evidence = f"with {case.name}, results of moved tokens differ by {gap:.0%} of their size"
     if case.blocked is None and (
         _same_for_equal_tokens(patient) if patient.kind == "self" else _has_positions(patient)
     ):
         symptom = "results do not move with their tokens, but equal tokens get equal results"
         return convention("order-matters", symptom, evidence)
-    symptom = "results do not move along when their queries are moved"
+    symptom = "results do not move with their queries, or change when keys and values are moved"
     return wrong("query-order-matters", symptom, evidence, _FOLLOW)
 
 
@@ -88,9 +65,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
     """Samples of a batch do not influence each other."""
     for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
-        strong = [counts(reaction) for reaction in reactions(patient, x, blocked).values()]
-        other = ~torch.eye(len(x.query), dtype=torch.bool)[:, None, :, None]
-        pairs = sum(int((reaction & other).sum()) for reaction in strong)
+        pairs = across(patient, x, blocked)
         one = x.map(lambda tokens: tokens[:1])
         single = patient.ask(one, None if blocked is None else blocked[:1])
         gap = patient.gap(patient.answer(x, blocked)[:1], single)
@@ -139,29 +114,3 @@ def _unequal(case: Situation, gap: float) -> Finding:
         symptom += " as soon as there is a mask"
         remedy = "Set blocked scores to minus infinity before the softmax."
     return wrong("weights-do-not-sum-to-one", symptom, evidence, remedy)
-
-
-def prefix(patient: Patient) -> Iterator[Finding]:
-    """A longer sequence leaves the results of its beginning unchanged."""
-    case = situations.future(patient)
-    if patient.kind == "causal":
-        case = Situation("the future hidden", patient.draw(3), None)
-    if case is None:
-        raise NotAsked("it takes no mask that blocks the future")
-    if patient.kind == "cross" and _has_positions(patient):
-        raise NotAsked("positions between queries and keys may count from the last key")
-    x, n, cases = case.inputs, case.inputs.query.size(1), [case]
-    if patient.own_future and patient.masks == "padding":
-        cases += [replace(case, blocked=(torch.arange(n) == 1).expand(patient.b, n, n))]
-    for case, k in itertools.product(cases, range(1, n)):
-        whole = patient.answer(x, case.blocked)
-        blocked = None if case.blocked is None else case.blocked[:, :k, :k]
-        gap = patient.gap(whole[:, :k], patient.ask(x.cut(0, k), blocked))
-        if gap > patient.tolerance:
-            yield wrong(
-                "prefix-changes",
-                "the first results change when the sequence goes on, though its future is hidden",
-                f"the first {k} of {n} differ by {gap:.0%} of their size from those of {k} alone",
-                "Follow one number through every reshape: it must not land elsewhere by n.",
-            )
-            return

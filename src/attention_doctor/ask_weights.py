@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attention_doctor.influence import exchanged, moves, roles
+from attention_doctor.influence import exchanged, moves, within
 from attention_doctor.inputs import Inputs, NotAsked
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, wrong
@@ -37,22 +37,12 @@ def attention(patient: Patient) -> Iterator[Finding]:
         remedy = "Score each query against each key, and let the softmax run over the keys."
         symptom, evidence = "the weights do not depend on the keys", "other keys, the same weights"
         yield wrong("keys-ignored", symptom, evidence, remedy)
-    elif patient.memory or inputs.query is inputs.key:
-        return
-    elif _effect(patient, inputs, output, "value") <= patient.tolerance:
-        remedy = "Score the projected keys, and mix the projected values."
-        yield wrong(
-            "values-ignored", "the values do not count", "other values, same output", remedy
-        )
 
 
 def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> str:
     """Say how results depend on no other token than their own; "" if they do."""
-    for name, x in roles(inputs).items():
-        if x.shape == output.shape and patient.same(output, x):
-            return f"the output is the {name}, unchanged"
     if inputs.query is inputs.key:
-        others = (moves(patient, inputs).amax(0) > patient.tolerance).fill_diagonal_(False)
+        others = (within(moves(patient, inputs)).amax(0) > patient.tolerance).fill_diagonal_(False)
         return "" if others.any() else "each result depends on its own token alone"
     moved = _effect(patient, inputs, output, "key", "value") > patient.tolerance
     return "" if moved else "keys and values change nothing"
@@ -84,7 +74,7 @@ def _straight(patient: Patient, inputs: Inputs, output: Tensor) -> bool:
 
 def _within(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool]:
     """Tell the same of self-attention: it shows in how another token counts."""
-    moved = moves(patient, inputs).amax(0).fill_diagonal_(0)
+    moved = within(moves(patient, inputs)).amax(0).fill_diagonal_(0)
     if patient.kind == "causal" and moved[-1].any():
         moved[:-1] = 0  # others may see a single token, and have no choice
     query, place = divmod(int(moved.argmax()), len(moved))  # a token with much influence on it

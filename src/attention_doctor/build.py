@@ -1,6 +1,5 @@
 """Construct what is examined, where the names of its arguments say which sizes they are."""
 
-import ast
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping
@@ -111,13 +110,6 @@ class Config:
         setattr(self, name, value)
         return value
 
-    def __getitem__(self, name: str) -> Any:
-        """Answer for a key of a dictionary."""
-        try:
-            return getattr(self, name)
-        except AttributeError as error:
-            raise KeyError(name) from error
-
     def __repr__(self) -> str:
         """Show what was read."""
         return f"Config({said({x: y for x, y in vars(self).items() if not x.startswith('_')})})"
@@ -136,20 +128,15 @@ def _unfilled_is_nan() -> Iterator[None]:
 
 
 def value_of(option: str, name: str, text: str, names: Mapping[str, Any]) -> Any:
-    """Compute the value of ``--init`` or ``--call``: a literal, an expression, or a bare word.
+    """Compute the value of ``--init`` or ``--call``.
 
     Raises:
-        Unasked: it is an expression, and fails.
+        Unasked: the expression fails.
     """
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
     try:
         return eval(text, {"torch": torch, **names})
     except Exception as error:
-        if isinstance(error, NameError | SyntaxError) and "(" not in text:
-            return text  # a word
         step = "construction" if option == "--init" else "call"
-        remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest sequence."
+        remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest sequence; "
+        remedy += "a word stands in quotes of its own."
         raise Unasked(step, f"`{option} {name}={text}`: {describe(error)}", remedy) from error

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
 from attention_doctor.forms import MEANINGS, MaskForm, is_shape
-from attention_doctor.influence import moves
+from attention_doctor.influence import moves, within
 from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.matching import TENSORS, Plan, fitting_kinds, matched
 from attention_doctor.patient import Patient
@@ -123,12 +123,12 @@ def reacting(
     Returns:
         Two truth values; nothing if a call fails.
     """
-    patient = Patient(attend, *sizes[:2], kind, None, sizes.max_length, sizes.context_dim)
+    patient = Patient(attend, sizes, kind)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
     with patient.admitted(as_it_is=True), patient.dropping(0.0):
         try:
-            moved = moves(patient, patient.draw(1), blocked)[:, 2:].amax((0, 1))
+            moved = within(moves(patient, patient.draw(1), blocked))[:, 2:].amax((0, 1))
         except (Failed, NotAsked) as error:
             if errors is not None:
                 errors.append(str(error))

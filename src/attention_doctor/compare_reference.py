@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
@@ -29,7 +28,7 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
     Raises:
         NotAsked: the reference cannot be called.
     """
-    trusted = patient.like(reference)
+    trusted = Patient(reference, patient.sizes, patient.called_as)
     with trusted.admitted(), trusted.converted(patient.dtype):
         mine, theirs = _named(patient.module), _named(trusted.module)
         states = list(_shared(patient, trusted.module, mine, theirs))
@@ -37,33 +36,21 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
         seen = Inside(trusted).first
         patient.trusted_scale = None if seen is None else seen.found[0].scale
     if not states:
-        yield _parameters(mine, theirs)
+        listed = [[f"{x} {tuple(y.shape)}" for x, y in one.items()] for one in (mine, theirs)]
+        here, there = ([x for x in a if x not in b] for a, b in (listed, listed[::-1]))
+        only = {"only here": here, "only in the reference": there}
+        yield wrong(
+            "parameters-differ",
+            "its parameters are not those of the reference, so that outputs cannot be compared",
+            "; ".join(f"{label}: {', '.join(names)}" for label, names in only.items() if names),
+            "Give both the same parameters: the same names, or the same shapes in the same order.",
+        )
     elif None not in differing:
         yield from [x for x in differing if x is not None][:1]
 
 
 def _named(module: nn.Module | None) -> dict[str, Tensor]:
     return {} if module is None else dict(module.named_parameters())
-
-
-def _sizes(state: State) -> list[torch.Size]:
-    return [x.shape for x in state.values()]
-
-
-def _parameters(mine: State, theirs: State) -> Finding:
-    """Say that there is no way to give one the parameters of the other."""
-    here = [f"{name} {tuple(x.shape)}" for name, x in mine.items()]
-    there = [f"{name} {tuple(x.shape)}" for name, x in theirs.items()]
-    listed = {
-        "only here": [x for x in here if x not in there],
-        "only in the reference": [x for x in there if x not in here],
-    }
-    return wrong(
-        "parameters-differ",
-        "its parameters are not those of the reference, so that outputs cannot be compared",
-        "; ".join(f"{label}: {', '.join(names)}" for label, names in listed.items() if names),
-        "Give both the same parameters: the same names, or the same shapes in the same order.",
-    )
 
 
 def _shared(
@@ -75,7 +62,7 @@ def _shared(
     """
     if {x: y.shape for x, y in mine.items()} == {x: y.shape for x, y in theirs.items()}:
         yield dict(mine)
-    elif _sizes(mine) == _sizes(theirs):
+    elif [x.shape for x in mine.values()] == [x.shape for x in theirs.values()]:
         yield dict(zip(theirs, mine.values(), strict=True))
     elif patient.module is not None and isinstance(
         trusted, nn.MultiheadAttention | MultiheadAttention
@@ -91,7 +78,11 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
     for name, x in _named(trusted.module).items():
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
-    asked = dict(_gaps(patient, trusted))
+    asked: dict[str, float] = {}
+    for case in questions(patient):
+        with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
+            answers = (one.ask(case.inputs, case.blocked) for one in (patient, trusted))
+            asked[case.name] = patient.gap(*answers)
     if not asked:
         raise NotAsked("there is no situation in which both the reference and this give an output")
     differ = {name: gap for name, gap in asked.items() if gap > patient.tolerance}
@@ -107,11 +98,3 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         "Compare both step by step in that situation: projections, positions (which features a "
         "rotation turns together), scores, mask, weights, merge.",
     )
-
-
-def _gaps(patient: Patient, trusted: Patient) -> Iterator[tuple[str, float]]:
-    """Say how far outputs are apart, by the situation; what fails says nothing here."""
-    for case in questions(patient):
-        with contextlib.suppress(Failed, NotAsked):
-            answers = (one.ask(case.inputs, case.blocked) for one in (patient, trusted))
-            yield case.name, patient.gap(*answers)

@@ -25,23 +25,20 @@ from attention_doctor.patient import Patient
 from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
 from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
-from attention_doctor.roles import KINDS
+from attention_doctor.roles import KINDS, Sizes
 
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
-    # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": ask_masks.meaning,
+    # What is wrong in these two would show in every other answer: it is said once, and allowed for.
     "evaluation": ask_conduct.evaluation,
     "precision": ask_conduct.precision,
     "attention": ask_weights.attention,
     "visible": ask_masks.visible,
-    "key order": ask_order.key_order,
-    "query order": ask_order.query_order,
+    "order": ask_order.order,
     "samples apart": ask_order.samples_apart,
     "equal values": ask_order.equal_values,
     "blocked": ask_masks.blocked_keys,
     "future": ask_masks.future,
-    "prefix": ask_order.prefix,
     "fully masked rows": ask_masks.fully_masked_rows,
     "dropout": ask_conduct.dropout,
     "training": ask_conduct.training,
@@ -120,11 +117,10 @@ def examine(
         >>> report.findings[0].where.text
         'return self.out((scores.softmax(-1) @ v).reshape(b, n, e))'
     """
-    _check(attend, embed_dim, num_heads, kind, max_length)
-    if reference is not None:
-        _check(reference, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
-    return examine_patient(patient, reference)
+    sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)
+    for one in (attend,) if reference is None else (attend, reference):
+        check_arguments(one, sizes, kind)
+    return examine_patient(Patient(attend, sizes, kind, module), reference)
 
 
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
@@ -137,14 +133,12 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
             patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
-        first = ("meaning", "answers", "evaluation")
-        tests.run("meaning")
         if tests.run("answers"):
             diagnosis.reason = "there are no numbers to compare"
         elif tests.run("evaluation") and not _is_calm(patient, until):
             diagnosis.reason = "the same input gives a different result each time"
         else:
-            tests.run(*(name for name in tests.known if name not in first))
+            tests.run(*(name for name in tests.known if name not in ("answers", "evaluation")))
             diagnosis = diagnose(patient)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
@@ -161,7 +155,9 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
         )
 
 
-def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length: int) -> None:
+def check_arguments(attend: object, sizes: Sizes, kind: str) -> None:
+    """Refuse what cannot be examined, with the errors of ``examine``."""
+    embed_dim, num_heads, _, max_length = sizes
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
@@ -195,8 +191,14 @@ def _refused(patient: Patient, failure: Failed) -> Report:
 
 def _answers(patient: Patient) -> Iterator[Finding]:
     """The output is finite; what is not leaves no numbers to compare."""
-    finite = patient.ask(patient.draw(0)).isfinite().all(-1)  # (b, n)
+    inputs = patient.draw(0)
+    finite = patient.ask(inputs).isfinite().all(-1)  # (b, n)
     if finite.all():
+        return
+    everything = torch.ones(*inputs.query.shape[:2], inputs.key.size(1), dtype=torch.bool)
+    if patient.masks != "none" and patient.ask(inputs, everything).isfinite().all():
+        symptom = "results are NaN or infinite, unless a mask blocks every key"
+        yield wrong("mask-inverted", symptom, "there is none with a mask that blocks every key")
         return
     named = [] if patient.module is None else list(patient.module.named_parameters())
     bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
@@ -268,7 +270,7 @@ class _Tests:
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
-        complaints = [x for x in self.findings if x.test == "meaning" or x.test not in CONDUCT]
+        complaints = [x for x in self.findings if x.test not in CONDUCT]
         self.seen = named(inside, complaints, diagnosis.version == "right")
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
         Raises:
             ValueError: these are no axes of tokens, or the number of heads is needed and not given.
         """
-        if sorted(axes.replace("1", "")) not in (["b", "e", "n"], ["b", "d", "h", "n"]):
+        if sorted(axes) not in (["b", "e", "n"], ["b", "d", "h", "n"]):
             raise ValueError(f"layout ({axes!r}) must have b, n and e, or h and d in place of e")
         if "h" in axes and heads is None:
             raise ValueError(f"num_heads must be given for the layout {axes}")
@@ -43,9 +43,7 @@ class Layout(NamedTuple):
         """Make (b, n, e) from what is returned."""
         if not isinstance(output, Tensor) or output.dim() != len(self.axes):
             return output
-        for place in [i for i, letter in enumerate(self.axes) if letter == "1"][::-1]:
-            output = output.squeeze(place)
-        output = arranged(output, self.axes.replace("1", ""), self._usual)
+        output = arranged(output, self.axes, self._usual)
         return output.flatten(-2) if "h" in self.axes else output
 
 

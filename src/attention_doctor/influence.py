@@ -1,5 +1,7 @@
 """Which token of the input changes which token of the output."""
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -7,48 +9,15 @@ from attention_doctor.inputs import Inputs
 from attention_doctor.patient import Patient
 from attention_doctor.report import Finding, convention
 
-_COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
-
-
-def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> dict[str, Tensor]:
-    """Measure how strongly each output token reacts to each input token, by the Jacobian.
-
-    Returns:
-        For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
-        reaction, [sample, query, sample, token]. Zeros where no gradient flows.
-    """
-    return patient.once("reactions", inputs, blocked, lambda: _react(patient, inputs, blocked))
-
-
-def _react(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> dict[str, Tensor]:
-    leaves = inputs.map(lambda x: x.clone().requires_grad_())
-    tensors = roles(leaves)
-    output = patient.ask(leaves, blocked, gradient=True)
-    b, n, _ = output.shape
-    found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in tensors.items()}
-    source = torch.Generator().manual_seed(7)
-    direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
-    for i, one in enumerate((output @ direction).flatten() if output.requires_grad else ()):
-        for x in tensors.values():
-            x.grad = None
-        patient.differentiate(one)
-        for name, x in tensors.items():
-            if x.grad is not None:
-                found[name][i // n, i % n] = x.grad.abs().amax(-1)
-    return found
-
-
-def roles(inputs: Inputs) -> dict[str, Tensor]:
-    """Give the tensors by name, each once: ``query`` alone where all three are one."""
-    names = {id(x): name for name, x in reversed(vars(inputs).items())}
-    return {names[id(x)]: x for x in vars(inputs).values()}
+_COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated
 
 
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
-    """Measure how far each output moves when a key and its value are replaced.
+    """Measure how far each output moves when one token is replaced, as key and as value.
 
     Returns:
-        (b, n, m), by how much, relative to the size of the output.
+        [sample, query, sample, token], relative to the size of the output; what is NaN moves
+        without end.
     """
     return patient.once("moves", inputs, blocked, lambda: _move(patient, inputs, blocked))
 
@@ -56,12 +25,20 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
 def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     before = patient.answer(inputs, blocked)
     size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
+    times = 3 * inputs.key.square().mean().sqrt()  # larger than those that are there
     other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
-    columns = []
-    for j in range(inputs.key.size(1)):
-        after = patient.ask(_replaced(inputs, other, j), blocked)
-        columns.append((after - before).abs().amax(-1) / size)
-    return torch.stack(columns, -1)
+    other = other.map(lambda x: times * x)
+    moved = before.new_zeros(*before.shape[:2], *inputs.key.shape[:2])
+    for i, j in itertools.product(*map(range, inputs.key.shape[:2])):
+        after = patient.ask(_replaced(inputs, other, i, j), blocked)
+        moved[..., i, j] = (after - before).abs().amax(-1) / size
+    return moved.nan_to_num(torch.inf, torch.inf)
+
+
+def within(moved: Tensor) -> Tensor:
+    """Leave out what other samples do: (b, n, m)."""
+    own = torch.arange(len(moved))
+    return moved[own, :, own]
 
 
 def influence(
@@ -69,16 +46,24 @@ def influence(
 ) -> tuple[Tensor, Tensor]:
     """Tell which keys have influence on a query, by their value or their score.
 
+    Tokens are made small, so that no weight is so close to zero that it is lost in rounding.
+
     Returns:
         (b, n, m) twice: those that have, more than rounding; and those that have none at all.
     """
-    reaction = reactions(patient, inputs, blocked)
-    names = [name for name in reaction if name != "query"] or ["query"]
-    own = torch.arange(len(inputs.query))
-    strength = torch.stack([reaction[name][own, :, own] for name in names]).sum(0)
-    moved = moves(patient, inputs, blocked)
-    seen = counts(strength) | (moved > 100 * patient.tolerance)
-    return seen, (strength == 0) & (moved == 0)
+    moved = within(moves(patient, inputs.map(_small), blocked))
+    return moved > min(patient.tolerance, _COUNTS), moved == 0
+
+
+def across(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> int:
+    """Count the pairs of an output and a token of another sample that moves it."""
+    moved = moves(patient, inputs.map(_small), blocked)
+    others = ~torch.eye(len(moved), dtype=torch.bool)[:, None, :, None]
+    return int(((moved > min(patient.tolerance, _COUNTS)) & others).sum())
+
+
+def _small(tokens: Tensor) -> Tensor:
+    return tokens * 0.3
 
 
 def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
@@ -86,24 +71,13 @@ def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
     return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
 
 
-def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
-    key = exchanged(inputs.key, j, 3 * other.key[:, j : j + 1])
+def _replaced(inputs: Inputs, other: Inputs, i: int, j: int) -> Inputs:
+    chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
+    chosen[i, j] = True
+    key = torch.where(chosen, other.key, inputs.key)
     if inputs.query is inputs.key:
         return Inputs(key, key, key)
-    return Inputs(inputs.query, key, exchanged(inputs.value, j, 3 * other.value[:, j : j + 1]))
-
-
-def number(x: Tensor) -> Tensor:
-    """Give one number with a gradient for every number of a tensor."""
-    source = torch.Generator().manual_seed(19)
-    return (x * torch.randn(x.shape, generator=source).to(x)).sum()
-
-
-def counts(reaction: Tensor) -> Tensor:
-    """Tell which reactions are more than rounding."""
-    reaction = reaction.nan_to_num(nan=torch.inf)
-    largest = reaction[reaction.isfinite()]
-    return reaction > _COUNTS * (largest.max() if largest.numel() else 0)
+    return Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
 
 
 def local(seen: Tensor, may: Tensor) -> str:

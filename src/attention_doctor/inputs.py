@@ -19,10 +19,6 @@ class Failed(Exception):
         self.error = error
 
 
-class FailedBackward(Failed):
-    """The forward pass worked, and the backward pass raised an error."""
-
-
 class NotAsked(Exception):
     """A test does not apply, or cannot run; the message says why."""
 
@@ -45,7 +41,3 @@ class Inputs:
         value = change(self.value)
         key = value if self.key is self.value else change(self.key)
         return Inputs(change(self.query), key, value)
-
-    def cut(self, start: int, end: int) -> "Inputs":
-        """Keep the tokens from ``start`` to ``end``."""
-        return self.map(lambda x: x[:, start:end])

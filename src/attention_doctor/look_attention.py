@@ -53,8 +53,6 @@ class Seen:
     Axes are counted from the end.
 
     Attributes:
-        first: the product of queries and keys.
-        mix: the product of weights and values.
         query: as it entered the first product.
         key: as it entered the first product.
         value: as it entered the mix.
@@ -69,12 +67,10 @@ class Seen:
             ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
             ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
             where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
-            weights go into another product, too, ``"heads mixed"`` where the weights of different
-            heads are mixed with each other.
+            weights go into another product, too, ``"apart"`` where a product sums one side on its
+            own, ``"heads mixed"`` where the weights of different heads are mixed with each other.
     """
 
-    first: Product
-    mix: Product
     query: Operand
     key: Operand
     value: Operand
@@ -123,6 +119,8 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     scale, scaled = _scale(first, chain)
     roles = {"product": first.step, "softmax": event, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
+    if first.apart or mix.apart:
+        roles["apart"] = first.step if first.apart else mix.step
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
@@ -135,8 +133,6 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     query, key = first.operands[:: -1 if "query" not in left and "query" in right else 1]
     moved = any(step.name in REORDERS for step in chain[1:])
     return Seen(
-        first=first,
-        mix=mix,
         query=query,
         key=key,
         value=mix.operands[1 - side],
@@ -295,12 +291,10 @@ class Look:
 
     Attributes:
         case: the call.
-        output: (b, n, e).
         found: every attention in it, in order.
     """
 
     case: Situation
-    output: Tensor
     found: tuple[Seen, ...]
 
 
@@ -322,7 +316,7 @@ def look(patient: Patient, case: Situation) -> Look:
     found = tuple(attentions(trace.steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, output, found)
+    return Look(case, found)
 
 
 def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:

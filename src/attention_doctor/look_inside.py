@@ -46,20 +46,18 @@ _ROLES = {
     ("mix",): ("values-from-keys",),
 }
 _SUMS = ("weights-do-not-sum-to-one",)
-_ORDER = ("key-order-matters", "query-order-matters")
+_ORDER = "query-order-matters"
 # Where nothing wrong shows inside: what a design explains.
 _DESIGNS = {
     "keys-appended": _SUMS,
     "queries-are-keys": _SUMS,
     "heads-mixed": _SUMS,
-    "table-mixed": (*_SUMS, "query-order-matters"),
-    "positions-added": (*_SUMS, *_ORDER),
-    "tokens-projected": (*_SUMS, *_ORDER, "blocked-has-influence",
-                         "prefix-changes"),
+    "table-mixed": (*_SUMS, _ORDER),
+    "positions-added": (*_SUMS, _ORDER),
+    "tokens-projected": (*_SUMS, _ORDER, "blocked-has-influence"),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
-    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence",
-                         "prefix-changes", "visible-unseen"),
-    "sliding-window": (*_SUMS, *_ORDER),
+    "tokens-convolved": (*_SUMS, _ORDER, "blocked-has-influence", "visible-unseen"),
+    "sliding-window": (*_SUMS, _ORDER),
 }  # fmt: skip
 
 
@@ -129,7 +127,7 @@ def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Find
         return [*look_scores.turned(inside.equal), *look_scores.returned(patient, first)]
     names = [
         *look_scores.scale(patient, first, inside.short),
-        *look_scores.slips(patient, first),
+        *look_scores.slips(first),
         *look_scores.returned(patient, first),
         *look_scores.swapped(patient, first.found),
         *look_scores.repeated(patient, first),

@@ -84,15 +84,15 @@ def _normed(seen: Seen) -> list[bool]:
     return [any(x.name in NORMS for x in before(side.step)) for side in (seen.query, seen.key)]
 
 
-def slips(patient: Patient, first: Look) -> Iterator[Finding]:
+def slips(first: Look) -> Iterator[Finding]:
     """Find what is done to one side alone, in the wrong place, or to all heads at once."""
     for seen in first.found:
         place = seen.where("product")
-        for apart in [x for x in (seen.first, seen.mix) if x.apart]:
+        if (apart := seen.steps.get("apart")) is not None:
             symptom = "an einsum sums one operand on its own before it multiplies"
-            evidence = f"`{apart.step.option('equation', 0)}` has a letter in one operand alone, "
+            evidence = f"`{apart.option('equation', 0)}` has a letter in one operand alone, "
             evidence += "and not in the result"
-            yield seen_inside("summed-apart", symptom, evidence, apart.step.where)
+            yield seen_inside("summed-apart", symptom, evidence, apart.where)
         yield from _straight(seen)
         if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"
@@ -108,13 +108,6 @@ def slips(patient: Patient, first: Look) -> Iterator[Finding]:
             symptom = f"the values go through {bend.name} before they are mixed"
             severity = CONVENTION if any(bends[1:]) else WRONG
             yield seen_inside("values-bent", symptom, "", bend.where, severity)
-    b, n, m = *first.output.shape[:2], first.case.inputs.key.size(1)
-    (seen, *more), h = first.found, patient.num_heads
-    if h > 1 and not more and seen.scores.numel() == b * n * m:
-        symptom = f"there is one matrix of weights for each sample, and not {h}"
-        evidence = f"the scores have shape {tuple(seen.scores.shape)}; if one head is meant, ask "
-        evidence += "with `--num-heads 1`"
-        yield seen_inside("heads-not-split", symptom, evidence, place, CONVENTION)
 
 
 def _straight(seen: Seen) -> Iterator[Finding]:
@@ -240,6 +233,8 @@ def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
             return
         if _sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights):
             continue  # or more than their order has changed since the softmax
+        if not mixed.isfinite().any():
+            continue  # a mask that hides everything leaves nothing to tell the axis by
         over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
         sizes = {h: "heads", patient.b: "samples"}
         what = sizes.get(shape[seen.axis], "heads" if over else "queries")

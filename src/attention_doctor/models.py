@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
-from attention_doctor.influence import counts, reactions
+from attention_doctor.influence import influence
 from attention_doctor.inputs import Failed
 from attention_doctor.look_trace import tensors
 from attention_doctor.patient import Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
-from attention_doctor.roles import size_of
+from attention_doctor.roles import Sizes, size_of
 
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
@@ -170,8 +170,8 @@ def _examined(call: _Call) -> Report:
         return _unasked(call, f"it takes hidden states of {shapes} and returns {output}")
     kind = ("self", "memory", "cross")[distinct - 1]
     if type(call.module) in (nn.MultiheadAttention, MultiheadAttention):
-        like = torch_like(call.module, "cross")
-        return examine_patient(Patient(like, states[0].size(-1), call.num_heads, "cross"))
+        like, width = torch_like(call.module, "cross"), states[0].size(-1)
+        return examine_patient(Patient(like, Sizes(width, call.num_heads, width), "cross"))
     masks = [name for name, x in call.arguments.items() if "mask" in name and x is not None]
     patient = _patient(call, kind)
     if patient is None:
@@ -191,7 +191,7 @@ def _patient(call: _Call, kind: str) -> Patient | None:
     b, n, m = query.size(call.batch), query.size(1 - call.batch), key.size(1 - call.batch)
     width, heads = query.size(-1), 1 if query.size(-1) % call.num_heads else call.num_heads
     attend = Adapted(_again(call, (b, n, m)), call.module, "none")
-    patient = Patient(attend, width, heads, kind, call.module, max(2, n, m), key.size(-1))
+    patient = Patient(attend, Sizes(width, heads, key.size(-1), max(2, n, m)), kind, call.module)
     patient.b, patient.n, patient.m = b, n, m
     with patient.admitted():
         try:
@@ -241,8 +241,7 @@ def _fitted(value: Any, fewer: list[tuple[int, int]], dtype: torch.dtype) -> Any
 def _hides_the_future(patient: Patient) -> bool:
     """Tell whether fewer later tokens matter than earlier ones; a mistake may show some of them."""
     with patient.admitted():
-        inputs, own = patient.draw(1), torch.arange(patient.b)
-        seen = counts(reactions(patient, inputs)["query"][own, :, own])  # (b, n, n)
+        seen = influence(patient, patient.draw(1))[0]  # (b, n, n)
     others = seen & ~torch.eye(patient.n, dtype=torch.bool)
     not_padding = others.any(1, keepdim=True).expand_as(seen)  # seen by some query
     future, past = (

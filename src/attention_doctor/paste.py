@@ -49,6 +49,7 @@ def adapter(
         said += [', mask="none"']
     elif always:
         said += [', mask="bnm blocked always"']
+    e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
     first = name.split(".")[0]
     imported = [f"from {module} import {first}"]
     if not all(map(str.isidentifier, module.split("."))):
@@ -64,6 +65,7 @@ def adapter(
         "",
         "",
         "def make_attention():",
+        *[f"    e, h, d, n = {e}, {h}, {e // h}, {n}"] * bool(init),
         f"    module = {made}",
         "",
         f"    def attend({', '.join([*taken, *mask_argument])}):",

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
-from attention_doctor.inputs import Failed, FailedBackward, Inputs, NotAsked
+from attention_doctor.inputs import Failed, Inputs, NotAsked
 from attention_doctor.places import describe
+from attention_doctor.roles import Sizes
 from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
@@ -27,46 +28,35 @@ class Patient:
     def __init__(
         self,
         attend: Callable[..., Any],
-        embed_dim: int,
-        num_heads: int,
+        sizes: Sizes,
         kind: str,
         module: nn.Module | None = None,
-        max_length: int = 16,
-        context_dim: int | None = None,
     ) -> None:
         """Keep the arguments of ``examine``.
 
         Kind ``"memory"`` is kind ``"cross"`` with the keys and values in one tensor, ``value``.
         """
+        self.sizes = sizes
         self.attend, self.called_as = attend, kind
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
-        self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.context_dim = context_dim or embed_dim
+        self.embed_dim, self.num_heads, self.context_dim, self.max_length = sizes
         self.module = module_of(attend) if module is None else module
         self.name = name_of(attend)
         said = attend.masks if isinstance(attend, Adapted) else ""
         self.masks = said or ("none" if kind == "causal" else "any")
-        self.needs_mask = getattr(attend, "required", False) is True
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
-        self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.trusted_scale: float | None = None  # as seen in a reference
-        self.max_length = max_length
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
         self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
-        self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
+        self.n, self.m = (min(x, self.max_length) for x in (5, 7 if self.kind == "cross" else 5))
         # Another size than all others, so that no wrong axis fits by chance.
-        self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
-
-    def like(self, attend: Callable[..., Any]) -> "Patient":
-        """Make a patient of the same kind and sizes around another implementation."""
-        sizes = self.embed_dim, self.num_heads, self.called_as
-        return Patient(attend, *sizes, None, self.max_length, self.context_dim)
+        self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
 
     def settle(self) -> None:
         """Call it once, so that layers are there which a first call builds."""
@@ -126,7 +116,7 @@ class Patient:
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
-            hidden = self._mask(given, blocked)
+            hidden = None if blocked is None else blocked.clone()
             before = None if hidden is None else hidden.clone()
             arguments: list[Tensor | None] = [given.query]
             arguments += [given.key] if self.kind == "cross" and not self.memory else []
@@ -166,7 +156,7 @@ class Patient:
         given = (inputs.query, inputs.key, inputs.value, blocked)
         numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
         shared = inputs.query is inputs.key, inputs.key is inputs.value
-        key = (what, self.inverted, shared, *numbers)
+        key = (what, shared, *numbers)
         if key not in self._known:
             self._known[key] = find()
         return self._known[key]
@@ -193,24 +183,16 @@ class Patient:
             raise Failed(describe(error), error) from error
         return self._output(result, Inputs(x, x, x))
 
-    def _mask(self, given: Inputs, blocked: Tensor | None) -> Tensor | None:
-        """Make the mask that is passed, which it may change: in the meaning that it was found."""
-        if not self.inverted:
-            return None if blocked is None else blocked.clone()
-        if blocked is None and self.needs_mask:
-            blocked = torch.zeros((*given.query.shape[:2], given.key.size(1)), dtype=torch.bool)
-        return None if blocked is None else ~blocked
-
     def differentiate(self, number: Tensor) -> None:
         """Add the gradients of a number to ``grad`` of all leaves behind it.
 
         Raises:
-            FailedBackward: it raised on the way back.
+            Failed: it raised on the way back.
         """
         try:
             number.backward(retain_graph=True)
         except Exception as error:
-            raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
+            raise Failed(f"in the backward pass: {describe(error)}", error) from error
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""

@@ -3,7 +3,6 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import torch
@@ -72,7 +71,7 @@ def convention(code: str, symptom: str, evidence: str = "", remedy: str = "") ->
 class Report:
     """The result of an examination.
 
-    A report prints as text, and a notebook shows it as HTML.
+    A report prints as text, in a notebook, too.
 
     Attributes:
         name: the name of the examined class or function.
@@ -95,7 +94,7 @@ class Report:
         >>> isinstance(report, Report), report.asked, report.ok, report.codes
         (True, True, True, ('weights-after-dropout',))
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 3 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 19 tests, 3 not examined
     """
 
     name: str
@@ -160,10 +159,6 @@ class Report:
         return "\n".join([*lines, *(["", self.adapter] if self.adapter else [])])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Show the same in a notebook."""
-        return _page(self)
 
 
 class ModelReport(dict[str, Report]):
@@ -232,10 +227,6 @@ class ModelReport(dict[str, Report]):
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        """Show the same in a notebook."""
-        return _page(self)
-
 
 def _left(reasons: Sequence[str]) -> list[str]:
     """Write what was not examined as the lines of a list."""
@@ -256,10 +247,6 @@ def _wrapped(label: str, text: str) -> list[str]:
         text, _WIDTH, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-
-
-def _page(report: Report | ModelReport) -> str:
-    return f'<pre class="aa-report">{escape(str(report))}</pre>'
 
 
 def exit_code(report: Report | ModelReport) -> int:

@@ -14,12 +14,12 @@ OF_SCALES = ("scale-", "no-scale")
 _OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
-    "key order", "query order", "samples apart", "equal values", "blocked",
-    "future", "prefix", "fully masked rows", "answers", "visible",
+    "order", "samples apart", "equal values", "blocked",
+    "future", "fully masked rows", "answers", "visible",
 )  # fmt: skip
 # What a mistake in the computation does not explain.
 CONDUCT = (
-    "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
+    "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
     "inputs", "training", "rotation", "cache", TRUSTED,
 )  # fmt: skip
 _OF_WHICH = ("blocked", "future", "answers", "training")  # tests that say which mask is wrong
@@ -57,12 +57,6 @@ def merged(
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]
-    alone = sum(finding.severity == WRONG for finding in findings) == 1
-    findings = [
-        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
-        if alone and x.test == "meaning" else x
-        for x in findings
-    ]  # fmt: skip
     return [_with_remedy(finding, kind) for finding in findings]
 
 
@@ -82,16 +76,14 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     if cause.test == "reference":
         return finding.test not in CONDUCT
     masks = cause.code.startswith(_OF_MASKS)
-    if masks and finding.test == "meaning":
-        return True
     if cause.code == "fill-does-not-block" and finding.test == "half precision":
         return True
     if cause.code in _OF_TURNS and finding.test == "rotation":
         return finding.code == "positions-not-relative"
-    if finding.test in (*CONDUCT, "inside") or cause.code == "groups-tiled":
+    if finding.test in (*CONDUCT, "inside") or cause.code.startswith(("groups-tiled", *OF_SCALES)):
         return False
-    if cause.code.startswith(OF_SCALES):
-        return finding.test == "prefix" and cause.code == "scale-by-length"
+    if cause.code == "mask-inverted" and finding.test == "attention":
+        return True  # a mask that must be given, and should hide nothing, hides everything
     return finding.test in _MASKED if masks else True
 
 

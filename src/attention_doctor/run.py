@@ -1,7 +1,6 @@
 """Do what the command line asks for: load, build, call, examine; what fails is a finding."""
 
 import argparse
-import contextlib
 import pydoc
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,11 @@ import torch
 
 from attention_doctor.build import build, value_of
 from attention_doctor.calls import called
-from attention_doctor.examination import examine
+from attention_doctor.examination import examine_patient
 from attention_doctor.load import load
 from attention_doctor.models import examine_model
 from attention_doctor.paste import adapter
+from attention_doctor.patient import Patient
 from attention_doctor.places import describe
 from attention_doctor.report import UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import Sizes, Unasked, named_parameters
@@ -36,8 +36,7 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
         report = _failed(name, error)
     if options.model or target is None or report.asked:
         return report
-    said = {key: _written(key, text, names | _letters(options)) for key, text in options.init}
-    text = adapter(target, Path(path), name, options.kind, _sizes(options), said)
+    text = adapter(target, Path(path), name, options.kind, _sizes(options), dict(options.init))
     return replace(report, adapter=text)
 
 
@@ -45,14 +44,6 @@ def _letters(options: argparse.Namespace) -> dict[str, int]:
     """Give what `--init` and `--call` may name besides what is in the file."""
     e, h = options.embed_dim, options.num_heads
     return {"e": e, "h": h, "d": e // h, "n": options.max_length}
-
-
-def _written(name: str, text: str, names: dict[str, Any]) -> str:
-    """Write what an argument of `--init` comes to; what is no plain value stays as it was said."""
-    with contextlib.suppress(Unasked):
-        value = value_of("--init", name, text, names)
-        return repr(value) if isinstance(value, bool | int | float | str | None) else text
-    return text
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:
@@ -65,15 +56,8 @@ def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> 
     reference = None
     if options.reference:
         reference = _called(*_reference(options.reference), options, as_it_takes=True)[0].attend
-    report = examine(
-        asked.attend,
-        embed_dim=options.embed_dim,
-        num_heads=options.num_heads,
-        kind=options.kind,
-        max_length=options.max_length,
-        context_dim=options.context_dim,
-        reference=reference,
-    )
+    patient = Patient(asked.attend, _sizes(options), options.kind)
+    report = examine_patient(patient, reference)
     how = [built, f"called with {asked.how}" if asked.how else ""]
     return replace(report, called=tuple(filter(None, how)), inferred=asked.inferred)
 

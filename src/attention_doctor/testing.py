@@ -6,7 +6,8 @@ from typing import Any
 
 from attention_doctor.calls import called
 from attention_doctor.codes import check, chosen
-from attention_doctor.examination import examine
+from attention_doctor.examination import check_arguments, examine_patient
+from attention_doctor.patient import Patient
 from attention_doctor.report import Report
 from attention_doctor.roles import Sizes, Unasked
 
@@ -64,20 +65,14 @@ def assert_attention(
     """
     check([*ignore, *select, *wrong])
     sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)
+    check_arguments(attend, sizes, kind)
     try:
         asked = called(attend, kind, sizes, layout, mask, call or {})
         trusted = None if reference is None else called(reference, kind, sizes, layout, mask, {})
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
-    report = examine(
-        asked.attend,
-        embed_dim=embed_dim,
-        num_heads=num_heads,
-        kind=kind,
-        max_length=max_length,
-        context_dim=context_dim,
-        reference=trusted and trusted.attend,
-    )
+    patient = Patient(asked.attend, sizes, kind)
+    report = examine_patient(patient, trusted and trusted.attend)
     counted = chosen(replace(report, inferred=asked.inferred), select, ignore, wrong)
     assert isinstance(counted, Report)
     if not counted.ok:

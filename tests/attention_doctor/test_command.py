@@ -180,8 +180,6 @@ CALLS = {
                        "--kind causal --init factor=2.5", 0, ""),
     "an expression": (CAUSAL.replace("self, d_in,", "self, part, d_in,"),
                       "--kind causal --init part=nn.Linear(e,h*d)", 0, ""),
-    "a word": (CAUSAL.replace("self, d_in,", "self, mode, d_in,").replace(
-        "super()", "assert mode == 'rms'; super()", 1), "--kind causal --init mode=rms", 0, ""),
     "a further argument": (MINE.replace("mask=None", "factor").replace(
         "if mask is", "mask = None; assert factor == 2\n        if mask is"),
         "--kind self --call factor=2", 0, "factor=2"),
@@ -427,11 +425,11 @@ def test_every_form_of_a_mask(shape, meaning):
 
 
 LAYOUTS = {
-    "nbe": "x.transpose(0, 1)", "ben": "x.mT", "b1ne": "x[:, 0]",
+    "nbe": "x.transpose(0, 1)", "ben": "x.mT",
     "nbhd": "x.transpose(0, 1).flatten(2)", "bhnd": "x.transpose(1, 2).flatten(2)",
 }  # fmt: skip
 BACK = {
-    "nbe": "y.transpose(0, 1)", "ben": "y.mT", "b1ne": "y[:, None]",
+    "nbe": "y.transpose(0, 1)", "ben": "y.mT",
     "nbhd": "y.transpose(0, 1).unflatten(2, (3, -1))",
     "bhnd": "y.unflatten(2, (3, -1)).transpose(1, 2)",
 }  # fmt: skip

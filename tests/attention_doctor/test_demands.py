@@ -47,7 +47,7 @@ def test_a_mask_of_training_alone_is_one_finding():
 
     found = report(Careless, "causal")
     assert wrong(found) == {"mask-missing-in-evaluation"}
-    assert {"future-leaks", "prefix-changes"} <= {*found.findings[0].explains}
+    assert "future-leaks" in found.findings[0].explains
 
 
 @pytest.mark.parametrize("looked_into", [True, False])

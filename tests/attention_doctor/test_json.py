@@ -187,7 +187,7 @@ def test_reports_of_a_model_stay_shared():
 
 def test_every_code_of_the_source_is_listed_and_none_besides():
     """Words with hyphens in the doctor's source are codes, but for a few."""
-    others = {"aa-report", "attention-doctor", "site-packages", "dist-packages", "padding-mask"}
+    others = {"attention-doctor", "site-packages", "dist-packages", "padding-mask"}
     found = {
         word
         for path in Path(doctor).parent.glob("*.py")

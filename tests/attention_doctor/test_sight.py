@@ -8,6 +8,7 @@ from torch import nn
 from attention_doctor import adapters, examine, situations
 from attention_doctor.look_attention import look
 from attention_doctor.patient import Patient
+from attention_doctor.roles import Sizes
 from tests.attention_doctor.planted import HEAD, STYLES, E, H
 
 D = E // H
@@ -37,7 +38,7 @@ def report(module, kind="self"):
 
 def looks(attend, kind="self", e=E, h=H):
     """Watch a call without a mask, and one with."""
-    patient = Patient(attend, e, h, kind, None, 16)
+    patient = Patient(attend, Sizes(e, h, e), kind)
     with patient.admitted():
         cases = [situations.free(patient), next(situations.masked(patient), None)]
         return [look(patient, case) for case in cases if case is not None]
@@ -76,7 +77,7 @@ def test_a_detour_through_numpy_is_examined_from_outside():
     assert "inside: no softmax over a product of queries and keys could be seen" in (
         found.not_examined
     )
-    assert found.results["query order"] == "fine"
+    assert found.results["order"] == "fine"
 
 
 def test_an_error_of_the_sight_is_no_error_of_the_doctor(tmp_path, monkeypatch):
@@ -110,7 +111,7 @@ def test_no_scale_is_wrong_by_a_reference_that_has_one(style, tmp_path):
 
 def test_without_projections_no_scale_is_a_convention(tmp_path):
     found = report(adapters.adapt(lambda x: (x @ x.mT).softmax(-1) @ x, mask="none"))
-    assert found.codes == ("heads-not-split", "no-scale")
+    assert found.codes == ("no-scale",)
     assert found.ok
 
 
@@ -150,6 +151,6 @@ def test_what_answers_otherwise_while_it_is_watched_is_not_judged_by_what_was_se
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
 def test_what_is_no_number_is_near_nothing(number):
-    patient = Patient(lambda x: x, 24, 4, "causal")
+    patient = Patient(lambda x: x, Sizes(24, 4, 24), "causal")
     one, odd = torch.ones(3), torch.tensor([1.0, number, 1.0])
     assert patient.gap(odd, one) == patient.gap(one, odd) == patient.gap(odd, odd) == torch.inf
