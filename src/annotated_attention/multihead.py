@@ -261,9 +261,7 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # The bias of the three projections. Under autocast, where PyTorch computes partly in a
-        # shorter number format, parameters and inputs may differ in dtype.
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
+        bias = self.in_proj_bias  # of the three projections
         kv = self.num_kv_heads * self.head_dim
         rows = (self.embed_dim, kv, kv)
         matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

@@ -5,7 +5,6 @@ import torch
 
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
-    CachedAttention,
     KVCache,
     LatentAttention,
     PagedCache,
@@ -126,13 +125,6 @@ def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
         last = layer(last, cache)[0]
     off = (last - whole[:, -1:]).abs().max()
     assert (off > 1e-6) == (kind == "dynamic")
-
-
-def test_they_are_all_here():
-    kinds = CachedAttention | LatentAttention
-    kept = {code for code, entry in MISTAKES.items() if issubclass(entry.of, kinds)}
-    kept -= {"window-off-by-one"}  # with a cache and without
-    assert kept == {code for code, _ in CASES}
 
 
 def test_at_the_wrong_corner_a_single_query_sees_key_0_alone():

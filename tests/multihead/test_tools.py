@@ -153,16 +153,6 @@ def test_runs_under_autocast(call, dtype, need_weights):
         assert all(g.isfinite().all() for g in gradients(output.float(), module))
 
 
-def test_bias_of_another_dtype_is_taken_as_pytorchs_takes_it():
-    module = make(dtype=torch.float64)
-    nn.init.normal_(module.in_proj_bias)
-    halved = copy.deepcopy(module)
-    halved.in_proj_bias = nn.Parameter(module.in_proj_bias.half())
-    x = inputs()[1].double()
-    torch.testing.assert_close(halved(x, x, x), module(x, x, x), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(halved(x, x + 0, x), halved(x, x, x))
-
-
 # Not every kernel knows vmap; PyTorch then calls it once for each sample, and says so.
 SLOWLY = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
@@ -233,18 +223,6 @@ def test_copies_and_saves_whole(settings):
         torch.testing.assert_close(twin(*tensors), expected, rtol=0, atol=0)
         nn.init.zeros_(twin.out_proj.weight)
     torch.testing.assert_close(module(*tensors), expected, rtol=0, atol=0)  # they are independent
-
-
-def test_parametrized_weights_count():
-    module, plain = make(), make()
-    nn.utils.parametrizations.weight_norm(module, "in_proj_weight")
-    nn.utils.parametrizations.weight_norm(module.out_proj, "weight")
-    torch.testing.assert_close(module(*inputs()), plain(*inputs()))
-    module.parametrizations.in_proj_weight.original0.data *= 2
-    module.out_proj.parametrizations.weight.original0.data *= 3
-    plain.in_proj_weight.data *= 2
-    plain.out_proj.weight.data *= 3
-    torch.testing.assert_close(module(*inputs()), plain(*inputs()))
 
 
 @torch.no_grad()
