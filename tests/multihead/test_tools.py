@@ -73,17 +73,6 @@ def test_compiles_whole(call, need_weights):
     torch.testing.assert_close(gradients(found[0], module), gradients(expected[0], module))
 
 
-def test_compiles_once_for_all_sizes():
-    torch.compiler.reset()
-    module = make()
-    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
-    sizes = {"default": [(2, 3), (3, 5)], "fail_on_recompile": [(4, 7)]}
-    for stance, b, n in [(name, *size) for name, of in sizes.items() for size in of]:
-        x, padding = torch.randn(b, n, E), torch.zeros(b, n, dtype=torch.bool)
-        with torch.compiler.set_stance(stance):
-            torch.testing.assert_close(compiled(x, x, x, padding), module(x, x, x, padding))
-
-
 @pytest.mark.parametrize("given", [inputs(), inputs()[:1] * 3], ids=["cross", "self"])
 @pytest.mark.parametrize(
     ("build", "fused"),
@@ -176,21 +165,6 @@ def test_vmap_over_samples(call, need_weights):
     axes = (0, 0, 0, None if padding is None else 0, where)
     found = vmap(one, axes, (0, 0 if need_weights else None))(*inputs(), padding, attention)
     torch.testing.assert_close(found, module(*inputs(), **call, need_weights=need_weights))
-
-
-@SLOWLY
-@NEED_WEIGHTS
-@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_vmap_over_masks_alone(kind, need_weights):
-    module, tensors = make(), inputs()
-    masks = torch.stack([BLOCKED, BLOCKED.roll(1, 0), BLOCKED.roll(1, 1)])
-    if kind != torch.bool:
-        masks = torch.zeros(masks.shape).masked_fill(masks, -torch.inf)
-
-    def call(mask):
-        return module(*tensors, attn_mask=mask, need_weights=need_weights)[0]
-
-    torch.testing.assert_close(vmap(call)(masks), torch.stack([call(mask) for mask in masks]))
 
 
 @NEED_WEIGHTS
