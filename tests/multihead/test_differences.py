@@ -132,6 +132,7 @@ CASES = [
     ("masks of two kinds", "training", MIXED, "both kinds, with a warning", "both kinds"),
     ("masks of two kinds", "without weights", MIXED, "both kinds, with a warning", "both kinds"),
     ("a float mask of another dtype", "training", CAST, "RuntimeError", "the mask, cast"),
+    ("a float mask of another dtype", "without weights", CAST, "RuntimeError", "the mask, cast"),
     ("`out_proj`", "a hook", hook, "not called", "called"),
     ("`_qkv_same_embed_dim`", "in inference", in_a_layer, "True, not called", "False, called"),
     ("nested tensors, TorchScript", "without weights", NESTED, "AssertionError", "TypeError"),
