@@ -543,8 +543,8 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
 
 # %% [markdown]
 # The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
-# makes that choice ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments
-# and defines self-attention as a function; then two lines do the work.
+# makes that choice ([the decoder layer](#the-decoder-layer) shows it), and `_attend` calls the
+# attention with its masks. A call checks its argument; then two lines do the work.
 
 # %%
 display.annotated(TransformerEncoderLayer.forward)
@@ -602,14 +602,14 @@ from annotated_attention import TransformerDecoderLayer
 display.source(TransformerDecoderLayer._residual)
 
 # %% [markdown]
-# A call first rejects arguments that do not fit. Then it defines the two attentions as functions
-# and runs the three sublayers:
+# A call first rejects tokens that do not fit. Then it runs the three sublayers; `_attend` rejects
+# masks that do not fit, and calls one of the two attentions:
 
 # %%
 display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
-# In `cross_attention`, who asks and who answers? The words written so far ask, so **the queries
+# In cross-attention, who asks and who answers? The words written so far ask, so **the queries
 # come from the decoder**. The words that were read answer, so **keys and values come from the
 # memory**. For example, suppose a decoder shortens our sentence to *the cat was thirsty* and has
 # written *the cat was* so far: n = 3. The sentence itself and two rows of padding stand in for the

@@ -106,16 +106,3 @@ def test_dropout_zeroes_some_weights_and_scales_the_rest(need_weights):
         query, key, value, need_weights=need_weights, dropout_p=1.0
     )
     assert not output.any()  # a probability of 1 leaves nothing, and is allowed
-
-
-@NEED_WEIGHTS
-def test_a_score_from_outside_is_used_as_it_is(need_weights):
-    query, key, value = (x.detach() for x in inputs(B, H))
-    scores = torch.randn(B, H, N, M, dtype=torch.float64)
-    before = scores.clone()
-    output, weights = scaled_dot_product_attention(
-        query, key, value, score=lambda q, k: scores, need_weights=need_weights
-    )
-    assert scores.equal(before)  # nothing is written over
-    torch.testing.assert_close(output, scores.softmax(-1) @ value)
-    assert (weights is None) != need_weights

@@ -17,11 +17,6 @@ from tests.settings import B, H, M, N
 T, X = True, False  # blocked, free
 
 
-def test_padding_follows_the_lengths():
-    blocked = block_padding(torch.tensor([3, 5, 0]), M)
-    assert blocked.tolist() == [[X, X, X, T, T], [X] * 5, [T] * 5]
-
-
 def test_future_is_what_stands_right_of_the_diagonal():
     assert block_future(3).tolist() == [[X, T, T], [X, X, T], [X, X, X]]
     assert block_future(2, 4).tolist() == [[X, T, T, T], [X, X, T, T]]
@@ -73,14 +68,6 @@ def test_merged_booleans_block_where_one_does(shapes):
     assert blocked.shape == torch.broadcast_shapes(*shapes)
     full = [mask.expand(B, H, N, M).int() for mask in masks]
     assert torch.equal(blocked.expand(B, H, N, M), sum(full) > 0)
-
-
-def test_merged_floats_are_added():
-    first, second = torch.randn(N, M), torch.randn(B, 1, 1, M)
-    blocked, bias = merge_masks(first, None, second)
-    assert blocked is None
-    assert bias.shape == (B, 1, N, M)
-    torch.testing.assert_close(bias, first + second)
 
 
 def test_the_two_kinds_stay_apart():

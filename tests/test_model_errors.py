@@ -70,10 +70,6 @@ def stacks(number):
     return [lambda kind=kind, layer=layer: kind(layer(E, H, 7), number) for kind, layer in pairs]
 
 
-def reset(kind):
-    return lambda: kind(torch.nn.Identity(), 1, reset_parameters=True)
-
-
 def seq2seq(**change):
     given = {"src": ids(B, M), "tgt": ids(B, N)} | change
     return lambda: Seq2SeqTransformer(11, 13, E, H, 1, 1, 7, max_len=10)(**given)
@@ -246,8 +242,6 @@ VALUES = [
     (twice(LatentAttention(E, H, 8, 2, batch_first=True)), "must have shape (b, m) = (2, 6)"),
 ]  # fmt: skip
 TYPES = [
-    (reset(TransformerEncoder), "encoder_layer (Identity) must have a method reset_parameters()"),
-    (reset(TransformerDecoder), "decoder_layer (Identity) must have a method reset_parameters()"),
     (model(src=[1.0]), "src must be a tensor, got list"),
     (model(tgt=numbers(B, N, E).double()), "tgt (torch.float64) must have the parameters' dtype"),
     (seq2seq(src=numbers(B, M)), "src must hold token ids, int64 or int32, got torch.float32"),

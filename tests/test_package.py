@@ -124,7 +124,7 @@ final = MultiheadAttention(24, 4, batch_first=True)
 print(final(x, x, x, is_causal=True)[0].shape)
 grouped = GroupedQueryAttention(24, 4, num_kv_heads=2, batch_first=True)
 print(grouped(x, x, x, is_causal=True)[0].shape)
-print([bool(room.__all__) for room in (counting, measured, mistakes, published)])
+print([bool(dir(room)) for room in (counting, measured, mistakes, published)])
 """
 
 

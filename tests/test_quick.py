@@ -96,14 +96,6 @@ def test_one_sample_keeps_no_more_than_its_share_for_the_backward_pass():
     assert packed.untyped_storage().data_ptr() not in storages
 
 
-def test_without_a_key_all_is_zero():
-    query, key, value = (x.detach()[:, :, :0] if i else x for i, x in enumerate(inputs(B, H)))
-    blocked = torch.zeros(N, 0, dtype=torch.bool)
-    output, weights = compute_attention(query, key, value, **PLAIN | {"blocked": blocked})
-    assert (output == 0).all()
-    assert weights.shape == (B, H, N, 0)
-
-
 @pytest.mark.usefixtures("no_plain_path")
 def test_autocast_decides_what_dtype_the_weights_have(monkeypatch):
     """On a GPU it makes the softmax single precision; on a CPU only its being asked is seen."""

@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
             pass 0 in evaluation.
         scale: factor on the scores; None means 1 / sqrt(d).
         need_weights: True also returns the weights, an (n, m) matrix for every leading index.
-            False takes PyTorch's fused kernel, which need not hold it.
+            False takes PyTorch's fused kernel, which for tensors of four axes need not hold it.
         score: computes the scores, (..., n, m), from ``query`` and ``key``, in place of
             ``scaled_scores``. The fused kernel knows no other scores than its own, so this
             goes step by step whatever ``need_weights`` says.
@@ -90,7 +90,10 @@ def compute_attention(
         is_causal = False
     if fused:
         added = masks_as_bias(blocked, bias, query.dtype)
-        return _fused(query, key, value, added, is_causal, dropout_p, scale), None
+        output = F.scaled_dot_product_attention(
+            query, key, value, added, dropout_p, is_causal, scale=scale
+        )
+        return output, None
     # A view would keep alive the whole tensor that it was cut from, until the backward pass.
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     # The quick form of lines one and two gives the same weights, or None where it cannot be used.
@@ -194,17 +197,3 @@ def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor,
     """
     weights = F.dropout(weights, dropout_p)  # (..., n, m)
     return weights @ value, weights          # (..., n, d_v), (..., n, m)
-
-
-def _fused(
-    query: Tensor, key: Tensor, value: Tensor, added: Tensor | None,
-    is_causal: bool, dropout_p: float, scale: float | None,
-) -> Tensor:
-    """Compute the same output through PyTorch's kernel, which need not hold the weights."""
-    missing = max(0, 4 - max(query.dim(), key.dim(), value.dim()))
-    if missing:  # the fused kernel takes four axes, with fewer PyTorch goes step by step
-        query, key, value = (x[(None,) * missing] for x in (query, key, value))
-    output = F.scaled_dot_product_attention(
-        query, key, value, added, dropout_p, is_causal, scale=scale
-    )
-    return output[(0,) * missing] if missing else output  # (..., n, d_v)

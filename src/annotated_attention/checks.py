@@ -60,16 +60,6 @@ def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
             raise ValueError(f"{name} must be False: an appended key has no position")
 
 
-def check_inputs(
-    query: Tensor, key: Tensor, value: Tensor,
-    widths: Sequence[int], batch_first: bool, parameter: Tensor,
-) -> None:
-    """Refuse a query, key and value that do not fit the module or each other."""
-    given = {"query": query, "key": key, "value": value}
-    check_sequences(given, widths, batch_first, parameter)
-    _check_lengths(key, value, -2 if batch_first or query.dim() == 2 else 0)
-
-
 def check_sequences(
     given: dict[str, Tensor], widths: Sequence[int], batch_first: bool,
     parameter: Tensor | None = None,
@@ -77,15 +67,15 @@ def check_sequences(
     """Refuse sequences that do not fit the module, or do not belong to one batch.
 
     Args:
-        given: the sequences by name: three axes, or two without a batch.
+        given: the sequences by name: three axes, or two without a batch. Where ``key`` and
+            ``value`` are among them, these must be equally long.
         widths: the width that each sequence must have.
         batch_first: whether the batch is axis 0 or axis 1 of three.
         parameter: a parameter of the module, for its dtype and device; None checks neither.
     """
     for name, x in given.items():
         _check_tensor(name, x, parameter)
-    *others, last = given
-    names = f"{', '.join(others)} and {last}" if others else last
+    names = " and ".join(given)
     axes = {x.dim() for x in given.values()}
     if axes not in ({2}, {3}):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in given.items())
@@ -100,6 +90,8 @@ def check_sequences(
             f"{names} must have the same batch size, got {', '.join(map(str, sizes))} on "
             f"axis {batch}, which is the batch with batch_first={batch_first}"
         )
+    if "value" in given:
+        _check_lengths(given["key"], given["value"], 0 if axes == {2} else 1 - batch)
 
 
 def _check_lengths(key: Tensor, value: Tensor, axis: int) -> None:

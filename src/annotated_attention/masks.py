@@ -24,7 +24,7 @@ def block_padding(lengths: Tensor, m: int) -> Tensor:
 
     Raises:
         TypeError: ``lengths`` does not hold integers.
-        ValueError: ``lengths`` does not have one axis, or ``m`` is negative.
+        ValueError: ``lengths`` does not have one axis.
 
     Examples:
         >>> import torch
@@ -37,8 +37,6 @@ def block_padding(lengths: Tensor, m: int) -> Tensor:
         raise TypeError(f"lengths must hold integers, got {lengths.dtype}")
     if lengths.dim() != 1:
         raise ValueError(f"lengths must have shape (b,), got {tuple(lengths.shape)}")
-    if m < 0:
-        raise ValueError(f"m ({m}) must not be negative")
     return torch.arange(m, device=lengths.device) >= lengths[:, None]  # (b, m)
 
 
@@ -54,9 +52,6 @@ def block_future(n: int, m: int | None = None, device: torch.device | None = Non
     Returns:
         blocked, (n, m): True above the diagonal.
 
-    Raises:
-        ValueError: ``n`` or ``m`` is negative.
-
     Examples:
         >>> from annotated_attention import block_future
         >>> block_future(3, 5)
@@ -65,8 +60,6 @@ def block_future(n: int, m: int | None = None, device: torch.device | None = Non
                 [False, False, False,  True,  True]])
     """
     m = n if m is None else m
-    if n < 0 or m < 0:
-        raise ValueError(f"n ({n}) and m ({m}) must not be negative")
     return torch.ones(n, m, dtype=torch.bool, device=device).triu(1)  # (n, m)
 
 
@@ -80,9 +73,6 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
     Returns:
         blocked, (n, n) with n = sum(sizes): False in the blocks along the diagonal, True elsewhere.
 
-    Raises:
-        ValueError: a size is negative.
-
     Examples:
         >>> from annotated_attention import block_others
         >>> block_others([2, 1])
@@ -90,8 +80,6 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
                 [False, False,  True],
                 [ True,  True, False]])
     """
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"sizes {tuple(sizes)} must not be negative")
     inside = [torch.ones(size, size, dtype=torch.bool, device=device) for size in (0, *sizes)]
     return ~torch.block_diag(*inside)  # (n, n)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import compute_attention, scaled_scores
-from annotated_attention.checks import check_inputs, check_masks, check_settings
+from annotated_attention.checks import check_masks, check_sequences, check_settings
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import (
     attention_to_heads,
@@ -49,16 +49,6 @@ class MultiheadAttention(nn.Module):
     # the parameters and compute attention itself, without calling this module.
     _qkv_same_embed_dim = False
 
-    # PyTorch's names and shapes, so that a ``state_dict`` fits both. None where a setting leaves a
-    # parameter out.
-    in_proj_weight: nn.Parameter | None  # 3e x e: W_Q, W_K and W_V, where all widths are e
-    q_proj_weight: nn.Parameter | None  # e x e; these three where they are not
-    k_proj_weight: nn.Parameter | None  # e x kdim
-    v_proj_weight: nn.Parameter | None  # e x vdim
-    in_proj_bias: nn.Parameter | None  # 3e
-    bias_k: nn.Parameter | None  # 1 x 1 x e, the key and the value that are appended
-    bias_v: nn.Parameter | None  # 1 x 1 x e
-
     def __init__(
         self,
         embed_dim: int,
@@ -94,7 +84,6 @@ class MultiheadAttention(nn.Module):
                 ``dropout`` outside [0, 1].
         """
         super().__init__()
-        # Settings that do not fit are refused by name, before any parameter is created.
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)
@@ -103,22 +92,20 @@ class MultiheadAttention(nn.Module):
         self.num_kv_heads = num_heads  # of keys and values; a subclass may have fewer
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
-        # A parameter that is left out is registered as None: the attribute is there, and the
-        # ``state_dict`` has no entry.
-        def create(name: str, exists: bool, *shape: int) -> None:
-            empty = torch.empty(shape, device=device, dtype=dtype) if exists else None
-            self.register_parameter(name, None if empty is None else nn.Parameter(empty))
+        def create(exists: bool, *shape: int) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if exists else None
 
-        # One packed matrix where the widths allow it, as in PyTorch's class. From one seed, packed
-        # and separate matrices start with different values.
+        # PyTorch's names and shapes, so that a ``state_dict`` fits both; None where a setting
+        # leaves a parameter out. One packed matrix where the widths allow it: from one seed,
+        # packed and separate matrices start with different values.
         e, packed = embed_dim, kdim == vdim == embed_dim
-        create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
-        create("q_proj_weight", not packed, e, e)
-        create("k_proj_weight", not packed, e, kdim)
-        create("v_proj_weight", not packed, e, vdim)
-        create("in_proj_bias", bias, 3 * e)
-        create("bias_k", add_bias_kv, 1, 1, e)
-        create("bias_v", add_bias_kv, 1, 1, e)
+        self.in_proj_weight = create(packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
+        self.q_proj_weight = create(not packed, e, e)
+        self.k_proj_weight = create(not packed, e, kdim)
+        self.v_proj_weight = create(not packed, e, vdim)
+        self.in_proj_bias = create(bias, 3 * e)
+        self.bias_k = create(add_bias_kv, 1, 1, e)  # the key and the value that are appended
+        self.bias_v = create(add_bias_kv, 1, 1, e)
         self.out_proj = nn.Linear(e, e, bias, device, dtype)
         self._reset_parameters()
 
@@ -172,10 +159,10 @@ class MultiheadAttention(nn.Module):
             TypeError: no tensor, a nested tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
-        # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
         parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        given = {"query": query, "key": key, "value": value}
         widths, batch_first = (self.embed_dim, self.kdim, self.vdim), self.batch_first
-        check_inputs(query, key, value, widths, batch_first, parameter)
+        check_sequences(given, widths, batch_first, parameter)
         check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, batch_first)
         # Project: W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
         q, k, v = self._project(query, key, value)
@@ -183,11 +170,9 @@ class MultiheadAttention(nn.Module):
         q = split_heads(self._batch_first(q), self.num_heads)     # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, ..., m, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, ..., m, d)
-        # Merge the masks into a boolean one and a floating-point one. An axis along which nothing
-        # differs keeps size 1.
+        # Merge the masks into a boolean one and a floating-point one.
         blocked, bias, is_causal = self._merge_masks(attn_mask, key_padding_mask, q, k, is_causal)
-        # ``add_bias_kv`` and ``add_zero_attn`` add an extra key and value. That happens after
-        # masking, so they are always visible.
+        # Append the extra keys and values, if any. No mask holds them, so they are always visible.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Attend: score, mask, softmax and mix, in all heads at once. A subclass may replace this.
         heads, weights = self.attend(
@@ -197,7 +182,6 @@ class MultiheadAttention(nn.Module):
         # Weights that nobody asked for are dropped, even if a subclass's ``attend`` returns them.
         if weights is None or not need_weights:
             return output, None
-        # The weights are averaged over the heads, unless each head's own are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 
@@ -245,10 +229,9 @@ class MultiheadAttention(nn.Module):
             q: (b, h, n, d), the projected queries of each head.
             k: (b, h, m, d), the projected keys; the appended ones come last.
             v: (b, h, m, d), the projected values; the appended ones come last.
-            blocked: boolean, broadcastable to (b, h, n, m), or None; True = blocked.
-            bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None; added to the scores.
-            is_causal: also hide key j from query i when j > i; never with appended keys, which
-                are dealt with in ``blocked``.
+            blocked: as in ``scaled_dot_product_attention``; so are all that follow.
+            bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None.
+            is_causal: never True with appended keys, which are dealt with in ``blocked``.
             need_weights: whether the weights are asked for.
 
         Returns:
@@ -278,14 +261,9 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # The bias of the three projections. Under autocast, where PyTorch computes partly in a
-        # shorter number format, parameters and inputs may differ in dtype.
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
-        # As many rows of keys and values as they have heads; a subclass may have fewer.
+        bias = self.in_proj_bias  # of the three projections
         kv = self.num_kv_heads * self.head_dim
         rows = (self.embed_dim, kv, kv)
-        # One packed matrix holds W_Q, W_K and W_V. Three separate ones exist only where the widths
-        # of queries, keys and values differ.
         matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             if query is key is value:  # one product instead of three

@@ -128,17 +128,17 @@ class _Layer(nn.Module):
         """Transform each token separately: a linear layer, the activation, a linear layer."""
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-    def _check(self, **sequences: Tensor) -> None:
-        """Refuse sequences that do not fit the layer or each other."""
-        widths = [self.d_model] * len(sequences)
-        check_sequences(sequences, widths, self.batch_first, self.linear1.weight)
-
-    def _check_masks(
-        self, name: str, mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor
-    ) -> None:
-        """Refuse masks that do not fit the queries and keys of one attention."""
+    def _attend(
+        self, name: str, x: Tensor, memory: Tensor,
+        mask: Tensor | None, padding: Tensor | None, is_causal: bool,
+    ) -> Tensor:
+        """Let ``x`` attend to ``memory``; masks are refused by their names here, after ``name``."""
         names = (f"{name}_mask", f"{name}_key_padding_mask")
-        check_masks(mask, padding, query, key, self.nhead, self.batch_first, names)
+        check_masks(mask, padding, x, memory, self.nhead, self.batch_first, names)
+        attention = self.multihead_attn if name == "memory" else self.self_attn
+        return attention(
+            x, memory, memory, padding, need_weights=False, attn_mask=mask, is_causal=is_causal
+        )[0]
 
 
 class TransformerEncoderLayer(_Layer):
@@ -181,18 +181,11 @@ class TransformerEncoderLayer(_Layer):
             TypeError: not a tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
-        self._check(src=src)
-        self._check_masks("src", src_mask, src_key_padding_mask, src, src)
-
-        def self_attention(x: Tensor) -> Tensor:
-            """Queries, keys and values come from the same tokens."""
-            return self.self_attn(
-                x, x, x, src_key_padding_mask,
-                need_weights=False, attn_mask=src_mask, is_causal=is_causal,
-            )[0]
-
-        # Two sublayers, each with its residual and its norm.
-        x = self._residual(1, src, self_attention)
+        check_sequences({"src": src}, [self.d_model], self.batch_first, self.linear1.weight)
+        masks = (src_mask, src_key_padding_mask, is_causal)
+        # Self-attention: queries, keys and values come from the same tokens.
+        x = self._residual(1, src, lambda x: self._attend("src", x, x, *masks))
+        # The feed-forward network.
         return self._residual(2, x, self._feed_forward)
 
 
@@ -241,27 +234,15 @@ class TransformerDecoderLayer(_Layer):
         Returns:
             The sequence, in the shape of ``tgt``; errors are those of ``TransformerEncoderLayer``.
         """
-        self._check(tgt=tgt, memory=memory)
-        self._check_masks("tgt", tgt_mask, tgt_key_padding_mask, tgt, tgt)
-        self._check_masks("memory", memory_mask, memory_key_padding_mask, tgt, memory)
-
-        def self_attention(x: Tensor) -> Tensor:
-            """Queries, keys and values come from the same tokens."""
-            return self.self_attn(
-                x, x, x, tgt_key_padding_mask,
-                need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
-            )[0]
-
-        def cross_attention(x: Tensor) -> Tensor:
-            """Queries come from the tokens, keys and values from ``memory``."""
-            return self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask,
-                need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
-            )[0]
-
-        # Three sublayers, each with its residual and its norm.
-        x = self._residual(1, tgt, self_attention)
-        x = self._residual(2, x, cross_attention)
+        given, widths = {"tgt": tgt, "memory": memory}, [self.d_model] * 2
+        check_sequences(given, widths, self.batch_first, self.linear1.weight)
+        own_masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        memory_masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        # Self-attention: queries, keys and values come from the same tokens.
+        x = self._residual(1, tgt, lambda x: self._attend("tgt", x, x, *own_masks))
+        # Cross-attention: queries come from the tokens, keys and values from ``memory``.
+        x = self._residual(2, x, lambda x: self._attend("memory", x, memory, *memory_masks))
+        # The feed-forward network.
         return self._residual(3, x, self._feed_forward)
 
 
@@ -269,17 +250,12 @@ class _Stack(nn.Module):
     """Copies of one layer, of which each takes the output of the one before it."""
 
     def __init__(
-        self, name: str, layer: nn.Module, num_layers: int, norm: nn.Module | None, reset: bool
+        self, layer: nn.Module, num_layers: int, norm: nn.Module | None, reset: bool
     ) -> None:
         """Copy a layer with its weights, or draw those of each copy anew."""
         super().__init__()
         if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
             raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
-        if reset and not callable(getattr(layer, "reset_parameters", None)):
-            raise TypeError(
-                f"{name} ({type(layer).__name__}) must have a method reset_parameters(); "
-                f"without reset_parameters=True it is copied as it is"
-            )
         self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         for each in self.layers if reset else ():
             each.reset_parameters()  # type: ignore[operator]
@@ -329,10 +305,10 @@ class TransformerEncoder(_Stack):
                 ``encoder_layer``.
 
         Raises:
-            TypeError: weights are to be drawn, and ``encoder_layer`` has no ``reset_parameters``.
+            AttributeError: weights are to be drawn, and the layer has no ``reset_parameters``.
             ValueError: ``num_layers`` is not an integer, or is below 0.
         """
-        super().__init__("encoder_layer", encoder_layer, num_layers, norm, reset_parameters)
+        super().__init__(encoder_layer, num_layers, norm, reset_parameters)
 
     def forward(
         self,
@@ -369,7 +345,7 @@ class TransformerDecoder(_Stack):
         reset_parameters: bool = False,
     ) -> None:
         """Copy the layer; arguments and errors are those of ``TransformerEncoder``."""
-        super().__init__("decoder_layer", decoder_layer, num_layers, norm, reset_parameters)
+        super().__init__(decoder_layer, num_layers, norm, reset_parameters)
 
     def forward(
         self,

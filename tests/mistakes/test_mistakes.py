@@ -17,8 +17,6 @@ from annotated_attention.mistakes import MISTAKES, StepByStep
 from annotated_attention.mistakes._steps import InTiles, PackedAttention
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from annotated_attention.modern import (
-    AlibiBias,
-    BiasedAttention,
     CachedAttention,
     GroupedQueryAttention,
     LatentAttention,
@@ -116,13 +114,10 @@ DIFFERS = {
 }
 # These are called in another way: see below, test_with_caches.py and test_of_windows.py.
 APART = (
-    BiasedAttention, CachedAttention, GroupedQueryAttention, LatentAttention, PackedAttention,
+    CachedAttention, GroupedQueryAttention, LatentAttention, PackedAttention,
 )  # fmt: skip
 CALLED = [code for code, entry in MISTAKES.items() if not issubclass(entry.of, APART)]
 BY_CODE = pytest.mark.parametrize("code", CALLED)
-
-
-ALIBI = "alibi-slopes-by-formula"
 
 
 def attention_of(code):
@@ -204,19 +199,6 @@ def test_tiled_groups_are_plain_heads_with_all_keys_one_after_the_other(heads):
         found, expected, ours = (kind(x, x, x, **options)[0] for kind in (wrong, plain, right))
         torch.testing.assert_close(found, expected)
         assert torch.allclose(found, ours) == (heads in (1, 6))
-
-
-@pytest.mark.parametrize("heads", [1, 4, 6, 12])
-def test_slopes_by_formula_are_the_papers(heads):
-    """2^(-8/h), 2^(-16/h), ..., 2^-8: those of checkpoints where h is a power of two."""
-    right, wrong = (x(24, heads, AlibiBias(heads), batch_first=True) for x in attention_of(ALIBI))
-    found = wrong.position_bias(torch.arange(2), torch.arange(2))[:, 1, 0]
-    torch.testing.assert_close(
-        -found, torch.tensor([2 ** (-8 * i / heads) for i in range(1, heads + 1)])
-    )
-    wrong.load_state_dict(right.state_dict())
-    x = tokens(2, 5).float()
-    assert torch.allclose(wrong(x, x, x)[0], right(x, x, x)[0]) == (heads in (1, 4))
 
 
 def used(code):

@@ -6,12 +6,9 @@ import torch
 from annotated_attention import MultiheadAttention
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
-    CachedAttention,
     KVCache,
     RotaryEmbedding,
     WindowCache,
-    block_later,
-    block_other_documents,
 )
 
 B, N, H, D, W = 2, 9, 4, 6, 4
@@ -66,21 +63,6 @@ def test_documents_leak_behind_the_first_of_a_row():
     found, expected = (module(tokens(), DOCUMENTS)[0] for module in (wrong, right))
     off = (found - expected).abs().amax(-1) > 1e-9
     assert off.tolist() == [[i >= 4 for i in range(N)], [False] * N]
-
-
-@torch.no_grad()
-def test_packed_documents_are_as_alone():
-    right, _ = pair("documents-leak")
-    alone = CachedAttention(E, H, rotary=RotaryEmbedding(D), **EXACT)
-    alone.load_state_dict(right.state_dict())
-    found = right(tokens(), DOCUMENTS)[0]
-    for i, row in enumerate(DOCUMENTS):
-        for number in row.unique():
-            there = row == number
-            expected = alone(tokens()[i : i + 1, there])[0]
-            torch.testing.assert_close(found[i : i + 1, there], expected)
-    blocked = block_later(torch.arange(N), N) | block_other_documents(DOCUMENTS)
-    assert right.hide(DOCUMENTS).equal(blocked)
 
 
 def test_a_sink_added_to_the_scores_does_nothing():

@@ -5,9 +5,6 @@ import torch
 
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
-    AlibiBias,
-    BucketedBias,
-    CachedAttention,
     KVCache,
     LatentAttention,
     PagedCache,
@@ -32,10 +29,6 @@ def rotary(kind="default"):
     return {"rotary": RotaryEmbedding(D, scaling=scaling, max_length=8)}
 
 
-def buckets(bidirectional):
-    return {"position_bias": BucketedBias(H, 8, 20, bidirectional, **EXACT)}
-
-
 LATENTS = {"latent_dim": C, "rotary_dim": R}
 # By mistake and way of making it: the arguments, and in which chunks it differs from the right
 # version; and which is the first token that does where they come one by one.
@@ -50,9 +43,6 @@ CASES = {
     ("cache-zeros-attended", "rotary"): (rotary, SINGLE, 0),
     ("cached-keys-not-rescaled", "dynamic"): (lambda: rotary("dynamic"), LATER - {"1 + 11"}, 8),
     ("cached-keys-not-rescaled", "linear"): (lambda: rotary("linear"), set(), N),
-    ("distances-restart", "ALiBi"): (lambda: {"position_bias": AlibiBias(H)}, LATER, 1),
-    ("distances-restart", "past"): (lambda: buckets(False), LATER, 1),
-    ("distances-restart", "both sides"): (lambda: buckets(True), LATER, 1),
     ("rotation-absorbed", "plain"): (lambda: LATENTS, set(), N),
     ("rotation-absorbed", "absorbed"): (lambda: LATENTS, set(CHUNKS), 1),
     ("latent-positions-missing", "plain"): (lambda: LATENTS, set(), N),
@@ -64,7 +54,7 @@ def made(version, arguments):
     """Make a version, with the same weights as every other."""
     torch.manual_seed(0)
     module = version(E, H, **arguments(), batch_first=True, **EXACT)
-    for x in module.parameters():  # a table of buckets starts with zeros
+    for x in module.parameters():
         torch.nn.init.normal_(x, std=0.4)
     return module
 
@@ -135,13 +125,6 @@ def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
         last = layer(last, cache)[0]
     off = (last - whole[:, -1:]).abs().max()
     assert (off > 1e-6) == (kind == "dynamic")
-
-
-def test_they_are_all_here():
-    kinds = CachedAttention | LatentAttention
-    kept = {code for code, entry in MISTAKES.items() if issubclass(entry.of, kinds)}
-    kept -= {"window-off-by-one"}  # with a cache and without
-    assert kept == {code for code, _ in CASES}
 
 
 def test_at_the_wrong_corner_a_single_query_sees_key_0_alone():

@@ -102,8 +102,8 @@ def in_a_layer(kind: Kind, how: str) -> str:
 def scripted(kind: Kind, how: str) -> str:
     try:
         torch.jit.script(make(kind))
-    except Exception as error:
-        return type(error).__name__
+    except Exception:  # of a kind that depends on what the compiler meets first
+        return "refused"
     return "it runs"
 
 
@@ -121,7 +121,6 @@ CASES = [
     ("a fully masked row", "inference, without weights", call(SELF, attn_mask=ALL_SQUARE), "NaN",
      "zeros"),
     ("`is_causal` without a mask", "training", CAUSAL, "RuntimeError", "causal, self"),
-    ("`is_causal` without a mask", "evaluation", CAUSAL, "RuntimeError", "causal, self"),
     ("`is_causal` without a mask", "inference", CAUSAL, "no mask, self", "causal, self"),
     ("`is_causal` with another mask", "training", TWO, "attn_mask", "both"),
     ("`is_causal` with another mask", "training, without weights", TWO, "causal", "both"),
@@ -138,7 +137,7 @@ CASES = [
     ("`_qkv_same_embed_dim`", "in inference", in_a_layer, "True, not called", "False, called"),
     ("nested tensors, TorchScript", "without weights", NESTED, "AssertionError", "TypeError"),
     ("nested tensors, TorchScript", "inference, without weights", NESTED, "it runs", "TypeError"),
-    ("nested tensors, TorchScript", "scripted", scripted, "it runs", "RuntimeError"),
+    ("nested tensors, TorchScript", "scripted", scripted, "it runs", "refused"),
     ("a bad argument", "narrow", call((QUERY[..., 1:], KEY, KEY)), "AssertionError", "ValueError"),
     ("a bad argument", "float32", call((QUERY.float(), KEY, KEY)), "RuntimeError", "TypeError"),
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """Against PyTorch's class, with the same parameters: random settings, and what they cannot show."""
 
-import inspect
 import warnings
 
 import pytest
@@ -136,28 +135,6 @@ def test_same_parameters_from_the_same_seed(options):
             torch.manual_seed(8)
             module._reset_parameters()
         assert all(torch.equal(ours[name], wanted) for name, wanted in theirs.items())
-
-
-def test_same_signatures():
-    for method in ("__init__", "forward"):
-        theirs = inspect.signature(getattr(nn.MultiheadAttention, method)).parameters
-        ours = inspect.signature(getattr(MultiheadAttention, method)).parameters
-        assert list(ours) == list(theirs)
-        for name, parameter in ours.items():
-            assert parameter.default == theirs[name].default, name
-            assert parameter.kind == theirs[name].kind, name
-
-
-def test_same_attributes():
-    for options in ({}, {"kdim": K_DIM, "vdim": V_DIM, "add_bias_kv": True, "bias": False}):
-        theirs = nn.MultiheadAttention(E, H, 0.3, **options)
-        ours = MultiheadAttention(E, H, 0.3, **options)
-        for name in ("embed_dim", "num_heads", "head_dim", "kdim", "vdim", "dropout",
-                     "batch_first", "add_zero_attn"):  # fmt: skip
-            assert getattr(ours, name) == getattr(theirs, name)
-        for name in theirs._parameters:
-            assert (getattr(ours, name) is None) == (getattr(theirs, name) is None), name
-        assert ours.bias_k is None or ours.bias_k.shape == theirs.bias_k.shape
 
 
 @settings(REPRODUCIBLE, max_examples=20)

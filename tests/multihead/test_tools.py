@@ -73,17 +73,6 @@ def test_compiles_whole(call, need_weights):
     torch.testing.assert_close(gradients(found[0], module), gradients(expected[0], module))
 
 
-def test_compiles_once_for_all_sizes():
-    torch.compiler.reset()
-    module = make()
-    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
-    sizes = {"default": [(2, 3), (3, 5)], "fail_on_recompile": [(4, 7)]}
-    for stance, b, n in [(name, *size) for name, of in sizes.items() for size in of]:
-        x, padding = torch.randn(b, n, E), torch.zeros(b, n, dtype=torch.bool)
-        with torch.compiler.set_stance(stance):
-            torch.testing.assert_close(compiled(x, x, x, padding), module(x, x, x, padding))
-
-
 @pytest.mark.parametrize("given", [inputs(), inputs()[:1] * 3], ids=["cross", "self"])
 @pytest.mark.parametrize(
     ("build", "fused"),
@@ -153,16 +142,6 @@ def test_runs_under_autocast(call, dtype, need_weights):
         assert all(g.isfinite().all() for g in gradients(output.float(), module))
 
 
-def test_bias_of_another_dtype_is_taken_as_pytorchs_takes_it():
-    module = make(dtype=torch.float64)
-    nn.init.normal_(module.in_proj_bias)
-    halved = copy.deepcopy(module)
-    halved.in_proj_bias = nn.Parameter(module.in_proj_bias.half())
-    x = inputs()[1].double()
-    torch.testing.assert_close(halved(x, x, x), module(x, x, x), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(halved(x, x + 0, x), halved(x, x, x))
-
-
 # Not every kernel knows vmap; PyTorch then calls it once for each sample, and says so.
 SLOWLY = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
@@ -186,21 +165,6 @@ def test_vmap_over_samples(call, need_weights):
     axes = (0, 0, 0, None if padding is None else 0, where)
     found = vmap(one, axes, (0, 0 if need_weights else None))(*inputs(), padding, attention)
     torch.testing.assert_close(found, module(*inputs(), **call, need_weights=need_weights))
-
-
-@SLOWLY
-@NEED_WEIGHTS
-@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_vmap_over_masks_alone(kind, need_weights):
-    module, tensors = make(), inputs()
-    masks = torch.stack([BLOCKED, BLOCKED.roll(1, 0), BLOCKED.roll(1, 1)])
-    if kind != torch.bool:
-        masks = torch.zeros(masks.shape).masked_fill(masks, -torch.inf)
-
-    def call(mask):
-        return module(*tensors, attn_mask=mask, need_weights=need_weights)[0]
-
-    torch.testing.assert_close(vmap(call)(masks), torch.stack([call(mask) for mask in masks]))
 
 
 @NEED_WEIGHTS
@@ -233,18 +197,6 @@ def test_copies_and_saves_whole(settings):
         torch.testing.assert_close(twin(*tensors), expected, rtol=0, atol=0)
         nn.init.zeros_(twin.out_proj.weight)
     torch.testing.assert_close(module(*tensors), expected, rtol=0, atol=0)  # they are independent
-
-
-def test_parametrized_weights_count():
-    module, plain = make(), make()
-    nn.utils.parametrizations.weight_norm(module, "in_proj_weight")
-    nn.utils.parametrizations.weight_norm(module.out_proj, "weight")
-    torch.testing.assert_close(module(*inputs()), plain(*inputs()))
-    module.parametrizations.in_proj_weight.original0.data *= 2
-    module.out_proj.parametrizations.weight.original0.data *= 3
-    plain.in_proj_weight.data *= 2
-    plain.out_proj.weight.data *= 3
-    torch.testing.assert_close(module(*inputs()), plain(*inputs()))
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
 """How layers and stacks start, what they can be built from, and what PyTorch's tools do to them."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -120,12 +119,3 @@ def test_another_attention_takes_part():
     assert kinds == [Doubled] * 6
     doubled.load_state_dict(model.state_dict())
     assert not torch.allclose(model(*inputs()), doubled(*inputs()))
-
-
-def test_pickles():
-    model = make().eval()
-    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(*inputs()), model(*inputs()))
-
-
-def test_an_empty_batch_comes_out_empty():
-    assert make()(torch.empty(0, M, E), torch.empty(0, N, E)).shape == (0, N, E)

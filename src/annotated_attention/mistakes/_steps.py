@@ -101,27 +101,6 @@ class InTiles(StepByStep):
         return correction * mixed  # (b, h, n, d)
 
 
-class BiasedWithCache(CachedAttention):
-    """``CachedAttention`` with a bias by distance, which is added to the scores of each head."""
-
-    def __init__(
-        self, embed_dim: int, num_heads: int, position_bias: nn.Module, **options: Any
-    ) -> None:
-        """Keep the bias, as ``BiasedAttention`` takes it, beside the parameters."""
-        super().__init__(embed_dim, num_heads, **options)
-        self.position_bias = position_bias
-
-    def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Give the bias, (h, n, m), with minus infinity for the keys that are hidden."""
-        bias = self.by_distance(positions, torch.arange(m, device=positions.device))
-        return bias.masked_fill(super().hide(positions, m), -math.inf)
-
-    def by_distance(self, positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Give the bias for queries and keys at these positions, (n,) and (m,)."""
-        bias: Tensor = self.position_bias(positions, key_positions)  # (h, n, m)
-        return bias
-
-
 class RotatedAnew(CachedAttention):
     """``CachedAttention`` that keeps keys unrotated, and rotates all of them in each step.
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from annotated_attention.masks import block_future
 from annotated_attention.mistakes._registry import mistake
-from annotated_attention.mistakes._steps import BiasedWithCache, RotatedAnew
+from annotated_attention.mistakes._steps import RotatedAnew
 from annotated_attention.modern.cache import Cache
 from annotated_attention.modern.cached_attention import CachedAttention
 
@@ -24,7 +24,6 @@ class CausalAtTheWrongCorner(CachedAttention):
     """
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Hide key j from query i when j > i, wherever the queries stand."""
         return block_future(len(positions), m, positions.device)
 
 
@@ -44,7 +43,6 @@ class PositionsRestart(CachedAttention):
     def keep(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Turn queries and keys as if nothing were kept."""
         return super().keep(q, k, v, torch.arange(len(positions), device=q.device), cache)
 
 
@@ -62,7 +60,6 @@ class CacheZerosAttended(CachedAttention):
     """
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Hide nothing from a query that comes alone."""
         return super().hide(positions, m) & (len(positions) > 1)
 
 
@@ -105,21 +102,3 @@ class CachedKeysNotRescaled(RotatedAnew):
     """
 
     keep = CachedAttention.keep
-
-
-@mistake(
-    wrong="distance = torch.arange(m) - torch.arange(n)[:, None]",
-    right="distance = torch.arange(m) - (cache.length + torch.arange(n))[:, None]",
-    of=BiasedWithCache,
-)
-class DistancesRestart(BiasedWithCache):
-    """The distances for a bias are counted as if the new queries stood at position 0.
-
-    The first chunk is right. Later, the newest token takes the oldest key for its neighbour, and
-    with buckets for the past alone, all keys share one bucket. The causal mask is right, every key
-    is seen, and all shapes fit, so only a comparison with the whole text shows the mistake.
-    """
-
-    def by_distance(self, positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Count the positions of the queries from 0."""
-        return super().by_distance(torch.arange(len(positions)), key_positions)

@@ -29,7 +29,6 @@ class InputChangedInPlace(MultiheadAttention):
         *arguments: Any,
         **options: Any,
     ) -> Any:
-        """Set the padding of ``value`` to zero in place, then attend."""
         if key_padding_mask is not None:
             rows = key_padding_mask if self.batch_first else key_padding_mask.transpose(0, -1)
             value.masked_fill_(rows.bool().unsqueeze(-1), 0)
@@ -49,5 +48,4 @@ class CallInsteadOfForward(MultiheadAttention):
     """
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Call ``forward`` directly, so that no hook runs."""
         return self.forward(*arguments, **options)

@@ -1,7 +1,6 @@
 """The list of all mistakes, which the doctor, the chapters and the tests share."""
 
 from annotated_attention.mistakes import (
-    biases,
     cache,
     calls,
     groups,
@@ -18,8 +17,7 @@ from annotated_attention.mistakes._registry import ENTERED, Mistake
 
 # By module, so that the order does not depend on which of them somebody has imported first.
 _ROOMS = (
-    calls, masks, projections, reshapes, scores, rotation, biases, cache, groups, latent, tiles,
-    windows,
+    calls, masks, projections, reshapes, scores, rotation, cache, groups, latent, tiles, windows,
 )  # fmt: skip
 MISTAKES: dict[str, Mistake] = {
     entry.code: entry

@@ -41,5 +41,4 @@ class LatentPositionsMissing(LatentAttention):
     def attend_absorbed(
         self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend with the latents alone."""
         return super().attend_absorbed(q, 0 * q_turned, latent, k_turned, **masks)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.masks import block_future, merge_masks
+from annotated_attention.masks import merge_masks
 from annotated_attention.mistakes._registry import mistake
 from annotated_attention.mistakes._steps import StepByStep
 from annotated_attention.multihead import MultiheadAttention
@@ -25,7 +25,6 @@ class MaskInverted(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Give weight to the blocked keys, and to no others."""
         return super().weigh(scores, None if blocked is None else ~blocked)
 
 
@@ -42,7 +41,6 @@ class MaskIgnored(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights as if nothing were blocked."""
         return super().weigh(scores, None)
 
 
@@ -59,7 +57,6 @@ class MaskAfterSoftmax(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute weights for all keys, then set those of blocked keys to zero."""
         weights = super().weigh(scores, None)  # (b, h, n, m)
         return weights if blocked is None else weights.masked_fill(blocked, 0)
 
@@ -77,7 +74,6 @@ class MaskMultiplied(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights with the scores of blocked keys at 0."""
         return super().weigh(scores if blocked is None else scores * ~blocked, None)
 
 
@@ -159,7 +155,6 @@ class MaskTransposed(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights with the transposed mask."""
         return super().weigh(scores, None if blocked is None else blocked.mT)
 
 
@@ -218,10 +213,7 @@ class CausalUnasked(MultiheadAttention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any) -> Any:
-        """Attend with a causal mask, whatever ``is_causal`` says."""
-        future = block_future(q.size(-2), k.size(-2), q.device)
-        options["blocked"], _ = merge_masks(options["blocked"], future)
-        return super().attend(q, k, v, is_causal=False, **options)
+        return super().attend(q, k, v, is_causal=True, **options)
 
 
 @mistake(
@@ -237,7 +229,6 @@ class FiniteFillInHalf(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights with a large negative number in place of minus infinity."""
         return super().weigh(scores if blocked is None else scores.masked_fill(blocked, -1e9), None)
 
 
@@ -254,6 +245,5 @@ class NanRow(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights without a fix for fully masked rows."""
         scores = scores if blocked is None else scores.masked_fill(blocked, -math.inf)
         return super().weigh(scores, None)

@@ -134,7 +134,6 @@ class KeysAndValuesSwapped(MultiheadAttention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend with keys and values exchanged."""
         return super().attend(q, v, k, **options)
 
 
@@ -174,7 +173,6 @@ class OutputProjectionDoubled(MultiheadAttention):
     """
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Attend, and apply the output projection again."""
         output, weights = super().forward(*inputs, **options)
         return self.out_proj(output), weights
 

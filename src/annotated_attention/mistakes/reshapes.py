@@ -110,7 +110,6 @@ class SplitAndMergeWithoutTranspose(SplitWithoutTranspose):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Split by a straight reshape, attend, and merge by a straight reshape."""
         heads, weights = super().attend(q, k, v, **options)
         return split_heads(merge_without_transpose(heads), self.num_heads), weights
 
@@ -154,7 +153,6 @@ class HeadsOfOtherSamples(MultiheadAttention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend, then unfold batch and heads in the wrong order."""
         heads, weights = super().attend(q, k, v, **options)
         b, h = heads.shape[:2]
         return heads.flatten(0, 1).unflatten(0, (h, b)).transpose(0, 1), weights
@@ -173,6 +171,5 @@ class HeadsAttendedOver(MultiheadAttention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend with tokens and heads in each other's place."""
         heads, weights = super().attend(*(x.transpose(1, 2) for x in (q, k, v)), **options)
         return heads.transpose(1, 2), weights

@@ -46,6 +46,5 @@ class RotatesOneSide(RotaryAttention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Turn the queries alone, then attend."""
         q = self.rotary(q, torch.arange(q.size(-2), device=q.device))
         return MultiheadAttention.attend(self, q, k, v, **options)

@@ -21,7 +21,6 @@ class NoScale(MultiheadAttention):
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compute the scores without the scale."""
         return scaled_scores(q, k, scale=1.0)
 
 
@@ -35,7 +34,6 @@ class ScaleByModelWidth(MultiheadAttention):
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compute the scores with the scale of a single head as wide as the model."""
         return scaled_scores(q, k, scale=1 / math.sqrt(self.embed_dim))
 
 
@@ -51,7 +49,6 @@ class ScaleTwice(MultiheadAttention):
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compute the scores with the scale applied twice."""
         return scaled_scores(q, k, scale=1 / q.size(-1))
 
 
@@ -65,7 +62,6 @@ class ScaleInverted(MultiheadAttention):
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compute the scores, multiplied where they should be divided."""
         return scaled_scores(q, k, scale=math.sqrt(q.size(-1)))
 
 
@@ -82,7 +78,6 @@ class ScaleByLength(MultiheadAttention):
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Divide the scores by the square root of the number of keys."""
         return scaled_scores(q, k, scale=1 / math.sqrt(k.size(-2)))
 
 
@@ -120,7 +115,6 @@ class WeightsAveragedOverHeads(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Compute the weights, and give every head the mean."""
         weights = super().weigh(scores, blocked)  # (b, h, n, m)
         return weights.mean(1, keepdim=True).expand_as(weights)  # (b, h, n, m)
 
@@ -138,11 +132,9 @@ class DropoutBeforeSoftmax(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Apply dropout to the scores, then compute the weights."""
         return super().weigh(F.dropout(scores, self.dropout, self.training), blocked)
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Return the weights without dropout."""
         return weights
 
 
@@ -159,5 +151,4 @@ class DropoutInEvaluation(StepByStep):
     """
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Apply dropout to the weights, whatever the mode."""
         return F.dropout(weights, self.dropout)

@@ -23,7 +23,6 @@ class WindowOffByOne(WindowAttention):
     """
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Hide what lies outside a window that is one key wider."""
         dropped = (positions.max() + 1 - m).clamp(min=0)
         wider = self.window + 1
         return block_outside(positions, m, wider, sinks=self.sinks, dropped=dropped)
@@ -43,7 +42,6 @@ class DocumentsLeak(PackedAttention):
     """
 
     def hide(self, documents: Tensor) -> Tensor:
-        """Hide what comes later alone."""
         return block_future(documents.size(1), documents.size(1), documents.device)
 
 

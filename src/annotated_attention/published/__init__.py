@@ -27,14 +27,14 @@ Examples:
     packed projection  (n, b, e)  True means blocked
 """
 
-from annotated_attention.published.design import Design
-from annotated_attention.published.module_per_head import ModulePerHead
-from annotated_attention.published.no_projection import NoProjection
-from annotated_attention.published.packed_projection import PackedProjection
-from annotated_attention.published.sequence_first import SequenceFirst
-from annotated_attention.published.shared_projection import SharedProjection
-from annotated_attention.published.weighted_scores import WeightedScores
-from annotated_attention.published.wide_projection import WideProjection
+from annotated_attention.published.design import Design as Design
+from annotated_attention.published.module_per_head import ModulePerHead as ModulePerHead
+from annotated_attention.published.no_projection import NoProjection as NoProjection
+from annotated_attention.published.packed_projection import PackedProjection as PackedProjection
+from annotated_attention.published.sequence_first import SequenceFirst as SequenceFirst
+from annotated_attention.published.shared_projection import SharedProjection as SharedProjection
+from annotated_attention.published.weighted_scores import WeightedScores as WeightedScores
+from annotated_attention.published.wide_projection import WideProjection as WideProjection
 
 DESIGNS: dict[str, type[Design]] = {
     "module per head": ModulePerHead,
@@ -45,15 +45,3 @@ DESIGNS: dict[str, type[Design]] = {
     "no projection": NoProjection,
     "packed projection": PackedProjection,
 }
-
-__all__ = [
-    "DESIGNS",
-    "Design",
-    "ModulePerHead",
-    "NoProjection",
-    "PackedProjection",
-    "SequenceFirst",
-    "SharedProjection",
-    "WeightedScores",
-    "WideProjection",
-]

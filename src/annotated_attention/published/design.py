@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_inputs, check_settings, check_tensors
+from annotated_attention.checks import check_sequences, check_settings, check_tensors
 from annotated_attention.masks import as_blocked
 from annotated_attention.multihead import MultiheadAttention
 
@@ -97,12 +97,12 @@ class Design(nn.Module):
 
     def check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Refuse what is not three batches that fit the module and each other."""
-        for name, x in (("query", query), ("key", key), ("value", value)):
+        given = {"query": query, "key": key, "value": value}
+        for name, x in given.items():
             if isinstance(x, Tensor) and x.dim() != 3:
                 raise ValueError(f"{name} must have three axes, got shape {tuple(x.shape)}")
         batch_first = self.layout.startswith("(b")
-        parameter = next(self.parameters())
-        check_inputs(query, key, value, [self.embed_dim] * 3, batch_first, parameter)
+        check_sequences(given, [self.embed_dim] * 3, batch_first, next(self.parameters()))
 
     def read_mask(self, name: str, mask: Tensor | None, *sizes: int) -> Tensor | None:
         """Turn the design's mask into one that is True where a query must not see a key.

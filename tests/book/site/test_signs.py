@@ -28,9 +28,7 @@ def test_lists_of_codes_become_tables_of_every_code():
         "(../notebooks/14_masks_in_the_wild.ipynb#fills-in-half-precision) |"
     ) in written
     unseen = {  # mistakes that the doctor does not tell from a design, or from each other
-        "alibi-slopes-by-formula",
         "correction-forgotten",  # found as values that do not mix to one, not by this name
-        "distances-restart",
         "documents-leak",
         "latent-positions-missing",
         "rotation-absorbed",
