@@ -77,7 +77,7 @@ test: lint build/site.stamp
 notebooks: $(executed) $(pairs)
 
 picture: build/site.stamp
-	@$(py) -m book.site.picture
+	@PICTURE=1 $(py) -m pytest -q tests/site/test_start.py -k picture
 
 record: $(needs_weights)
 	@$(py) -m book.run.record

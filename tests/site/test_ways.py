@@ -1,6 +1,5 @@
 """Finding one's way: what pages say of themselves, parts, what is finished, and lost readers."""
 
-import io
 import re
 import shutil
 import urllib.error
@@ -28,6 +27,7 @@ PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"
 each_page = pytest.mark.parametrize("page", PAGES)
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 ROOT = "http://book/"
+PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
 
 
 def parse(page, site=SITE, since="<html", until="</html>"):
@@ -78,7 +78,6 @@ def test_only_a_site_that_knows_its_address_names_one():
     assert known in (set(), set(PAGES) - {"404.html"})
     for page in PAGES:
         assert bool(meta(page, "og:image")) == bool(meta(page, "og:url")) == (page in known)
-    assert (SITE / "assets" / "card.png").exists() == bool(known)
     if not known:
         assert not (SITE / "robots.txt").exists()
         assert not [page for page in PAGES if "http://" in str(head(page))]
@@ -193,12 +192,13 @@ def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
     for page, path in pages.items():
         (canonical,) = head(page, site).select('link[rel="canonical"]')
         assert canonical["href"] == meta(page, "og:url", site) == address + path
-        assert meta(page, "og:image", site) == f"{address}assets/card.png"
+        assert meta(page, "og:image", site) == f"{address}assets/{PICTURE.name}"
         assert meta(page, "twitter:card", site) == "summary_large_image"
-    size = Image.open(io.BytesIO((site / "assets" / "card.png").read_bytes())).size
-    assert size == tuple(
-        int(meta("index.html", f"og:image:{side}", site)) for side in ("width", "height")
-    )
+    shown = ("width", "height")
+    with Image.open(PICTURE) as picture:
+        assert [meta("index.html", f"og:image:{x}", site) for x in shown] == [
+            *map(str, picture.size)
+        ]
     listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
     assert sorted(listed) == sorted(address + path for path in pages.values())
     base = urlsplit(address).path

@@ -27,7 +27,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 from annotated_attention.display._html import stylesheet
 from annotated_attention.display._live import modules
 from book.run import scripts
-from book.site import answers, card, contents, glossary, katex, pages, sheet, signs, start, takeaway
+from book.site import answers, contents, glossary, katex, pages, sheet, signs, start, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -102,10 +102,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     add("assets/styles.css", _styles())
     for path, text in modules().items():
         add(f"assets/live/{path}", text)
-    if config.site_url:
-        add("assets/card.png", card.draw())
-        if urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
-            add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
+    if config.site_url and urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
+        add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
     return files
 
 
