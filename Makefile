@@ -55,9 +55,7 @@ help:  ## what there is
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
 	@echo 'TRAINED=1 fetches the trained weights of chapters 11 and 23 (177 MB), for any of these.'
 
-serve: .venv/requirements.lock
-	@$(py) -m book.site.build check-port $(PORT)
-	@$(MAKE) --no-print-directory site
+serve: build/site.stamp
 	@$(py) -m book.site.build serve $(PORT)
 
 site: build/site.stamp

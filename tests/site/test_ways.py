@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import urllib.error
-import urllib.request
 from functools import cache
 from urllib.parse import urljoin, urlsplit
 
@@ -139,18 +137,6 @@ def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
     assert len(addresses) > 30
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_is_not_there_is_answered_with_the_page_that_helps(served, method):
-    request = urllib.request.Request(f"{served[0]}/no/such/page", method=method)
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request)
-    with caught.value as answer:
-        assert answer.code == 404
-        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        body = answer.read().decode()
-    assert ("There is no such page" in body) == (method == "GET")
 
 
 @pytest.fixture(scope="module")
