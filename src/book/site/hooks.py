@@ -10,7 +10,7 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 from mkdocs.config.defaults import MkDocsConfig
@@ -102,8 +102,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     add("assets/styles.css", _styles())
     for path, text in modules().items():
         add(f"assets/live/{path}", text)
-    if config.site_url and urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
-        add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
     return files
 
 
