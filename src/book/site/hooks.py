@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
@@ -51,10 +50,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     renderer: Any = IPythonRenderer
     renderer.inline_math = lambda self, tex: katex.mark(tex, display=False)
     renderer.block_math = lambda self, tex: katex.mark(tex, display=True)
-    try:
-        config.extra["chapters"] = contents.read(config.extra["parts"])
-    except ValueError as error:
-        raise PluginError(str(error)) from None
+    config.extra["chapters"] = contents.read(config.extra["parts"])
     parts: dict[str, list[dict[str, str]]] = {}
     for chapter in config.extra["chapters"].values():
         page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
