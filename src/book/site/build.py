@@ -82,7 +82,10 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def main() -> None:
     """Do what the first argument names."""
     verb, *port = sys.argv[1:]
-    {"build": build, "serve": serve}[verb](*port)
+    if verb == "build":
+        build()
+    else:
+        serve(*port)
 
 
 if __name__ == "__main__":
