@@ -1,7 +1,6 @@
 """Notebooks show the source that runs, and the real difference between two versions."""
 
 import functools
-import linecache
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from bs4 import BeautifulSoup
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from annotated_attention import chapters, heads
+from annotated_attention import heads
 from annotated_attention.display import diff, excerpts, source
 
 
@@ -99,19 +98,6 @@ def test_other_classes_do_not_speak_for_a_class(run):
     run("class B:\n    g = A.B.f\n    def h(self): ...")
     run("def late(self): ...\nB.late = late")
     assert run("source(B)").text == "class B:\n    g = A.B.f\n    def h(self): ..."
-
-
-def test_source_of_what_chapters_define(tmp_path, monkeypatch):
-    """The class on the page, past a stub of that name, read anew and not from a cache."""
-    monkeypatch.setattr(chapters, "NOTEBOOKS", tmp_path)
-    stub = '# %% tags=["exercise"]\nclass Head:\n    def stub(self): ...\n\n'
-    path = tmp_path / "77_test.py"
-    for text in (HEAD, HEAD.replace("6", "77")):
-        path.write_text(f"{stub}# %%\n{text}\n", encoding="utf-8")
-        head = chapters.load("77_test").Head
-        linecache.getlines(str(path))
-        assert source(head).text == text
-    del sys.modules["chapter_77_test"]
 
 
 def page(output):

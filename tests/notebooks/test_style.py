@@ -1,10 +1,15 @@
 """What keeps a page from breaking: the width and length of cells, headings, the way onward."""
 
+import ast
 import re
+import subprocess
+import sys
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
+from annotated_attention import chapters
 from book.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
@@ -58,3 +63,19 @@ def test_the_end_leads_on_to_the_next_chapter(script):
     for following in CHAPTERS[CHAPTERS.index(script) + 1 :][:1]:
         link = f"]({following.stem}.ipynb)"
         assert link in end, f"the end of {script.name} has no link to {following.name}"
+
+
+def test_what_later_chapters_import_uses_no_demonstration_and_is_defined_once(tmp_path):
+    for name in chapters.names():
+        script = scripts.CHAPTERS / f"{name}.py"
+        kept = chapters._definitions(script.read_text(encoding="utf-8"), str(script))
+        (tmp_path / script.name).write_text(ast.unparse(kept), encoding="utf-8")
+        targets = [
+            t for x in kept.body if isinstance(x, ast.Assign) for t in map(ast.unparse, x.targets)
+        ]
+        defined = Counter(targets + [x.name for x in kept.body if hasattr(x, "name")])
+        twice = [what for what, count in defined.items() if count > 1]
+        assert not twice, f"{script.name}: which {twice} counts would depend on where one looks"
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821"]
+    run = subprocess.run([*ruff, "--output-format=concise", tmp_path], capture_output=True)
+    assert run.returncode == 0, run.stdout.decode()

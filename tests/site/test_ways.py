@@ -1,19 +1,11 @@
 """Finding one's way: what pages say of themselves, parts, what is finished, and lost readers."""
 
-import io
-import re
-import shutil
-import urllib.error
-import urllib.request
 from functools import cache
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import pytest
 from bs4 import BeautifulSoup
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
 from mkdocs.utils.yaml import yaml_load
-from PIL import Image
 from playwright.sync_api import expect
 
 from book.run import scripts
@@ -30,26 +22,26 @@ each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTER
 ROOT = "http://book/"
 
 
-def parse(page, site=SITE, since="<html", until="</html>"):
+def parse(page, since="<html", until="</html>"):
     """Parse a part of a page: the whole of many is what takes time."""
-    text = (site / page).read_text(encoding="utf-8")
+    text = (SITE / page).read_text(encoding="utf-8")
     return BeautifulSoup(text[text.index(since) : text.index(until)], "html.parser")
 
 
 @cache
-def head(page, site=SITE):
-    return parse(page, site, until="</head>")
+def head(page):
+    return parse(page, until="</head>")
 
 
 @cache
-def opening(page, site=SITE):
+def opening(page):
     """Give what stands above the first section, or all of a page that is no chapter."""
     until = "<h2" if page.startswith(("chapters/", "short-path/")) else "</article"
-    return parse(page, site, '<div class="md-content"', until)
+    return parse(page, '<div class="md-content"', until)
 
 
-def meta(page, name, site=SITE):
-    found = head(page, site).select(f'meta[name="{name}"], meta[property="{name}"]')
+def meta(page, name):
+    found = head(page).select(f'meta[name="{name}"], meta[property="{name}"]')
     return found[0]["content"] if len(found) == 1 else None
 
 
@@ -78,9 +70,7 @@ def test_only_a_site_that_knows_its_address_names_one():
     assert known in (set(), set(PAGES) - {"404.html"})
     for page in PAGES:
         assert bool(meta(page, "og:image")) == bool(meta(page, "og:url")) == (page in known)
-    assert (SITE / "assets" / "card.png").exists() == bool(known)
     if not known:
-        assert not (SITE / "robots.txt").exists()
         assert not [page for page in PAGES if "http://" in str(head(page))]
 
 
@@ -120,100 +110,11 @@ def test_a_chapter_says_what_it_takes_and_gives(chapter):
     )
 
 
-def test_the_first_page_lists_parts_and_chapters():
-    lists = opening("index.html").select("ol.aa-chapters")
-    assert [part.find_previous_sibling().text for part in lists] == [p["title"] for p in PARTS[1:]]
-    entries = opening("index.html").select("ol.aa-chapters > li")
-    for (name, chapter), entry in zip(NUMBERED.items(), entries, strict=True):
-        assert (entry.b.text, entry.a.text) == (str(chapter.number), chapter.title)
-        assert entry.a["href"] == contents.address(name)
-        assert entry.p.text == chapter.after
-        builds_on = (CHAPTERS[other] for other in chapter.builds_on)
-        needs = " and ".join(str(other.number or other.title) for other in builds_on)
-        facts = f"{chapter.minutes}" + (f" · builds on\u00a0{needs}" if needs else "")
-        assert entry.small.text == facts
-    assert "<!--" not in str(opening("index.html")), "every piece has been put into its place"
-
-
 def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     page, names = parse("404.html"), ("href", "src", "action")
     addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
     assert len(addresses) > 30
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_is_not_there_is_answered_with_the_page_that_helps(served, method):
-    request = urllib.request.Request(f"{served[0]}/no/such/page", method=method)
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request)
-    with caught.value as answer:
-        assert answer.code == 404
-        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        body = answer.read().decode()
-    assert ("There is no such page" in body) == (method == "GET")
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Give a function that builds a page and one chapter for an address of their own."""
-    name = "05_batches"
-    chapter = {"file": name, "prerequisites": []}
-
-    @cache
-    def publish(address):
-        root = tmp_path_factory.mktemp("published")
-        (root / "docs").mkdir()
-        (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-        (root / "chapters").mkdir()
-        shutil.copy2(scripts.CHAPTERS / f"{name}.py", root / "chapters")
-        config = load_config(
-            str(scripts.ROOT / "mkdocs.yml"),
-            docs_dir=str(root / "docs"),
-            site_dir=str(root / "site"),
-            site_url=address,
-            nav=[{"Book": [{"Start": "index.md"}, "chapters"]}],
-            plugins=["search", {"mkdocs-jupyter": {"include": ["build/notebooks/*.ipynb"]}}],
-        )
-        config.extra["repository"] = "https://code.example/book"
-        config.extra["parts"] = [{"title": "I", "chapters": [chapter]}]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scripts, "CHAPTERS", root / "chapters")
-            config.plugins.on_startup(command="build", dirty=False)
-            build(config)
-        return root / "site"
-
-    return publish
-
-
-@pytest.mark.parametrize("address", ["https://book.example/", "https://example.org/a/book/"])
-def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
-    site = published(address)
-    pages = {"index.html": "", "chapters/batches/index.html": "chapters/batches/"}
-    for page, path in pages.items():
-        (canonical,) = head(page, site).select('link[rel="canonical"]')
-        assert canonical["href"] == meta(page, "og:url", site) == address + path
-        assert meta(page, "og:image", site) == f"{address}assets/card.png"
-        assert meta(page, "twitter:card", site) == "summary_large_image"
-    size = Image.open(io.BytesIO((site / "assets" / "card.png").read_bytes())).size
-    assert size == tuple(
-        int(meta("index.html", f"og:image:{side}", site)) for side in ("width", "height")
-    )
-    listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
-    assert sorted(listed) == sorted(address + path for path in pages.values())
-    base = urlsplit(address).path
-    assert opening("404.html", site).select_one("article p a")["href"] == base
-    if base == "/":
-        assert (site / "robots.txt").read_text() == f"Sitemap: {address}sitemap.xml\n"
-    else:
-        assert not (site / "robots.txt").exists()
-
-
-def test_a_chapter_links_to_its_source_in_the_repository(published):
-    site = published("https://book.example/")
-    intro = opening("chapters/batches/index.html", site).select_one(".aa-run")
-    (source,) = intro.select("a:not([download])")
-    assert source["href"] == "https://code.example/book/blob/HEAD/notebooks/05_batches.py"
 
 
 def nav(page, chapter):

@@ -1,8 +1,7 @@
-"""The benchmark: times all versions of the book, and writes the committed results.
+"""The benchmark: times what chapters compare, and writes the committed results.
 
-    make bench                                                         # about 25 minutes
-    python -m book.measure --seconds 0.2 --only versions --output x.json  # a look
-    python -m book.measure --only memory                               # renew one section
+    make bench                            # about 25 minutes
+    python -m book.measure --only memory  # renew one section
 
 All contenders of a case compute the same result, which is asserted on outputs and gradients before
 anything is timed. Then they take turns in one process, and each ratio is taken within one round, so

@@ -5,7 +5,6 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -17,6 +16,8 @@ from book.measure.plan import plan
 from book.measure.process import new_process
 from book.measure.timing import Case, measure
 
+SECONDS = 2  # for each case
+
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and rewrite the results.
@@ -25,18 +26,12 @@ def main(arguments: Sequence[str]) -> None:
         SystemExit: the arguments do not fit.
     """
     parser = argparse.ArgumentParser(prog="python -m book.measure")
-    parser.add_argument("--seconds", type=float, default=2, help="for each case (default 2)")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
-    parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
-    options = parser.parse_args(arguments)
-    command = ["--seconds", f"{options.seconds:g}"]
-    command += ["--only", options.only] if options.only else []
-    there = options.only and options.output.exists()
-    old = json.loads(options.output.read_text("utf-8")) if there else None
-    for new in everything(options.seconds, options.only, provenance(command)):
-        found = renewed(old, new, options.only) if old else new
-        options.output.parent.mkdir(exist_ok=True)
-        options.output.write_text(as_json(found), encoding="utf-8")
+    only = parser.parse_args(arguments).only
+    old = json.loads(DATA.read_text("utf-8")) if only else None
+    for new in everything(only, provenance(["--only", only] if only else [])):
+        found = renewed(old, new, only) if old else new
+        DATA.write_text(as_json(found), encoding="utf-8")
 
 
 def renewed(old: dict[str, Any], new: dict[str, Any], section: str) -> dict[str, Any]:
@@ -50,15 +45,13 @@ def renewed(old: dict[str, Any], new: dict[str, Any], section: str) -> dict[str,
     }
 
 
-def everything(
-    seconds: float, only: str | None, origin: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def everything(only: str | None, origin: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Measure all or one section; yield what there is after the times, and at the end."""
     found: dict[str, Any] = {"provenance": origin, "times": [], "memory": []}
     cases = [case for case in plan() if only in (None, case.section)]
     names = list(ways()) if only in (None, "memory") else []
     with tqdm(total=len(cases) + len(names), file=sys.stderr) as bar:
-        for case, row in measured(cases, seconds):
+        for case, row in measured(cases):
             found["times"].append(row)
             advance(bar, f"{case}: {line(row)}")
         yield found
@@ -69,15 +62,13 @@ def everything(
     yield found
 
 
-def measured(cases: Iterable[Case], seconds: float) -> Iterator[tuple[Case, dict[str, Any]]]:
+def measured(cases: Iterable[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Measure cases one by one: those of one environment, if they have one, in one new process."""
     for environment, group in itertools.groupby(cases, lambda case: case.environment):
         with new_process(environment) as elsewhere:
             for case in group:
-                yield (
-                    case,
-                    elsewhere(measure, case, seconds) if environment else measure(case, seconds),
-                )
+                row = elsewhere(measure, case, SECONDS) if environment else measure(case, SECONDS)
+                yield case, row
 
 
 def advance(bar: Any, text: str) -> None:

@@ -7,13 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.modern import CachedAttention, KVCache, PagedCache, StaticCache
+from annotated_attention.modern import CachedAttention, KVCache, StaticCache
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.multihead import MultiheadAttention
 from book.measure.contenders import Contenders, assert_same
 from book.measure.timing import Contender, Size
-
-PAGE = 16  # tokens
 
 
 def more_tokens(size: Size, kept: int) -> Contenders:
@@ -27,12 +25,7 @@ def more_tokens(size: Size, kept: int) -> Contenders:
     module = CachedAttention(e, h, batch_first=True).eval().requires_grad_(False)
     before = torch.randn(b, kept, e)
     room, d = kept + n, e // h
-    pages = b * -(-room // PAGE)
-    caches: dict[str, Cache] = {
-        "grows": KVCache(),
-        "fixed size": StaticCache(b, h, room, d),
-        "pages": PagedCache(pages, PAGE, h, d),
-    }
+    caches: dict[str, Cache] = {"grows": KVCache(), "fixed size": StaticCache(b, h, room, d)}
     final = MultiheadAttention(e, h, batch_first=True).eval()
     final.load_state_dict(module.state_dict())
     causal: Any = {"need_weights": False, "is_causal": True}

@@ -1,6 +1,5 @@
 """Make contenders with the same parameters, and check that they compute the same result."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -125,74 +124,27 @@ def scattered(n: int, step: int = 37) -> Tensor:
     return blocked & (i > 0)  # (n, n)
 
 
-class Projected(nn.Module):
-    """Adds projections to a function of projected queries, keys and values."""
-
-    def __init__(self, attend: Callable[..., Tensor], module: MultiheadAttention) -> None:
-        """Take the parameters of ``module``."""
-        super().__init__()
-        self.attend, self.num_heads = attend, module.num_heads
-        self.project_in = nn.ParameterList(matrices(module)[:3])
-        self.project_out = nn.Parameter(matrices(module)[3])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend from every token of x, (b, n, e), to all."""
-        q, k, v = (x @ matrix for matrix in self.project_in)
-        return self.attend(q, k, v, self.num_heads) @ self.project_out
-
-
-def matrices(module: Any) -> list[Tensor]:
-    """Return W_Q, W_K, W_V and W_O as matrices that stand to the right of x."""
-    weights = [*module.in_proj_weight.chunk(3), module.out_proj.weight]
-    return [weight.detach().T.contiguous() for weight in weights]
-
-
-def book_versions(module: MultiheadAttention) -> Contenders:
-    """Make every version of the chapters, with the parameters of a module without biases."""
-    two = chapters.load("02_two_heads")
-    three = chapters.load("03_split_and_stack")
-    four = chapters.load("04_reshape_trick")
-    five = chapters.load("05_batches")
-    fourteen = chapters.load("14_masks_in_the_wild")
-    e, h = module.embed_dim, module.num_heads
-    names = ("w_q", "w_k", "w_v", "w_o")
-    listed = two.Heads(e, h)
-    stacked = three.SplitAndStack(e, h)
-    reshaped = four.Reshaped(e, h)
+def one_by_one(size: Size, mode: str) -> Contenders:
+    """Make the chapters' list of heads, and all heads at once; both return their weights."""
+    ours, _ = pair(size, mode, bias=False)
+    _, _, e, h = size
+    listed = chapters.load("02_two_heads").Heads(e, h)
+    reshaped = chapters.load("04_reshape_trick").Reshaped(e, h)
+    *inward, outward = (x.T for x in (*ours.in_proj_weight.chunk(3), ours.out_proj.weight))
     with torch.no_grad():
-        listed.w_o.copy_(matrices(module)[3])
-        for name, matrix in zip(names, matrices(module), strict=True):
-            getattr(stacked, name).copy_(matrix)
+        for name, matrix in zip(("w_q", "w_k", "w_v"), inward, strict=True):
             getattr(reshaped, name).copy_(matrix)
             for head, part in zip(listed.heads, matrix.chunk(h, dim=1), strict=True):
-                if name != "w_o":
-                    getattr(head, name).copy_(part)
-    return {
-        "02 a list of heads": calls(listed),
-        "03 split and stack": calls(stacked),
-        "04 reshape trick": calls(reshaped),
-        "05 one by one": Projected(five.one_by_one, module),
-        "05 four axes": Projected(five.four_axes, module),
-        "14 folded": Projected(fourteen.folded, module),
-        "14 by name": Projected(fourteen.by_name, module),
-    }
-
-
-def one_by_one(size: Size, mode: str) -> Contenders:
-    """Make a list of heads, and all heads at once; both return their weights."""
-    ours, _ = pair(size, mode, bias=False)
-    book = book_versions(ours)
-    made = {
-        "all heads at once": book["04 reshape trick"],
-        "a list of heads": book["02 a list of heads"],
-    }
-    x = torch.randn(*size[:3], requires_grad=True)
-    assert_same(made, x, "all heads at once")
+                getattr(head, name).copy_(part)
+        for module in (listed, reshaped):
+            module.w_o.copy_(outward)
+    made = {"all heads at once": calls(reshaped), "a list of heads": calls(listed)}
+    assert_same(made, torch.randn(*size[:3], requires_grad=True), "all heads at once")
     return made
 
 
 def versions(size: Size, mode: str) -> Contenders:
-    """Make every version in the book, PyTorch's, and the bare minimum."""
+    """Make the final class and PyTorch's, with weights and without, and the bare minimum."""
     ours, theirs = pair(size, mode, bias=False)
     made = {
         "bare minimum": bare(theirs),
@@ -200,7 +152,6 @@ def versions(size: Size, mode: str) -> Contenders:
         "PyTorch, weights": calls(theirs),
         "07 final class": calls(ours, need_weights=False),
         "07 final class, weights": calls(ours),
-        **book_versions(ours),
     }
     assert_same(made, torch.randn(*size[:3], requires_grad=True), "PyTorch")
     return made

@@ -1,4 +1,4 @@
-"""Contenders of today's attention: with positions, with shared keys, and with latents."""
+"""Contenders of today's attention: with shared keys, and with latents."""
 
 from typing import Any
 
@@ -6,12 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.modern import (
-    CachedAttention,
-    KVCache,
-    LatentAttention,
-    RotaryEmbedding,
-)
+from annotated_attention.modern import CachedAttention, KVCache, LatentAttention
 from book.measure.caching import continued
 from book.measure.contenders import Contenders, assert_same
 from book.measure.timing import Contender, Size
@@ -20,7 +15,7 @@ SHARING = 4  # heads that share one head of keys and values
 
 
 def fewer_keys(size: Size) -> Contenders:
-    """Make causal attention with keys for every head, with rotation, with groups, with latents.
+    """Make causal attention with keys for every head, with groups, and with latents.
 
     Each computes something of its own, so each is compared with another way to the same result:
     the fused kernel on its own products, and for latents the absorbed form.
@@ -70,7 +65,6 @@ def _modules(size: Size) -> dict[str, Any]:
     shared = max(h // SHARING, 1)
     return {
         "every head": CachedAttention(e, h, batch_first=True),
-        "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), batch_first=True),
         "groups": CachedAttention(e, h, num_kv_heads=shared, batch_first=True),
         "one head": CachedAttention(e, h, num_kv_heads=1, batch_first=True),
         "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, batch_first=True),
@@ -83,15 +77,12 @@ def _output(module: Any, **options: Any) -> Contender:
 
 
 def _through_the_kernel(module: Any) -> Contender:
-    """Make the shortest equivalent of grouped or single heads, rotated or not."""
+    """Make the shortest equivalent of grouped or single heads."""
 
     def attend(x: Tensor) -> Tensor:
         q, k, v = module._project(x, x, x)
         q = q.unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
         k, v = (t.unflatten(-1, (module.num_kv_heads, -1)).transpose(1, 2) for t in (k, v))
-        if module.rotary is not None:
-            positions = torch.arange(x.size(1), device=x.device)
-            q, k = module.rotary(q, positions), module.rotary(k, positions)
         heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return module.out_proj(heads.transpose(1, 2).flatten(2))
 

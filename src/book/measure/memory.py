@@ -11,10 +11,9 @@ from torch import Tensor
 from annotated_attention.masks import block_padding
 from annotated_attention.multihead import MultiheadAttention
 from book.measure.machine import free_memory
-from book.measure.process import in_new_process
+from book.measure.process import new_process
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # of one sequence
-AGAIN, TIMES = 1024, 3  # the length that is measured several times, to see what chance does
 E, H = 512, 8
 
 Attend = Callable[[Tensor], Tensor]
@@ -44,8 +43,7 @@ def memory(name: str) -> dict[str, Any]:
     """Measure one way at each length, forward and backward, each in a process of its own.
 
     Returns:
-        ``bytes`` by length, or None if the call would need more than half of the free memory;
-        and ``again``, the results of several measurements at the length ``AGAIN``.
+        ``bytes`` by length, or None if the call would need more than half of the free memory.
     """
     found = list[int | None]()
     last: int | None = 0
@@ -53,9 +51,7 @@ def memory(name: str) -> dict[str, Any]:
         if last is not None:
             last = None if 4 * last > free_memory() / 2 else peak(name, n)
         found.append(last)
-    once = found[LENGTHS.index(AGAIN)]
-    again = [once, *(peak(name, AGAIN) for _ in range(TIMES - 1))]
-    return {"name": name, "lengths": list(LENGTHS), "bytes": found, "again": again}
+    return {"name": name, "lengths": list(LENGTHS), "bytes": found}
 
 
 def peak(name: str, n: int) -> int:
@@ -63,7 +59,8 @@ def peak(name: str, n: int) -> int:
 
     The call runs in a new process, because an allocator may keep freed memory for the next call.
     """
-    return in_new_process(_raised, name, n)
+    with new_process({}) as elsewhere:
+        return elsewhere(_raised, name, n)
 
 
 def _raised(name: str, n: int) -> int:

@@ -103,8 +103,6 @@ def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
     measured = {"accuracy": curve[training.COPY_STEPS]}
     if layers == 2:
         measured |= training.silenced_copies(model)
-        for role in ("queries", "keys", "values"):
-            measured[f"plain {role}"] = training.copied_if_plain(model, role)
         measured["one head"] = min(
             alone(training, model, attention, head)
             for attention in model.layers

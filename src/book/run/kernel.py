@@ -36,8 +36,7 @@ def report() -> str:
     global _watching
     _watching = False
     needed = imported(_root) | {str(path) for path in _opened}
-    # multiprocessing imports this when it starts a process that imports for itself.
-    if _elsewhere or "multiprocessing.popen_spawn_posix" in sys.modules:
+    if _elsewhere:
         files = (path for name in PACKAGES for path in (_root / "src" / name).rglob("*.py"))
         needed |= {str(path.relative_to(_root)) for path in files}
     return json.dumps({"needed": sorted(needed), "unreached": shapes.unreached_report()})

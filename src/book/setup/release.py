@@ -21,16 +21,12 @@ def main(tag: str, repository: str) -> None:
         repository: its address.
 
     Raises:
-        SystemExit: the tag is not that of the version, or the changes do not begin with it.
+        SystemExit: the tag is not that of the version.
     """
     package = (ROOT / "src" / "annotated_attention" / "__init__.py").read_text(encoding="utf-8")
     (version,) = re.findall(r'^__version__ = "(.+)"$', package, re.MULTILINE)
     if tag != f"v{version}":
         sys.exit(f"the tag is {tag!r}, and __version__ is {version!r}: tag it v{version}")
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    last = next(iter(re.findall(r"^## (.+)$", changes, re.MULTILINE)), None)
-    if last != version:
-        sys.exit(f"CHANGELOG.md begins with {last}, and __version__ is {version!r}")
     readme, project = ROOT / "README.md", ROOT / "pyproject.toml"
     readme.write_text(absolute(readme.read_text(encoding="utf-8"), repository, tag), "utf-8")
     with project.open("a", encoding="utf-8") as file:

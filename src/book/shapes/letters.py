@@ -5,7 +5,7 @@ known. An argument that does not fit its docstring is an error once the function
 function that refuses it with an exception of its own is right to do so.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from book.shapes.comments import Comment, ShapeCommentError
@@ -15,7 +15,7 @@ from book.shapes.values import Found, Sizes
 Equation = tuple[Axis, int, int]  # the item, the size found, the line where
 
 
-@dataclass(eq=False)
+@dataclass
 class Letters:
     """What the letters mean at one point of a call or of a section."""
 
@@ -23,20 +23,9 @@ class Letters:
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
     refused: str = ""  # an argument that does not fit its docstring
-    known: dict[Hashable, "Letters"] = field(default_factory=dict)  # what followed from here
 
     def after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
-        """Compare the shapes found with those claimed; give the letters with the new ones bound.
-
-        Most code runs a thousand times with the same sizes, and is compared once.
-        """
-        several = isinstance(found, list)
-        key = comment, several, tuple(found) if several else found, tuple(variables.items())
-        if key not in self.known:
-            self.known[key] = self._compared(comment, found, variables)
-        return self.known[key]
-
-    def _compared(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
+        """Compare the shapes found with those claimed; give the letters with the new ones bound."""
         if not comment.argument:
             self.leave()
             return self._bind(comment, comment.shapes, found, variables)

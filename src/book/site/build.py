@@ -3,7 +3,6 @@
 import http.server
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -54,21 +53,18 @@ def missing(site: Path) -> list[str]:
     return lacks
 
 
-def check_port(port: int) -> None:
-    """Stop, before anything long begins, when ``port`` cannot be served on."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            another = f"name another: make serve PORT={port + 1}"
-            sys.exit(f"port {port} cannot be used ({error}); {another}")
+def serve(port: str) -> None:
+    """Serve ``site/`` until interrupted; a site built meanwhile is seen at the next load.
 
-
-def serve(port: int) -> None:
-    """Serve ``site/`` until interrupted; a site built meanwhile is seen at the next load."""
+    Raises:
+        SystemExit: ``port`` is none, or cannot be served on.
+    """
     handler: Any = partial(Quiet, directory=str(SITE))
-    with http.server.ThreadingHTTPServer((HOST, port), handler) as server:
+    try:
+        server = http.server.ThreadingHTTPServer((HOST, int(port)), handler)
+    except (ValueError, OSError, OverflowError) as error:
+        sys.exit(f"port {port} cannot be used ({error}); name another: make serve PORT=8001")
+    with server:
         print(f"serving the book at http://{HOST}:{port}/  (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever()
@@ -77,20 +73,7 @@ def serve(port: int) -> None:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for each, and for what is not there the page that helps."""
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer with ``404.html`` where a file is missing."""
-        page = SITE / "404.html"
-        if code != http.HTTPStatus.NOT_FOUND or not page.exists():
-            return super().send_error(code, message, explain)
-        body = page.read_bytes()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    """Serves files without a line for each."""
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -98,15 +81,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def main() -> None:
     """Do what the first argument names."""
-    verb, *rest = sys.argv[1:]
+    verb, *port = sys.argv[1:]
     if verb == "build":
         build()
-    elif not rest[0].isdecimal():
-        sys.exit(f"port {rest[0]!r} is not a number: make serve PORT=8000")
-    elif verb == "check-port":
-        check_port(int(rest[0]))
-    elif verb == "serve":
-        serve(int(rest[0]))
+    else:
+        serve(*port)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,10 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
@@ -27,7 +26,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 from annotated_attention.display._html import stylesheet
 from annotated_attention.display._live import modules
 from book.run import scripts
-from book.site import answers, card, contents, glossary, katex, pages, sheet, signs, start, takeaway
+from book.site import answers, contents, glossary, katex, pages, sheet, signs, start, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -51,10 +50,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     renderer: Any = IPythonRenderer
     renderer.inline_math = lambda self, tex: katex.mark(tex, display=False)
     renderer.block_math = lambda self, tex: katex.mark(tex, display=True)
-    try:
-        config.extra["chapters"] = contents.read(config.extra["parts"])
-    except ValueError as error:
-        raise PluginError(str(error)) from None
+    config.extra["chapters"] = contents.read(config.extra["parts"])
     parts: dict[str, list[dict[str, str]]] = {}
     for chapter in config.extra["chapters"].values():
         page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
@@ -102,10 +98,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     add("assets/styles.css", _styles())
     for path, text in modules().items():
         add(f"assets/live/{path}", text)
-    if config.site_url:
-        add("assets/card.png", card.draw())
-        if urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
-            add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
     return files
 
 

@@ -39,8 +39,7 @@ def test_copying_takes_two_layers_unless_the_period_is_fixed(row):
     assert (row["accuracy"] > 0.95) == (layers == 2 or shortest == longest)
     if layers == 1:
         return
-    assert max(row["layer 1"], row["layer 2"], row["both"], row["plain keys"]) < 0.35
-    assert min(row["plain queries"], row["plain values"]) > 0.9
+    assert max(row["layer 1"], row["layer 2"], row["both"]) < 0.35
     assert (row["one head"] > 0.7) == (heads == 4)  # the others stand in
 
 

@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from book.run import scripts
 
 START = """
@@ -45,19 +43,8 @@ for path in ("README.md", "{PACKAGE}/data/training.json", "{PACKAGE}/display/dis
     assert read == {"README.md", f"{PACKAGE}/data/training.json"}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "subprocess.run([sys.executable, '-c', 'import annotated_attention'])",
-        # A new process imports the program anew, which is for a file.
-        "import __main__, multiprocessing\n__main__.__spec__ = None\n"
-        "process = multiprocessing.get_context('spawn').Process(target=os.getpid)\n"
-        "process.start()\nprocess.join()",
-    ],
-    ids=["subprocess", "multiprocessing"],
-)
-def test_with_another_process_of_the_packages_all_of_them(code):
-    found = needed(code)
+def test_with_another_process_of_the_packages_all_of_them():
+    found = needed("subprocess.run([sys.executable, '-c', 'import annotated_attention'])")
     for package in (PACKAGE, "src/attention_doctor"):
         modules = (scripts.ROOT / package).rglob("*.py")
         assert found >= {path.relative_to(scripts.ROOT).as_posix() for path in modules}

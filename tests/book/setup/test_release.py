@@ -14,7 +14,7 @@ ADDRESS, TAG = "https://code.example/owner/name", f"v{annotated_attention.__vers
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    for name in ("README.md", "CHANGELOG.md", "pyproject.toml"):
+    for name in ("README.md", "pyproject.toml"):
         shutil.copy2(scripts.ROOT / name, tmp_path)
     package = tmp_path / "src" / "annotated_attention"
     package.mkdir(parents=True)
@@ -23,13 +23,9 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_tag_of_another_version_is_refused(checkout):
+def test_a_tag_of_another_version_is_refused():
     with pytest.raises(SystemExit, match=r"the tag is 'v0\.0\.0', and __version__ is"):
         release.main("v0.0.0", ADDRESS)
-    changes = checkout / "CHANGELOG.md"
-    changes.write_text(changes.read_text("utf-8").replace("## ", "## 9."), "utf-8")
-    with pytest.raises(SystemExit, match=r"CHANGELOG\.md begins with 9\."):
-        release.main(TAG, ADDRESS)
 
 
 def test_what_the_index_shows_leads_to_the_files_of_the_tag(checkout):

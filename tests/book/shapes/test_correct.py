@@ -1,4 +1,7 @@
-"""What is right passes and works as before: eager, compiled, exported, under vmap."""
+"""What is right passes and works as before.
+
+Compiled, exported, traced or under vmap, the tests of the packages run it.
+"""
 
 import inspect
 
@@ -185,52 +188,6 @@ def test_function_that_is_left_to_others_has_no_call_to_reach(code):
     assert [comment.line for comment in module.checker.comments] == [19]
 
 
-MODULE = """
-class Base(nn.Module):
-    def forward(self, x):
-        return self.proj(x)  # (b, n, 2 * e)
-
-class Net(Base):
-    size = torch.ones(3)  # (3,)
-
-    def __init__(self, e):
-        super().__init__()
-        self.proj = nn.Linear(e, 2 * e)
-        self.scale = nn.Parameter(torch.ones(e))  # (e,)
-
-    def forward(self, x):
-        '''Project.
-
-        Args:
-            x: (b, n, e), one row per token.
-        '''
-        y = super().forward(x)  # (b, n, e) -> (b, n, 2 * e)
-        first, second = y.chunk(2, -1)  # (b, n, e), (b, n, e)
-        total = first * self.scale  # (b, n, e)
-        total = total + second  # (b, n, e)
-        out = self.mix(total)  # (b, e, n)
-        return out, __class__.__name__
-
-    def mix(self, x):
-        h = 2
-
-        def parts():
-            return x.unflatten(-1, (h, -1))  # (b, n, h, d)
-
-        return parts().flatten(-2).mT  # (b, h * d, n)
-"""
-
-
-def test_module_methods_are_checked(code):
-    module = code(MODULE)
-    out, name = module["Net"](6)(Q)
-    assert (out.shape, name) == ((2, 6, 3), "Net")
-    assert module.checker.unreached() == []
-    wrong = code(MODULE.replace("(b, e, n)", "(b, n, e)"))
-    with pytest.raises(ShapeCommentError, match=r"code.py:24: .*e = 6, but the shape is \(2, 6, 3"):
-        wrong["Net"](6)(Q)
-
-
 def test_nothing_is_evaluated_twice(code):
     module = code(
         """
@@ -272,38 +229,3 @@ def test_traceback_names_the_line(code):
         module["f"](torch.ones(3))
     last = caught.traceback[-1]
     assert (last.path.name, last.lineno + 1) == ("code.py", 10)
-
-
-# --- torch.compile, export, vmap ------------------------------------------------------------
-
-
-def test_compiles_without_graph_break_and_without_checks(code):
-    torch.compiler.reset()
-    module = code(MODULE.replace("# (b, n, h, d)", "# (b, h, n, d)"))
-    net = module["Net"](6)
-    before = module.checker.reached()  # what stands in the constructor
-    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
-    output = compiled(Q)[0]
-    output.sum().backward()
-    assert net.scale.grad is not None
-    assert (module.checker.reached(), module.checker.mismatches) == (before, [])
-    with pytest.raises(ShapeCommentError, match=r"code.py:31: "):
-        net(Q)
-
-
-def test_export_stays_dynamic(code):
-    torch.compiler.reset()
-    net = code(MODULE)["Net"](6)
-    type(net).forward.__annotations__.clear()
-    axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
-    program = torch.export.export(net, (Q,), dynamic_shapes=axes, strict=False)
-    assert program.module()(torch.randn(7, 9, 6))[0].shape == (7, 6, 9)
-
-
-def test_vmap_autograd_and_tracing_work(code):
-    module = code("def f(x):\n    y = x * 2  # (n, d)\n    return y.sum()  # ()\n")
-    with pytest.warns(DeprecationWarning, match="deprecated"):
-        assert torch.jit.trace(lambda x: module["f"](x), Q[0])(K[0]).shape == ()
-    assert torch.vmap(module["f"])(Q).shape == (2,)
-    grad = torch.func.grad(module["f"])(Q[0])
-    torch.testing.assert_close(grad, torch.full((3, 6), 2.0))

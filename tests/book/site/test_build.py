@@ -1,11 +1,7 @@
 """What stops the build of the site, beside what ``test_make.py`` asks of a whole one."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import nbformat
 import pytest
-from mkdocs.exceptions import PluginError
 
 from book.run import scripts
 from book.site import build
@@ -44,13 +40,3 @@ def test_chapters_and_cells_that_are_dropped_are_missed(tmp_path, monkeypatch):
         "03_none: its page shows 0 of 2 cells",
     ]
     assert [path.name for path in (tmp_path / "site").iterdir()] == ["last"]
-
-
-def test_a_list_of_chapters_that_does_not_fit_is_named_without_a_traceback():
-    """MkDocs shows no traceback of its own errors; what else is refused, ``test_contents`` asks."""
-    from book.site import hooks  # and all of MkDocs, for this test alone
-
-    entry = {"file": "01_one_head", "prerequisites": ["09_none"]}
-    config: Any = SimpleNamespace(extra={"parts": [{"title": "I", "chapters": [entry]}]})
-    with pytest.raises(PluginError, match="01_one_head builds on 09_none, which is no chapter"):
-        hooks.on_config(config)
