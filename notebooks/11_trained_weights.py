@@ -197,8 +197,8 @@ NAMES = {
     "attn.c_attn.": "self_attn.in_proj_", "attn.c_proj": "self_attn.out_proj",
     "mlp.c_fc": "linear1", "mlp.c_proj": "linear2",
 }
-gelu = partial(F.gelu, approximate="tanh")
-layer = TransformerEncoderLayer(24, 4, 96, activation=gelu, batch_first=True, norm_first=True)
+options = {"activation": partial(F.gelu, approximate="tanh"), "norm_first": True}
+layer = TransformerEncoderLayer(24, 4, 96, **options, batch_first=True)
 ours = TransformerEncoder(layer, 3, nn.LayerNorm(24)).double().eval()
 
 # %%

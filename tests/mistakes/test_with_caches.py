@@ -33,7 +33,7 @@ def rotary(kind="default"):
 
 
 def buckets(bidirectional):
-    return {"position_bias": BucketedBias(H, 8, 20, bidirectional, **EXACT)}
+    return {"position_bias": BucketedBias(H, 8, 20, bidirectional).double()}
 
 
 LATENTS = {"latent_dim": C, "rotary_dim": R}

@@ -232,7 +232,7 @@ MODEL = made()
         (lambda: MODEL(TOKENS, None, PADDING[:, 1:]), ValueError, r"\(b, m\) = \(2, 5\)"),
         (lambda: generate(MODEL, TOKENS[0], 2), ValueError, "tokens must have shape"),
         (lambda: generate(MODEL, TOKENS, 2.0), TypeError, r"steps \(2.0\) must be an integer"),
-        (lambda: generate(MODEL, TOKENS, -1), ValueError, r"steps \(-1\) must not be negative"),
+        (lambda: generate(MODEL, TOKENS, 0), ValueError, r"steps \(0\) must be at least 1"),
         (lambda: generate(MODEL, TOKENS, 2, temperature=-1), ValueError, r"temperature \(-1\)"),
         (lambda: generate(MODEL, TOKENS, 2, temperature="1"), TypeError, r"temperature \('1'\)"),
         (lambda: generate(MODEL, TOKENS, 2, top_k=0), ValueError, r"top_k \(0\) must be at least"),

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from annotated_attention.modern import AlibiBias, BiasedAttention, BucketedBias, RotaryAttention
+from annotated_attention.modern import (
+    AlibiBias,
+    BiasedAttention,
+    BucketedBias,
+    RotaryAttention,
+    RotaryEmbedding,
+)
 from tests.settings import assert_same, results
 
 B, N, H, D = 2, 5, 3, 6
@@ -11,7 +17,8 @@ E = H * D
 
 
 def rotary(**options):
-    return RotaryAttention(E, H, batch_first=True, max_length=3, **options)
+    turns = RotaryEmbedding(D, max_length=3, **options)
+    return RotaryAttention(E, H, batch_first=True, rotary=turns)
 
 
 def buckets():

@@ -14,6 +14,7 @@ from annotated_attention.checks import check_sizes, check_tensors
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.cached_attention import next_positions
+from annotated_attention.modern.frequencies import check_number
 from annotated_attention.modern.grouped import repeat_heads
 from annotated_attention.modern.rotary import RotaryEmbedding, rotate
 from annotated_attention.modern.windows import WindowCache, block_outside
@@ -113,8 +114,7 @@ class Settings:
                 f"num_heads ({self.num_heads}) must be divisible by "
                 f"num_kv_heads ({self.num_kv_heads})"
             )
-        if not isinstance(self.norm_eps, int | float) or isinstance(self.norm_eps, bool):
-            raise TypeError(f"norm_eps ({self.norm_eps!r}) must be a number")
+        check_number("norm_eps", self.norm_eps)
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0")
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
@@ -372,11 +372,7 @@ class LanguageModel(nn.Module):
         if key_padding_mask is not None:
             real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
             positions = real.gather(1, places.expand(len(x), -1))     # (b, n)
-        exact = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = self.rotary.angles(positions.clamp(min=0), exact)  # (..., n, r), (..., n, r)
-        if positions.dim() == 2:  # all heads of a row share its positions
-            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return cos.to(x.dtype), sin.to(x.dtype)
+        return self.rotary.angles(positions.clamp(min=0), x.dtype)    # (..., n, r), (..., n, r)
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
