@@ -195,7 +195,7 @@ class RotaryAttention(MultiheadAttention):
         embed_dim: int,
         num_heads: int,
         *args: Any,
-        rotary: Rotary | None = None,
+        rotary: RotaryEmbedding | None = None,
         **options: Any,
     ) -> None:
         """Create the parameters of the final class, and the rotation.
@@ -204,7 +204,7 @@ class RotaryAttention(MultiheadAttention):
             embed_dim: e, the width of the queries and of the output.
             num_heads: h; the width of a head, e / h, must be even.
             *args: further arguments of the final class, by position.
-            rotary: turns queries and keys by their positions; None means a ``RotaryEmbedding``.
+            rotary: turns queries and keys by their positions; None means one with its defaults.
             **options: further arguments of the final class.
 
         Raises:
