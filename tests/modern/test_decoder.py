@@ -81,7 +81,8 @@ def test_rotations_and_masks_are_computed_once(monkeypatch):
 
 
 def test_without_rotation_one_layer_knows_no_order():
-    model = made(num_layers=1, rotary_base=None)
+    model = made(num_layers=1)
+    model.rotary = None
     turned = TOKENS[:, [3, 0, 2, 1, 4]]
     torch.testing.assert_close(model(TOKENS)[:, -1], model(turned)[:, -1])
     rotated = made(num_layers=1)
@@ -208,7 +209,6 @@ def write(*given, **options):
         (set_(rotary_dim=8), ValueError, r"rotary_dim \(8\) must be even, and at most head_dim"),
         (set_(rotary_dim=3), ValueError, r"rotary_dim \(3\) must be even"),
         (set_(rotary_base=1.0), ValueError, r"base \(1.0\) must be above 1"),
-        (set_(rotary_base=None, rotary_dim=4), ValueError, "rotary_dim must be None where"),
         (set_(layer_types=MIXED["layer_types"]), ValueError, r"window \(None\) must be given"),
         (set_(layer_types=("full_attention",) * 3, window=2), ValueError, "and only there"),
         (set_(layer_types=("full_attention",)), ValueError, "a tuple with the kind of 3 layers"),

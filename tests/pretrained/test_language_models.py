@@ -404,7 +404,6 @@ def test_shards_are_refused(damage, error, words, tmp_path):
         ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
         ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
         ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
-        ({"rotary_base": None}, r"rotary_base \(None\) must be a number"),
         ({"embed_dim": 21}, r"embed_dim \(21\) must be divisible by num_heads \(4\)"),
     ],
 )

@@ -45,8 +45,7 @@ class Settings:
         head_dim: d, the width of one head; h * d need not be e.
         hidden_dim: the width inside a feed-forward part.
         norm_eps: what each RMSNorm adds to the mean of the squares, so that it never divides by 0.
-        rotary_base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``;
-            None turns nothing.
+        rotary_base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``.
         rotary_scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
             A kept key stays as it is, so ``"dynamic"`` fits no cache beyond ``max_length``.
         rotary_dim: how many features of a head turn, the first ones; even. None means all, and is
@@ -87,7 +86,7 @@ class Settings:
     head_dim: int
     hidden_dim: int
     norm_eps: float = 1e-6
-    rotary_base: float | None = 10_000.0
+    rotary_base: float = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None
     rotary_dim: int | None = None
     layer_types: tuple[str, ...] = ()
@@ -126,11 +125,6 @@ class Settings:
 
     def _settle_rotation(self) -> None:
         """Refuse a rotation that cannot be, and write down how many features turn."""
-        if self.rotary_base is None:
-            for name in ("rotary_scaling", "rotary_dim"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} must be None where rotary_base is None")
-            return
         turned = self.head_dim if self.rotary_dim is None else self.rotary_dim
         if turned > self.head_dim or turned % 2:
             raise ValueError(
@@ -309,7 +303,7 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(DecoderBlock(settings, window) for window in settings.windows)
         self.norm = nn.RMSNorm(e, settings.norm_eps)
         self.lm_head = None if settings.tie_embeddings else nn.Linear(e, vocab_size, bias=False)
-        self.rotary = make_rotary(settings)
+        self.rotary: RotaryEmbedding | None = make_rotary(settings)  # with None, nothing turns
 
     def forward(
         self, tokens: Tensor, caches: Sequence[Cache] | None = None,
@@ -415,10 +409,8 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
     return hide
 
 
-def make_rotary(settings: Settings) -> RotaryEmbedding | None:
-    """Make the rotation that all layers share; None where nothing turns."""
-    if settings.rotary_base is None:
-        return None
+def make_rotary(settings: Settings) -> RotaryEmbedding:
+    """Make the rotation that all layers share."""
     return RotaryEmbedding(
         settings.head_dim if settings.rotary_dim is None else settings.rotary_dim,
         base=settings.rotary_base, scaling=settings.rotary_scaling, max_length=settings.max_length,
@@ -430,7 +422,11 @@ def check_call(
     key_padding_mask: Tensor | None,
 ) -> None:
     """Refuse arguments of ``LanguageModel`` that do not fit it or each other."""
-    check_tokens(tokens)
+    check_tensors(tokens=tokens)
+    if tokens.dtype not in (torch.int64, torch.int32):  # PyTorch embeds no others
+        raise TypeError(f"tokens must be int64 or int32, got {tokens.dtype}")
+    if tokens.dim() != 2 or not tokens.size(1):
+        raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")
     if caches is not None and len(caches) != len(model.layers):
         raise ValueError(
             f"caches ({len(caches)}) must be as many as the layers ({len(model.layers)})"
@@ -454,12 +450,3 @@ def check_call(
         given = tuple(key_padding_mask.shape)
         if given != wanted:
             raise ValueError(f"key_padding_mask {given} must have shape (b, m) = {wanted}")
-
-
-def check_tokens(tokens: Tensor) -> None:
-    """Refuse what are no rows of tokens."""
-    check_tensors(tokens=tokens)
-    if tokens.dtype not in (torch.int64, torch.int32):  # PyTorch embeds no others
-        raise TypeError(f"tokens must be int64 or int32, got {tokens.dtype}")
-    if tokens.dim() != 2 or not tokens.size(1):
-        raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")

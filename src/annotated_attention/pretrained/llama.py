@@ -209,8 +209,6 @@ def _read_layers(config: Config, kind: str) -> dict[str, Any]:
 
 def write_settings(settings: Settings) -> dict[str, Any]:
     """Translate settings into a ``config.json`` of Llama, and refuse what it does not have."""
-    if settings.rotary_base is None:
-        raise ValueError("rotary_base (None) must be a number in a Llama checkpoint")
     fits = {
         "window": None, "qk_norm": False, "out_bias": settings.qkv_bias,
         "rotary_dim": settings.head_dim,
