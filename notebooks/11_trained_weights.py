@@ -184,26 +184,43 @@ if BertModel:
 # %% [markdown]
 # GPT-2, a decoder, fits as well. Its norms come first, there is one more norm at the end [[Radford
 # et al., section 2.3<!-- quoted -->](../docs/references.md#radford-2019)], and its matrices are
-# stored transposed. Its weights are large, so here is a small model with random ones, saved by
-# `transformers` and read by our loader.
+# stored transposed. Its weights are large, so here is a small model with random ones, made by
+# `transformers`. Its layers are read into our encoder, which a causal mask turns into a decoder.
 
 # %%
-import tempfile
+from functools import partial
 
-from tokenizers import Tokenizer, models
+from annotated_attention import TransformerEncoder, TransformerEncoderLayer
 
+NAMES = {
+    "h.": "layers.", "ln_f": "norm", "ln_": "norm",
+    "attn.c_attn.": "self_attn.in_proj_", "attn.c_proj": "self_attn.out_proj",
+    "mlp.c_fc": "linear1", "mlp.c_proj": "linear2",
+}
+options = {"activation": partial(F.gelu, approximate="tanh"), "norm_first": True}
+layer = TransformerEncoderLayer(24, 4, 96, **options, batch_first=True)
+ours = TransformerEncoder(layer, 3, nn.LayerNorm(24)).double().eval()
+
+# %%
 if BertModel:
     torch.manual_seed(2)
-    options = {"vocab_size": 50, "n_embd": 24, "n_head": 4, "n_layer": 3, "n_positions": 16}
-    config = GPT2Config(**options, bos_token_id=0, eos_token_id=0)
-    small = GPT2LMHeadModel(config).double().eval()
-    with tempfile.TemporaryDirectory() as place:
-        small.save_pretrained(place)
-        Tokenizer(models.WordLevel({"a": 0})).save(f"{place}/tokenizer.json")
-        decoder = pretrained.load_decoder(place, dtype=torch.float64)
+    sizes = {"vocab_size": 50, "n_embd": 24, "n_head": 4, "n_layer": 3, "n_positions": 16}
+    sizes |= {"initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+    small = GPT2LMHeadModel(GPT2Config(**sizes)).double().eval()
+    state = {}
+    for name, x in small.transformer.state_dict().items():
+        for stored, own in NAMES.items():
+            name = name.replace(stored, own)
+        state[name] = x.mT if x.dim() == 2 else x
+    words, places = (state.pop(f"{name}.weight").mT for name in ("wte", "wpe"))
+    print(ours.load_state_dict(state))
+
+# %%
+if BertModel:
     ids = torch.randint(50, (2, 5))  # (2, 5)
     with torch.no_grad():
-        logits, expected = decoder(ids), small(ids).logits  # (2, 5, 50), (2, 5, 50)
+        x = ours(words[ids] + places[:5], is_causal=True)   # (2, 5, 24)
+        logits, expected = x @ words.mT, small(ids).logits  # (2, 5, 50), (2, 5, 50)
     torch.testing.assert_close(logits, expected)
     print(f"logits: at most {(logits - expected).abs().max():.0e} apart")
 

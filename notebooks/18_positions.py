@@ -329,8 +329,9 @@ class Watched(RotaryAttention):
 torch.manual_seed(18)
 b, n, h, d = 2, 128, 4, 32
 e = h * d
-checkpoint = Watched(e, h, batch_first=True, layout="interleaved")
-loaded = Watched(e, h, batch_first=True, layout="half")
+sides = RotaryEmbedding(d, layout="interleaved")
+checkpoint = Watched(e, h, batch_first=True, rotary=sides)
+loaded = Watched(e, h, batch_first=True, rotary=RotaryEmbedding(d, layout="half"))
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
 # %% [markdown]

@@ -6,8 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from annotated_attention import block_future
-from annotated_attention.modern import KVCache, PagedCache, StaticCache, block_later
+from annotated_attention.modern import KVCache, PagedCache, StaticCache
 from annotated_attention.modern.cached_attention import next_positions
 from tests.settings import REPRODUCIBLE, B, D, H
 
@@ -158,19 +157,3 @@ def test_no_cache_of_tensors_reads_the_numbers_of_an_index():
         if name != "pages":
             cache.append(k, k)
             cache.reorder(torch.empty(B, dtype=torch.int64, device="meta"))
-
-
-@pytest.mark.parametrize("start", range(4))
-@pytest.mark.parametrize("n", [1, 3])
-def test_the_mask_ends_in_the_lower_right_corner(start, n):
-    from torch.nn.attention.bias import causal_lower_right
-
-    m, positions = start + n, start + torch.arange(n)
-    blocked = block_later(positions, m)
-    assert blocked.equal(~causal_lower_right(n, m)._materialize())
-    assert blocked.equal(block_future(m)[start:])
-    behind = block_later(positions, ROOM)
-    assert behind[:, :m].equal(blocked)
-    assert behind[:, m:].all()
-    both = block_later(torch.stack([positions, positions + 2]), ROOM)
-    assert both.equal(torch.stack([behind, block_later(positions + 2, ROOM)])[:, None])

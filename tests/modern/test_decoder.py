@@ -81,7 +81,8 @@ def test_rotations_and_masks_are_computed_once(monkeypatch):
 
 
 def test_without_rotation_one_layer_knows_no_order():
-    model = made(num_layers=1, rotary_base=None)
+    model = made(num_layers=1)
+    model.rotary = None
     turned = TOKENS[:, [3, 0, 2, 1, 4]]
     torch.testing.assert_close(model(TOKENS)[:, -1], model(turned)[:, -1])
     rotated = made(num_layers=1)
@@ -184,65 +185,54 @@ def test_tokens_come_one_by_one():
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"vocab_size": 2.0}, TypeError, r"vocab_size \(2.0\) must be an integer"),
-        ({"hidden_dim": 0}, ValueError, r"hidden_dim \(0\) must be at least 1"),
-        ({"num_kv_heads": 3}, ValueError, r"num_heads \(4\) must be divisible by num_kv_heads"),
-        ({"norm_eps": "0"}, TypeError, r"norm_eps \('0'\) must be a number"),
-        ({"norm_eps": 0.0}, ValueError, r"norm_eps \(0.0\) must be above 0"),
-        ({"qk_norm": 1}, TypeError, r"qk_norm \(1\) must be True or False"),
-        ({"activation": "swish"}, ValueError, r"activation \('swish'\) must be one of silu, gelu"),
-        ({"rotary_dim": 8}, ValueError, r"rotary_dim \(8\) must be even, and at most head_dim"),
-        ({"rotary_dim": 3}, ValueError, r"rotary_dim \(3\) must be even"),
-        ({"rotary_base": 1.0}, ValueError, r"base \(1.0\) must be above 1"),
-        ({"rotary_base": None, "rotary_dim": 4}, ValueError, "rotary_dim must be None where"),
-        ({"rotary_scaling": {"rope_type": "dynamic", "factor": 2.0}}, ValueError, "max_length"),
-        ({"window": 0}, ValueError, r"window \(0\) must be at least 1"),
-        ({"layer_types": MIXED["layer_types"]}, ValueError, r"window \(None\) must be given"),
-        ({"layer_types": ("full_attention",) * 3, "window": 2}, ValueError, "and only there"),
-        ({"layer_types": ("full_attention",)}, ValueError, "a tuple with the kind of 3 layers"),
-        ({"layer_types": ("conv",) * 3}, ValueError, r"'conv' must be one of full_attention"),
-    ],
-)
-def test_settings_are_refused(changes, error, words):
-    with pytest.raises(error, match=words):
-        Settings(**SIZES | changes)
-
-
 MODEL = made()
+
+
+def set_(**changes):
+    return lambda: Settings(**SIZES | changes)
+
+
+def write(*given, **options):
+    return lambda: generate(MODEL, *(given or (TOKENS, 2)), **options)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
+        (set_(vocab_size=2.0), TypeError, r"vocab_size \(2.0\) must be an integer"),
+        (set_(window=0), ValueError, r"window \(0\) must be at least 1"),
+        (set_(num_kv_heads=3), ValueError, r"num_heads \(4\) must be divisible by num_kv_heads"),
+        (set_(norm_eps="0"), TypeError, r"norm_eps \('0'\) must be a number"),
+        (set_(norm_eps=0.0), ValueError, r"norm_eps \(0.0\) must be above 0"),
+        (set_(qk_norm=1), TypeError, r"qk_norm \(1\) must be True or False"),
+        (set_(activation="swish"), ValueError, r"activation \('swish'\) must be one of silu, gelu"),
+        (set_(rotary_dim=8), ValueError, r"rotary_dim \(8\) must be even, and at most head_dim"),
+        (set_(rotary_dim=3), ValueError, r"rotary_dim \(3\) must be even"),
+        (set_(rotary_base=1.0), ValueError, r"base \(1.0\) must be above 1"),
+        (set_(layer_types=MIXED["layer_types"]), ValueError, r"window \(None\) must be given"),
+        (set_(layer_types=("full_attention",) * 3, window=2), ValueError, "and only there"),
+        (set_(layer_types=("full_attention",)), ValueError, "a tuple with the kind of 3 layers"),
+        (set_(layer_types=("conv",) * 3), ValueError, r"'conv' must be one of full_attention"),
         (lambda: MODEL([[1]]), TypeError, "tokens must be a tensor"),
         (lambda: MODEL(TOKENS.float()), TypeError, "tokens must be int64 or int32"),
-        (lambda: MODEL(TOKENS[0]), ValueError, r"tokens must have shape \(b, n\), got \(5,\)"),
-        (lambda: MODEL(TOKENS[:, :0]), ValueError, r"got \(2, 0\)"),
+        (lambda: MODEL(TOKENS[:, :0]), ValueError, r"shape \(b, n\), got \(2, 0\)"),
         (lambda: MODEL(TOKENS, [KVCache()]), ValueError, r"caches \(1\) must be as many as the la"),
         (lambda: MODEL(TOKENS, [None] * 3), TypeError, r"caches must .* got NoneType"),
-        (
-            lambda: MODEL(TOKENS, [WindowCache(2)] * 3),
-            ValueError,
-            r"\[0\] \(window 2, sinks 0\)",
-        ),
+        (lambda: MODEL(TOKENS, [WindowCache(2)] * 3), ValueError, r"\[0\] \(window 2, sinks 0\)"),
         (lambda: MODEL(TOKENS, None, PADDING.long()), TypeError, "key_padding_mask must be bool"),
         (lambda: MODEL(TOKENS, None, PADDING[:, 1:]), ValueError, r"\(b, m\) = \(2, 5\)"),
-        (lambda: generate(MODEL, TOKENS[0], 2), ValueError, "tokens must have shape"),
-        (lambda: generate(MODEL, TOKENS, 2.0), TypeError, r"steps \(2.0\) must be an integer"),
-        (lambda: generate(MODEL, TOKENS, -1), ValueError, r"steps \(-1\) must not be negative"),
-        (lambda: generate(MODEL, TOKENS, 2, temperature=-1), ValueError, r"temperature \(-1\)"),
-        (lambda: generate(MODEL, TOKENS, 2, temperature="1"), TypeError, r"temperature \('1'\)"),
-        (lambda: generate(MODEL, TOKENS, 2, top_k=0), ValueError, r"top_k \(0\) must be at least"),
-        (lambda: generate(MODEL, TOKENS, 2, top_p=0), ValueError, r"top_p \(0\) must be above 0"),
-        (lambda: generate(MODEL, TOKENS, 2, stops=["x"]), TypeError, "stops must be integers"),
-        (lambda: generate(MODEL, TOKENS, 2, key_padding_mask=PADDING.flip(1)), ValueError, "left"),
+        (write(TOKENS[0], 2), ValueError, r"tokens must have shape \(b, n\), got \(5,\)"),
+        (write(TOKENS, 0), ValueError, r"steps \(0\) must be at least 1"),
+        (write(temperature=-1), ValueError, r"temperature \(-1\)"),
+        (write(temperature="1"), TypeError, r"temperature \('1'\)"),
+        (write(top_k=0), ValueError, r"top_k \(0\) must be at least"),
+        (write(top_p=0), ValueError, r"top_p \(0\) must be above 0"),
+        (write(stops=["x"]), TypeError, "stops must be integers"),
+        (write(key_padding_mask=PADDING.flip(1)), ValueError, "pad on the left"),
         (lambda: choose([1.0]), TypeError, "logits must be a tensor"),
     ],
 )
-def test_calls_are_refused(call, error, words):
+def test_what_does_not_fit_is_refused(call, error, words):
     """Before anything is computed."""
     with pytest.raises(error, match=words):
         call()

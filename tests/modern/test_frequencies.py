@@ -58,18 +58,6 @@ def test_frequencies_are_theirs(scaling, length):
         assert mine == pytest.approx(factor)
 
 
-@pytest.mark.parametrize("length", [5, 3 * TRAINED])
-@EACH
-def test_angles_are_theirs(scaling, length):
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    positions = torch.arange(length)
-    rotary = RotaryEmbedding(D, base=BASE, scaling=scaling, max_length=TRAINED)
-    expected = LlamaRotaryEmbedding(config(scaling, BASE))(torch.ones(()), positions[None])
-    for mine, theirs in zip(rotary.angles(positions), expected, strict=True):
-        torch.testing.assert_close(mine, theirs[0, :, : D // 2], rtol=0, atol=1e-4)
-
-
 def test_yarn_takes_its_factor_from_the_lengths():
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
+from annotated_attention.modern import GroupedQueryAttention, group_heads
 from tests.settings import REPRODUCIBLE, B, Setting, assert_same, random_settings, results
 
 N, M, H, D = 3, 5, 4, 6
@@ -59,21 +59,6 @@ def test_is_the_final_class_with_repeated_rows(setting: Setting, g: int):
         for x in (ours, whole)
     ]
     assert_same(results(found, sources[0]), results(expected, sources[1]))
-
-
-def test_the_first_heads_begin_as_those_of_the_final_class():
-    torch.manual_seed(3)
-    module = GroupedQueryAttention(E, H, 2)
-    torch.manual_seed(3)
-    drawn = MultiheadAttention(E, H).in_proj_weight
-    assert module.in_proj_weight.shape == (E + 2 * 2 * D, E)
-    assert module.in_proj_weight.equal(drawn[: E + 2 * 2 * D])
-    assert module.out_proj.weight.shape == (E, E)
-
-
-def test_repeated_heads_are_neighbours():
-    x = torch.randn(B, 2, M, D)
-    assert repeat_heads(x, 6).equal(x[:, [0, 0, 0, 1, 1, 1]])
 
 
 class Sharper(GroupedQueryAttention):

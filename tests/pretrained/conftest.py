@@ -1,6 +1,5 @@
-"""Small checkpoints with random weights, written by ``transformers``."""
+"""A small BERT with random weights, written by ``transformers``."""
 
-import json
 import shutil
 
 import pytest
@@ -18,19 +17,6 @@ def quiet():
     logging.set_verbosity_error()
 
 
-def save(model, folder):
-    with torch.no_grad():  # norms and biases start at 1 and 0, which would hide a mistake
-        for name, parameter in model.named_parameters():
-            parameter.normal_(std=0.1 if "bias" in name else 0.6)
-    model.double().eval().save_pretrained(folder)
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.enable_padding(length=11)
-    tokenizer.enable_truncation(3)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return model, folder
-
-
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory):
     """Give a small BertModel and its folder."""
@@ -41,33 +27,27 @@ def bert(tmp_path_factory):
         vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=10, max_position_embeddings=13, hidden_dropout_prob=0.5,
     )  # fmt: skip
-    return save(BertModel(config), tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="session")
-def gpt2(tmp_path_factory):
-    """Give a small GPT2LMHeadModel and its folder."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(4)
-    config = GPT2Config(
-        vocab_size=len(WORDS), n_embd=24, n_layer=3, n_head=4, n_positions=13, n_inner=10,
-        bos_token_id=1, eos_token_id=1,
-    )  # fmt: skip
-    return save(GPT2LMHeadModel(config), tmp_path_factory.mktemp("gpt2"))
+    model, folder = BertModel(config).double().eval(), tmp_path_factory.mktemp("bert")
+    with torch.no_grad():  # norms and biases start at 1 and 0, which would hide a mistake
+        for name, parameter in model.named_parameters():
+            parameter.normal_(std=0.1 if "bias" in name else 0.6)
+    model.save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_padding(length=11)
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return model, folder
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """Copy a checkpoint's folder, with other fields or tensors."""
+    """Copy a checkpoint's folder, with other tensors."""
     from safetensors.torch import load_file, save_file
 
-    def copy(folder, *, fields=(), tensors=None):
+    def copy(folder, *, tensors=None):
         made = tmp_path / folder.name
         shutil.copytree(folder, made)
-        if fields:
-            config = json.loads((made / "config.json").read_text())
-            (made / "config.json").write_text(json.dumps(config | dict(fields)))
         if tensors is not None:
             stored = load_file(made / "model.safetensors")
             save_file(tensors(stored), made / "model.safetensors")

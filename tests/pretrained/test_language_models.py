@@ -326,11 +326,9 @@ def test_a_head_that_is_stored_counts(differs, tmp_path):
 REFUSED = {
     "llama": [
         ({"model_type": "gemma"}, "model_type ('gemma') must be 'llama' or 'mistral' or 'qwen2'"),
-        ({"hidden_size": "20"}, "hidden_size ('20') must be an integer"),
         ({"num_key_value_heads": 3}, "num_heads (4) must be divisible by num_kv_heads (3)"),
         ({"head_dim": 5}, "rotary_dim (5) must be even"),
         ({"hidden_act": ["silu"]}, "hidden_act (['silu']) must be one of swish, silu"),
-        ({"rms_norm_eps": 0}, "rms_norm_eps (0) must be a number above 0"),
         ({"attention_bias": 1}, "attention_bias (1) must be true or false"),
         ({"sliding_window": 4}, "sliding_window (4) must be None"),
         ({"quantization_config": {"bits": 4}}, "quantization_config ({'bits': 4}) must be None"),
@@ -344,8 +342,6 @@ REFUSED = {
         (OLDER | {"rope_theta": "5"}, "base ('5') must be a number"),
         ({"rope_scaling": {"type": "linear"}}, "must say what rope_parameters say"),
         ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
-        ({"hidden_size": 28}, "has shape (29, 20), and must have (29, 28)"),
-        ({"num_hidden_layers": 2}, "what fits, model.layers.2.input_layernorm.weight"),
         ({"num_hidden_layers": 4}, "lacks model.layers.3.input_layernorm.weight"),
         ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
     ],
@@ -381,26 +377,21 @@ def shard(folder):
 
 
 @pytest.mark.parametrize(
-    ("shards", "damage", "error", "words"),
+    ("damage", "error", "words"),
     [
-        (False, lambda x: stored(x, lambda y: y.pop(QUERY)), ValueError, f"lacks {QUERY}"),
-        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].mT.contiguous()})),
-         ValueError, r"q_proj.weight has shape \(20, 24\), and must have \(24, 20\)"),
-        (False, lambda x: stored(x, lambda y: y.update({QUERY: y[QUERY].long()})),
-         ValueError, r"\(I64\) must be floating point"),
-        (True, lambda x: shard(x).unlink(), FileNotFoundError, "there is no model-00001-of"),
-        (True, lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
+        (lambda x: shard(x).unlink(), FileNotFoundError, "there is no model-00001-of"),
+        (lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
          ValueError, "model-00001-of.* is not a whole safetensors file"),
-        (True, damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
-        (True, damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
-        (True, damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
+        (damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
+        (damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
+        (damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
          r"names '../a.safetensors', which is no safetensors file of its folder"),
-        (True, lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
+        (lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
          "must be JSON, with a weight_map"),
     ],
 )  # fmt: skip
-def test_files_are_refused(shards, damage, error, words, tmp_path):
-    made(tmp_path, "llama", shards)
+def test_shards_are_refused(damage, error, words, tmp_path):
+    made(tmp_path, "llama", True)
     damage(tmp_path)
     with pytest.raises(error, match=words):
         load_language_model(tmp_path)
@@ -413,7 +404,6 @@ def test_files_are_refused(shards, damage, error, words, tmp_path):
         ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
         ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
         ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
-        ({"rotary_base": None}, r"rotary_base \(None\) must be a number"),
         ({"embed_dim": 21}, r"embed_dim \(21\) must be divisible by num_heads \(4\)"),
     ],
 )

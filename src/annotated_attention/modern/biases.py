@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.checks import (
-    check_dtype,
     check_nothing_appended,
     check_sizes,
     check_tensors,
@@ -179,8 +178,6 @@ class BucketedBias(nn.Module):
         num_buckets: int = 32,
         max_distance: int = 128,
         bidirectional: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         """Create the table.
 
@@ -189,23 +186,20 @@ class BucketedBias(nn.Module):
             num_buckets: see ``relative_buckets``.
             max_distance: see ``relative_buckets``.
             bidirectional: see ``relative_buckets``.
-            device: Device of the table.
-            dtype: Dtype of the table.
 
         Raises:
-            TypeError: a size is not an integer, or ``dtype`` is not floating point.
+            TypeError: a size is not an integer.
             ValueError: sizes that do not fit each other.
         """
         super().__init__()
         check_sizes({"num_heads": num_heads})
-        check_dtype(dtype)
         _check_buckets(num_buckets, max_distance, bidirectional)
         self.num_heads = num_heads
         self.sizes: dict[str, Any] = {
             "num_buckets": num_buckets, "max_distance": max_distance,
             "bidirectional": bidirectional,
         }
-        self.table = nn.Parameter(torch.zeros(num_buckets, num_heads, device=device, dtype=dtype))
+        self.table = nn.Parameter(torch.zeros(num_buckets, num_heads))
 
     def forward(self, positions: Tensor, key_positions: Tensor) -> Tensor:
         """Give the bias of every head, query and key, (h, n, m), as ``AlibiBias`` does."""

@@ -1,6 +1,6 @@
 """Causal self-attention that takes some tokens at a time and keeps their keys and values."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.grouped import GroupedQueryAttention
-from annotated_attention.modern.rotary import check_rotary
+from annotated_attention.modern.rotary import Rotary, check_rotary
 
 
 def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
@@ -66,38 +66,29 @@ class CachedAttention(GroupedQueryAttention):
         self,
         embed_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        batch_first: bool = False,
-        rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        *,
         num_kv_heads: int | None = None,
+        rotary: Rotary | None = None,
+        **options: Any,
     ) -> None:
         """Create the parameters of the final class, or of grouped heads.
 
         Args:
             embed_dim: e, the width of the tokens.
             num_heads: h; must divide ``embed_dim``.
-            dropout: probability of zeroing a weight in training.
-            bias: give all four projections a bias.
-            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            num_kv_heads: g, the heads of keys and values, as in ``GroupedQueryAttention``; None
+                means h.
             rotary: turns queries and keys, (b, h, n, d), by their positions, (n,) or (b, n), such
                 as a ``RotaryEmbedding``; None leaves positions out. A kept key stays as it is, so
                 that ``"dynamic"`` scaling does not fit a cache beyond the trained length.
-            device: Device of the parameters.
-            dtype: Dtype of the parameters.
-            num_kv_heads: g, the heads of keys and values, as in ``GroupedQueryAttention``; None
-                means h.
+            **options: further options of ``GroupedQueryAttention``.
 
         Raises:
-            TypeError: as the final class; also a ``rotary`` that cannot be called.
-            ValueError: as the final class.
+            TypeError: as there; also a ``rotary`` that cannot be called.
+            ValueError: as there.
         """
-        super().__init__(
-            embed_dim, num_heads, num_heads if num_kv_heads is None else num_kv_heads,
-            dropout=dropout, bias=bias, batch_first=batch_first, device=device, dtype=dtype,
-        )  # fmt: skip
+        g = num_heads if num_kv_heads is None else num_kv_heads
+        super().__init__(embed_dim, num_heads, g, **options)
         check_rotary(rotary)
         self.rotary = rotary
 

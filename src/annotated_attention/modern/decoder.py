@@ -14,6 +14,7 @@ from annotated_attention.checks import check_sizes, check_tensors
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.cached_attention import next_positions
+from annotated_attention.modern.frequencies import check_number
 from annotated_attention.modern.grouped import repeat_heads
 from annotated_attention.modern.rotary import RotaryEmbedding, rotate
 from annotated_attention.modern.windows import WindowCache, block_outside
@@ -44,8 +45,7 @@ class Settings:
         head_dim: d, the width of one head; h * d need not be e.
         hidden_dim: the width inside a feed-forward part.
         norm_eps: what each RMSNorm adds to the mean of the squares, so that it never divides by 0.
-        rotary_base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``;
-            None turns nothing.
+        rotary_base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``.
         rotary_scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
             A kept key stays as it is, so ``"dynamic"`` fits no cache beyond ``max_length``.
         rotary_dim: how many features of a head turn, the first ones; even. None means all, and is
@@ -86,7 +86,7 @@ class Settings:
     head_dim: int
     hidden_dim: int
     norm_eps: float = 1e-6
-    rotary_base: float | None = 10_000.0
+    rotary_base: float = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None
     rotary_dim: int | None = None
     layer_types: tuple[str, ...] = ()
@@ -113,8 +113,7 @@ class Settings:
                 f"num_heads ({self.num_heads}) must be divisible by "
                 f"num_kv_heads ({self.num_kv_heads})"
             )
-        if not isinstance(self.norm_eps, int | float) or isinstance(self.norm_eps, bool):
-            raise TypeError(f"norm_eps ({self.norm_eps!r}) must be a number")
+        check_number("norm_eps", self.norm_eps)
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0")
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
@@ -126,11 +125,6 @@ class Settings:
 
     def _settle_rotation(self) -> None:
         """Refuse a rotation that cannot be, and write down how many features turn."""
-        if self.rotary_base is None:
-            for name in ("rotary_scaling", "rotary_dim"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} must be None where rotary_base is None")
-            return
         turned = self.head_dim if self.rotary_dim is None else self.rotary_dim
         if turned > self.head_dim or turned % 2:
             raise ValueError(
@@ -309,7 +303,7 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(DecoderBlock(settings, window) for window in settings.windows)
         self.norm = nn.RMSNorm(e, settings.norm_eps)
         self.lm_head = None if settings.tie_embeddings else nn.Linear(e, vocab_size, bias=False)
-        self.rotary = make_rotary(settings)
+        self.rotary: RotaryEmbedding | None = make_rotary(settings)  # with None, nothing turns
 
     def forward(
         self, tokens: Tensor, caches: Sequence[Cache] | None = None,
@@ -372,11 +366,7 @@ class LanguageModel(nn.Module):
         if key_padding_mask is not None:
             real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
             positions = real.gather(1, places.expand(len(x), -1))     # (b, n)
-        exact = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = self.rotary.angles(positions.clamp(min=0), exact)  # (..., n, r), (..., n, r)
-        if positions.dim() == 2:  # all heads of a row share its positions
-            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return cos.to(x.dtype), sin.to(x.dtype)
+        return self.rotary.angles(positions.clamp(min=0), x.dtype)    # (..., n, r), (..., n, r)
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -419,10 +409,8 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
     return hide
 
 
-def make_rotary(settings: Settings) -> RotaryEmbedding | None:
-    """Make the rotation that all layers share; None where nothing turns."""
-    if settings.rotary_base is None:
-        return None
+def make_rotary(settings: Settings) -> RotaryEmbedding:
+    """Make the rotation that all layers share."""
     return RotaryEmbedding(
         settings.head_dim if settings.rotary_dim is None else settings.rotary_dim,
         base=settings.rotary_base, scaling=settings.rotary_scaling, max_length=settings.max_length,
@@ -434,7 +422,11 @@ def check_call(
     key_padding_mask: Tensor | None,
 ) -> None:
     """Refuse arguments of ``LanguageModel`` that do not fit it or each other."""
-    check_tokens(tokens)
+    check_tensors(tokens=tokens)
+    if tokens.dtype not in (torch.int64, torch.int32):  # PyTorch embeds no others
+        raise TypeError(f"tokens must be int64 or int32, got {tokens.dtype}")
+    if tokens.dim() != 2 or not tokens.size(1):
+        raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")
     if caches is not None and len(caches) != len(model.layers):
         raise ValueError(
             f"caches ({len(caches)}) must be as many as the layers ({len(model.layers)})"
@@ -458,12 +450,3 @@ def check_call(
         given = tuple(key_padding_mask.shape)
         if given != wanted:
             raise ValueError(f"key_padding_mask {given} must have shape (b, m) = {wanted}")
-
-
-def check_tokens(tokens: Tensor) -> None:
-    """Refuse what are no rows of tokens."""
-    check_tensors(tokens=tokens)
-    if tokens.dtype not in (torch.int64, torch.int32):  # PyTorch embeds no others
-        raise TypeError(f"tokens must be int64 or int32, got {tokens.dtype}")
-    if tokens.dim() != 2 or not tokens.size(1):
-        raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")

@@ -183,14 +183,14 @@ def read_settings(
         raise ValueError(f"base ({base}) must be None, or scaling's rope_theta ({theta})")
     for name, given in (("base", base), ("scaling's rope_theta", theta)):
         if given is not None:
-            _check_number(name, given)
+            check_number(name, given)
             if not given > 1:
                 raise ValueError(f"{name} ({given}) must be above 1")
     _check_scaling(dict(settings), head_dim, max_length)
     return next((x for x in (base, theta) if x is not None), 10000.0), settings
 
 
-def _check_number(name: str, given: object) -> None:
+def check_number(name: str, given: object) -> None:
     """Refuse what is not a number; a truth value is none."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise TypeError(f"{name} ({given!r}) must be a number")
@@ -214,7 +214,7 @@ def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | No
     if unknown := sorted(given - {*needs, *_MAY_HAVE.get(kind, ())}):
         raise ValueError(f"scaling of rope_type {kind!r} must not have {', '.join(unknown)}")
     for name in sorted(given - {"truncate"}):
-        _check_number(f"scaling's {name}", settings[name])
+        check_number(f"scaling's {name}", settings[name])
         if name in ("factor", _ORIGINAL) and not settings[name] > 0:
             raise ValueError(f"scaling's {name} ({settings[name]}) must be above 0")
     if max_length is None and (kind == "dynamic" or (kind == "yarn" and "factor" not in given)):

@@ -10,6 +10,7 @@ from torch import Tensor
 from annotated_attention.checks import check_sizes, check_tensors
 from annotated_attention.modern.cache import KVCache
 from annotated_attention.modern.decoder import LanguageModel, check_call
+from annotated_attention.modern.frequencies import check_number
 
 
 def generate(
@@ -66,10 +67,7 @@ def generate(
         (torch.Size([2, 5]), True)
     """
     check_call(model, tokens, None, key_padding_mask)
-    if not isinstance(steps, int) or isinstance(steps, bool):
-        raise TypeError(f"steps ({steps!r}) must be an integer")
-    if steps < 0:
-        raise ValueError(f"steps ({steps}) must not be negative")
+    check_sizes({"steps": steps})
     check_choice(temperature, top_k, top_p)
     if wrong := [stop for stop in stops if not isinstance(stop, int)]:
         raise TypeError(f"stops must be integers, got {wrong[0]!r}")
@@ -162,9 +160,8 @@ def choose(
 
 def check_choice(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuse settings of ``choose`` that choose nothing."""
-    for name, given in (("temperature", temperature), ("top_p", 1.0 if top_p is None else top_p)):
-        if not isinstance(given, int | float) or isinstance(given, bool):
-            raise TypeError(f"{name} ({given!r}) must be a number")
+    check_number("temperature", temperature)
+    check_number("top_p", 1.0 if top_p is None else top_p)
     if not temperature >= 0:
         raise ValueError(f"temperature ({temperature}) must not be negative")
     if top_k is not None:

@@ -1,7 +1,6 @@
 """Latent attention: one narrow vector per token is kept, and every head makes its keys from it."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +18,8 @@ from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.cached_attention import next_positions
-from annotated_attention.modern.rotary import RotaryEmbedding, check_rotary
+from annotated_attention.modern.frequencies import check_number
+from annotated_attention.modern.rotary import Rotary, RotaryEmbedding, check_rotary
 
 
 class LatentAttention(nn.Module):
@@ -63,7 +63,7 @@ class LatentAttention(nn.Module):
         query_latent_dim: int | None = None,
         dropout: float = 0.0,
         batch_first: bool = False,
-        rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
+        rotary: Rotary | None = None,
         scale: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -105,8 +105,7 @@ class LatentAttention(nn.Module):
         check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
         if rotary is None and r % 2:
             raise ValueError(f"rotary_dim ({r}) must be even: each pair has two features")
-        if not isinstance(scale, int | float | None):
-            raise TypeError(f"scale ({scale!r}) must be a number")
+        check_number("scale", 1.0 if scale is None else scale)
         check_dropout(dropout)
         check_dtype(dtype)
         check_rotary(rotary)

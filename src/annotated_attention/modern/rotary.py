@@ -1,16 +1,22 @@
 """Rotary positions: queries and keys turn with their position, so scores depend on distances."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
+from annotated_attention.checks import (
+    check_dtype,
+    check_nothing_appended,
+    check_sizes,
+    check_tensors,
+)
 from annotated_attention.modern.frequencies import read_settings, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
 LAYOUTS = ("half", "interleaved")
+Rotary = Callable[[Tensor, Tensor], Tensor]  # such as a RotaryEmbedding: x, positions -> x
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
@@ -108,8 +114,8 @@ class RotaryEmbedding(nn.Module):
 
         Args:
             x: queries or keys, (..., n, d).
-            positions: (n,) or (b, n), counted from 0; with b, each sample of (b, ..., n, d) has
-                its own.
+            positions: (n,) or (b, n), counted from 0; with b, each sample of (b, h, n, d) has its
+                own.
 
         Returns:
             (..., n, d), in the dtype of ``x``.
@@ -119,10 +125,7 @@ class RotaryEmbedding(nn.Module):
             ValueError: ``x`` is not ``head_dim`` wide, or ``positions`` do not fit ``x``.
         """
         self._check(x, positions)
-        cos, sin = self.angles(positions, torch.promote_types(x.dtype, torch.float32))
-        for _ in range(x.dim() - cos.dim() if positions.dim() == 2 else 0):
-            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # the heads of a sample share positions
-        return rotate(x, cos.to(x.dtype), sin.to(x.dtype), self.layout)  # (..., n, d)
+        return rotate(x, *self.angles(positions, x.dtype), self.layout)  # (..., n, d)
 
     def angles(
         self, positions: Tensor, dtype: torch.dtype = torch.float32
@@ -130,28 +133,28 @@ class RotaryEmbedding(nn.Module):
         """Give the cosine and the sine of every angle, as ``rotate`` takes them.
 
         Args:
-            positions: (..., n), counted from 0.
-            dtype: Dtype of the angles.
+            positions: (n,) or (b, n), counted from 0.
+            dtype: Dtype of the result; the angles themselves are in float32 at least.
 
         Returns:
-            Cosines and sines, (..., n, r) each, with a column for each of the r = d / 2 pairs;
-            times YaRN's factor if ``scaling`` is of that type.
+            Cosines and sines, (n, r) or, for all heads of a sample, (b, 1, n, r) each, with a
+            column for each of the r = d / 2 pairs; times YaRN's factor if ``scaling`` is of that
+            type.
 
         Raises:
             TypeError: ``positions`` are no tensor, or ``dtype`` is not floating point.
         """
         check_tensors(positions=positions)
+        check_dtype(dtype)
+        exact = torch.promote_types(dtype, torch.float32)
         dynamic = self.scaling["rope_type"] == "dynamic"
         frequencies, factor = rotary_frequencies(
             self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
-            length=positions.max() + 1 if dynamic else None, dtype=dtype, device=positions.device,
+            length=positions.max() + 1 if dynamic else None, dtype=exact, device=positions.device,
         )
-        angle = positions[..., None].to(dtype) * frequencies  # (..., n, r)
-        return angle.cos() * factor, angle.sin() * factor     # (..., n, r)
-
-    def extra_repr(self) -> str:
-        """Name the settings where the module is printed."""
-        return f"head_dim={self.head_dim}, base={self.base}, layout={self.layout!r}"
+        angle = positions[..., None].to(exact) * frequencies                  # (..., n, r)
+        angle = angle.unsqueeze(1) if positions.dim() == 2 else angle         # (..., n, r)
+        return (angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype)
 
     def _check(self, x: Tensor, positions: Tensor) -> None:
         """Refuse what does not fit."""
@@ -163,10 +166,10 @@ class RotaryEmbedding(nn.Module):
                 f"x must have shape (..., n, {self.head_dim}), got {tuple(x.shape)}"
             )
         n, given = x.size(-2), tuple(positions.shape)
-        if given != (n,) and (x.dim() < 3 or given != (x.size(0), n)):
+        if given != (n,) and (x.dim() != 4 or given != (x.size(0), n)):
             raise ValueError(
                 f"positions {given} must have shape (n,) = ({n},), or (b, n) for x of shape "
-                f"(b, ..., n, d), got x of shape {tuple(x.shape)}"
+                f"(b, h, n, d), got x of shape {tuple(x.shape)}"
             )
 
 
@@ -179,7 +182,7 @@ class RotaryAttention(MultiheadAttention):
     Examples:
         >>> import torch
         >>> from annotated_attention.modern import RotaryAttention
-        >>> attention = RotaryAttention(24, 4, batch_first=True, layout="interleaved")
+        >>> attention = RotaryAttention(24, 4, batch_first=True)
         >>> x = torch.randn(2, 5, 24)
         >>> attention(x, x, x, is_causal=True)[1].shape
         torch.Size([2, 5, 5])
@@ -192,10 +195,7 @@ class RotaryAttention(MultiheadAttention):
         embed_dim: int,
         num_heads: int,
         *args: Any,
-        base: float | None = None,
-        layout: str = "half",
-        scaling: Mapping[str, Any] | None = None,
-        max_length: int | None = None,
+        rotary: RotaryEmbedding | None = None,
         **options: Any,
     ) -> None:
         """Create the parameters of the final class, and the rotation.
@@ -204,21 +204,18 @@ class RotaryAttention(MultiheadAttention):
             embed_dim: e, the width of the queries and of the output.
             num_heads: h; the width of a head, e / h, must be even.
             *args: further arguments of the final class, by position.
-            base: see ``RotaryEmbedding``.
-            layout: see ``RotaryEmbedding``.
-            scaling: see ``RotaryEmbedding``.
-            max_length: see ``RotaryEmbedding``.
+            rotary: turns queries and keys by their positions; None means one with its defaults.
             **options: further arguments of the final class.
 
         Raises:
-            TypeError: as the final class and ``RotaryEmbedding``.
-            ValueError: as these two; also keys that would be appended, which have no position.
+            TypeError: as the final class; also a ``rotary`` that cannot be called.
+            ValueError: as the final class; also keys that would be appended, which have no
+                position.
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
-        self.rotary = RotaryEmbedding(
-            self.head_dim, base=base, layout=layout, scaling=scaling, max_length=max_length
-        )
+        check_rotary(rotary)
+        self.rotary = RotaryEmbedding(self.head_dim) if rotary is None else rotary
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, **options: Any

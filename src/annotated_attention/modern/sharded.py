@@ -73,13 +73,6 @@ def with_bias_in_each(linear: nn.Linear, x: Tensor) -> Tensor:
     return y
 
 
-def down_projection(model: LanguageModel) -> nn.Linear:
-    """Give the last matrix of the first layer."""
-    found = model.get_submodule("layers.0.mlp.down_proj")
-    assert isinstance(found, nn.Linear)
-    return found
-
-
 def compare() -> dict[str, object]:
     """Compare a small random model with its shards: what differs, and how often they talk."""
     torch.manual_seed(1)  # in each process
@@ -88,7 +81,9 @@ def compare() -> dict[str, object]:
     parts = shard(copy.deepcopy(whole), init_device_mesh("cpu", (count,)))
     for model in (parts, whole):
         F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-    down, of_parts = (down_projection(model) for model in (whole, parts))
+    down, of_parts = (
+        cast(nn.Linear, model.get_submodule("layers.0.mlp.down_proj")) for model in (whole, parts)
+    )
     here, gradient = cast(DTensor, of_parts.weight), cast(DTensor, of_parts.weight.grad)
     expected = cast(Tensor, down.weight.grad)
     with torch.no_grad(), CommDebugMode() as talk:  # last: its hooks stay

@@ -1,9 +1,9 @@
 """Trained checkpoints, read into the classes of this package.
 
-``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one,
-``load_language_model`` one of Llama, Mistral or Qwen, from a folder in the usual layout:
-``config.json``, ``model.safetensors``, ``tokenizer.json``; ``load_gguf`` reads a GGUF file. A file
-that does not fit is refused before any parameter is filled, and nothing is unpickled.
+``load_encoder`` reads a BERT-type checkpoint, and ``load_language_model`` one of Llama, Mistral or
+Qwen, from a folder in the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``;
+``load_gguf`` reads a GGUF file. A file that does not fit is refused before any parameter is filled,
+and nothing is unpickled.
 ``find_weights`` finds the models of the chapters "Trained weights" and "A model of today". Reading
 needs the extra ``trained``: ``pip install '.[trained]'``.
 """
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         sha256,
     )
     from annotated_attention.pretrained.gguf import chat_prompt, load_gguf
-    from annotated_attention.pretrained.gpt2 import CausalDecoder, load_decoder
     from annotated_attention.pretrained.llama import load_language_model, save_language_model
 
 __all__ = [
@@ -34,14 +33,12 @@ __all__ = [
     "ENCODER",
     "SHA256",
     "VARIABLE",
-    "CausalDecoder",
     "NoWeights",
     "Pinned",
     "SentenceEncoder",
     "attention_weights",
     "chat_prompt",
     "find_weights",
-    "load_decoder",
     "load_encoder",
     "load_gguf",
     "load_language_model",

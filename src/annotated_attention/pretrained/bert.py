@@ -1,7 +1,9 @@
 """BERT-type checkpoints: sentence encoders."""
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,38 +11,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.masks import block_padding
-from annotated_attention.pretrained.backbone import Sizes, build_stack, check_tokens, empty_table
 from annotated_attention.pretrained.checkpoint import (
     Config,
-    Layout,
-    fill_by_layout,
+    fill_stored,
+    open_weights,
     read_tokenizer,
-    with_bias,
 )
+from annotated_attention.transformer import TransformerEncoder, TransformerEncoderLayer
 
-LAYOUT = Layout(
-    outside={
-        "words.weight": "embeddings.word_embeddings.weight",
-        "positions.weight": "embeddings.position_embeddings.weight",
-        "kinds.weight": "embeddings.token_type_embeddings.weight",
-        "norm.weight": "embeddings.LayerNorm.weight",
-        "norm.bias": "embeddings.LayerNorm.bias",
-    },
-    layer=with_bias(
-        {
-            "self_attn.in_proj": tuple(f"attention.self.{x}" for x in ("query", "key", "value")),
-            "self_attn.out_proj": ("attention.output.dense",),
-            "norm1": ("attention.output.LayerNorm",),
-            "linear1": ("intermediate.dense",),
-            "linear2": ("output.dense",),
-            "norm2": ("output.LayerNorm",),
-        }
-    ),
-    ours="encoder.layers.",
-    theirs="encoder.layer.",
-    prefix="",
-    unread=r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
-)
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "relu": F.relu,
+}  # fmt: skip
+# Which stored parts make up each of ours, one below the other; the later ones are in every layer.
+PARTS = {
+    "words": ("embeddings.word_embeddings",),
+    "positions": ("embeddings.position_embeddings",),
+    "kinds": ("embeddings.token_type_embeddings",),
+    "norm": ("embeddings.LayerNorm",),
+    "self_attn.in_proj": tuple(f"attention.self.{x}" for x in ("query", "key", "value")),
+    "self_attn.out_proj": ("attention.output.dense",),
+    "norm1": ("attention.output.LayerNorm",),
+    "linear1": ("intermediate.dense",),
+    "linear2": ("output.dense",),
+    "norm2": ("output.LayerNorm",),
+}
+UNREAD = r"embeddings\.position_ids|pooler\.dense\.(weight|bias)"
 
 
 class SentenceEncoder(nn.Module):
@@ -58,22 +53,28 @@ class SentenceEncoder(nn.Module):
     Source: Devlin et al. (2019), section 3; Reimers and Gurevych (2019), section 3.
     """
 
-    def __init__(self, sizes: Sizes, kinds: int, pad: int, tokenizer: Any) -> None:
+    def __init__(self, config: Config, tokenizer: Any) -> None:
         """Create the parts; ``load_encoder`` fills them.
 
+        Dropout is 0: the checkpoint's own training drops elsewhere than these layers do.
+
         Args:
-            sizes: the sizes of the model.
-            kinds: how many token types; only the first is used, the second is for pairs.
-            pad: the padding token.
+            config: the checkpoint's settings.
             tokenizer: a tokeniser of the library ``tokenizers``.
         """
         super().__init__()
-        self.words = empty_table(sizes.tokens, sizes.width)
-        self.positions = empty_table(sizes.positions, sizes.width)
-        self.kinds = empty_table(kinds, sizes.width)
-        self.norm = nn.LayerNorm(sizes.width, sizes.eps)
-        self.encoder = build_stack(sizes, norm_first=False)
-        self.pad, self.tokenizer = pad, tokenizer
+        e, eps = config.size("hidden_size"), config.number("layer_norm_eps")
+        self.words = nn.Embedding(config.size("vocab_size"), e)
+        self.positions = nn.Embedding(config.size("max_position_embeddings"), e)
+        self.kinds = nn.Embedding(config.size("type_vocab_size"), e)  # the second is for pairs
+        self.norm = nn.LayerNorm(e, eps)
+        layer = TransformerEncoderLayer(
+            e, config.heads("hidden_size", "num_attention_heads"), config.size("intermediate_size"),
+            dropout=0.0, activation=config.choice("hidden_act", ACTIVATIONS), layer_norm_eps=eps,
+            batch_first=True,
+        )  # fmt: skip
+        self.encoder = TransformerEncoder(layer, config.size("num_hidden_layers"))
+        self.pad, self.tokenizer = config.size("pad_token_id", at_least=0), tokenizer
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Compute the hidden state of every token.
@@ -111,7 +112,14 @@ class SentenceEncoder(nn.Module):
             >>> torch.equal(first, third)
             False
         """
-        check_tokens(tokens, self.positions)
+        longest = self.positions.num_embeddings
+        if tokens.dim() != 2:
+            raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")
+        if tokens.size(1) > longest:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)} are longer than the {longest} positions that the "
+                "model has"
+            )
         positions = self.positions.weight[: tokens.size(1)]        # (n, e)
         x = self.words(tokens) + positions + self.kinds.weight[0]  # (b, n, e)
         return self.norm(x)
@@ -224,18 +232,19 @@ def load_encoder(
     """
     config = Config(folder, "bert")
     config.require(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    sizes = Sizes(
-        tokens=config.size("vocab_size"),
-        positions=config.size("max_position_embeddings"),
-        width=config.size("hidden_size"),
-        heads=config.heads("hidden_size", "num_attention_heads"),
-        layers=config.size("num_hidden_layers"),
-        hidden=config.size("intermediate_size"),
-        activation=config.activation("hidden_act"),
-        eps=config.number("layer_norm_eps"),
-    )
-    pad = config.size("pad_token_id", at_least=0)
-    tokenizer = read_tokenizer(config.folder, sizes.tokens)
+    tokenizer = read_tokenizer(config.folder, config.size("vocab_size"))
     with torch.device("meta"):  # sizes without memory; no random number is drawn
-        model = SentenceEncoder(sizes, config.size("type_vocab_size"), pad, tokenizer).to(dtype)
-    return fill_by_layout(model, config.folder, LAYOUT, sizes.layers)
+        model = SentenceEncoder(config, tokenizer).to(dtype)
+    names = {name: stored_names(name) for name in model.state_dict()}
+    with open_weights(config.folder) as weights:
+        return fill_stored(model, weights, names, UNREAD)
+
+
+def stored_names(name: str) -> list[str]:
+    """Give the names of the stored tensors that make up a parameter of ``SentenceEncoder``."""
+    part, kind = re.split(r"[._](?=weight$|bias$)", name)
+    place = ""
+    if part.startswith("encoder."):
+        _, _, number, part = part.split(".", 3)
+        place = f"encoder.layer.{number}."
+    return [f"{place}{stored}.{kind}" for stored in PARTS[part]]

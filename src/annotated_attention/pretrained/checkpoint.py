@@ -4,26 +4,18 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention._lazy import brought_by
 
 Model = TypeVar("Model", bound=nn.Module)
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-}
+Option = TypeVar("Option")
 
 
 class Config:
@@ -84,37 +76,12 @@ class Config:
             raise self.error(name, value, "must be a number above 0")
         return float(value)
 
-    def activation(self, name: str) -> Callable[[Tensor], Tensor]:
-        """Give the function that a field names."""
-        value = self.fields.get(name)
-        if not isinstance(value, str) or value not in ACTIVATIONS:
-            raise self.error(name, value, f"must be one of {', '.join(ACTIVATIONS)}")
-        return ACTIVATIONS[value]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which stored tensors make up each parameter, by the names of both."""
-
-    outside: dict[str, str]
-    layer: dict[str, tuple[str, ...]]  # several are put one below the other
-    ours: str  # stands before the number of a layer in our names
-    theirs: str
-    prefix: str  # may stand before all names
-    unread: str  # a pattern: may be there, and is not needed
-    transposed: bool = False  # matrices of a layer are stored (in, out)
-
-
-def with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Give each part's weight and bias; ``in_proj`` joins its own with an underscore."""
-    return {
-        f"{ours}{'_' if ours.endswith('in_proj') else '.'}{kind}": tuple(
-            f"{name}.{kind}" for name in theirs
-        )
-        for ours, theirs in names.items()
-        for kind in ("weight", "bias")
-    }
-
+    def choice(self, name: str, options: Mapping[str, Option], left_out: str = "") -> Option:
+        """Give what a field stands for, which names one of the options."""
+        value = self.fields.get(name, left_out)
+        if not isinstance(value, str) or value not in options:
+            raise self.error(name, value, f"must be one of {', '.join(options)}")
+        return options[value]
 
 
 class Weights:
@@ -192,8 +159,7 @@ def fill(model: Model, parts: Iterable[tuple[str, slice, Tensor]]) -> Model:
 
 
 def fill_stored(
-    model: Model, weights: Weights, names: Mapping[str, Sequence[str]], unread: str,
-    transposed: Callable[[str], bool] = lambda _: False,
+    model: Model, weights: Weights, names: Mapping[str, Sequence[str]], unread: str
 ) -> Model:
     """Fill a model with stored tensors, if each of them is there and fits.
 
@@ -202,44 +168,16 @@ def fill_stored(
         weights: where the tensors are.
         names: for each parameter the stored tensors that make it up, one below the other.
         unread: a pattern; tensors that may be there, and are not needed.
-        transposed: says of a parameter that its matrix is stored (in, out).
     """
     check_names(weights.folder, {*weights.home}, names, unread)
     parts = []
     for ours, parameter in model.state_dict().items():
         first = 0
         for name, part in zip(names[ours], parameter.chunk(len(names[ours])), strict=True):
-            turned = transposed(ours) and part.dim() == 2
-            _check_part(weights, name, part.mT if turned else part)
-            parts.append((ours, slice(first, first + len(part)), name, turned))
+            _check_part(weights, name, part)
+            parts.append((ours, slice(first, first + len(part)), name))
             first += len(part)
-
-    def read() -> Iterator[tuple[str, slice, Tensor]]:
-        for ours, rows, name, turned in parts:
-            x = weights.tensor(name)
-            yield ours, rows, x.mT if turned else x
-
-    return fill(model, read())
-
-
-def fill_by_layout(model: Model, folder: Path, layout: Layout, layers: int) -> Model:
-    """Fill a model with the tensors that a layout names."""
-    with open_weights(folder) as weights:
-        prefix = layout.prefix if any(x.startswith(layout.prefix) for x in weights.home) else ""
-        return fill_stored(
-            model, weights, _names(layout, layers, prefix), f"{re.escape(prefix)}({layout.unread})",
-            lambda name: layout.transposed and name.startswith(layout.ours),
-        )
-
-
-def _names(layout: Layout, layers: int, prefix: str) -> dict[str, list[str]]:
-    """List, for each parameter of ours, the stored tensors that make it up."""
-    names = {ours: [prefix + theirs] for ours, theirs in layout.outside.items()}
-    for i in range(layers):
-        for ours, theirs in layout.layer.items():
-            parts = [f"{prefix}{layout.theirs}{i}.{part}" for part in theirs]
-            names[f"{layout.ours}{i}.{ours}"] = parts
-    return names
+    return fill(model, ((ours, rows, weights.tensor(name)) for ours, rows, name in parts))
 
 
 def check_names(

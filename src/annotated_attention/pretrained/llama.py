@@ -151,9 +151,6 @@ def _read_parts(config: Config, kind: str) -> dict[str, Any]:
     """Give norms, biases and the activation."""
     # Mistral has no biases and Qwen2 has always some, whatever is said.
     bias = kind in ("llama", "qwen3") and config.flag("attention_bias")
-    activation = config.fields.get("hidden_act", "silu")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise config.error("hidden_act", activation, f"must be one of {', '.join(ACTIVATIONS)}")
     return {
         "norm_eps": config.number("rms_norm_eps"),
         "qk_norm": kind == "qwen3",
@@ -161,7 +158,7 @@ def _read_parts(config: Config, kind: str) -> dict[str, Any]:
         "out_bias": bias,
         "mlp_bias": kind == "llama" and config.flag("mlp_bias"),
         "tie_embeddings": config.flag("tie_word_embeddings"),
-        "activation": ACTIVATIONS[activation],
+        "activation": config.choice("hidden_act", ACTIVATIONS, left_out="silu"),
     }
 
 
@@ -212,8 +209,6 @@ def _read_layers(config: Config, kind: str) -> dict[str, Any]:
 
 def write_settings(settings: Settings) -> dict[str, Any]:
     """Translate settings into a ``config.json`` of Llama, and refuse what it does not have."""
-    if settings.rotary_base is None:
-        raise ValueError("rotary_base (None) must be a number in a Llama checkpoint")
     fits = {
         "window": None, "qk_norm": False, "out_bias": settings.qkv_bias,
         "rotary_dim": settings.head_dim,

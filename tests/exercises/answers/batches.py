@@ -64,7 +64,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((2, 0, 4, 5), "the sentence is right. Head 0 has the features 0 to 5"),
         ((2, 1, 3, 5), "sentence and head are right. The third number is the word"),
         ((2, 1, 4, 11), "all but the last are right"),
-        ("2, 1, 4, 5", "an object of type str; an index of four is asked for"),
     ],
     "check_attend_heads": [
         (attend_folded("h", "h"), "✓ attend_heads: right"),

@@ -53,13 +53,6 @@ class AnyWidth(Right):
         super().__init__(embed_dim - embed_dim % num_heads, num_heads)
 
 
-class LateError(Right):
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        if embed_dim % num_heads:
-            raise RuntimeError("shapes")
-        super().__init__(embed_dim, num_heads)
-
-
 class Swapped(Right):
     def forward(self, query: Any, key: Any, value: Any, blocked: Any = None) -> Any:
         return super().forward(key, query, query)
@@ -78,7 +71,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (Right, "✓ "),
         (WithWeights, "✓ "),
         (Unset, "inner.out_proj.weight is never given numbers"),
-        (LateError, "stops with RuntimeError: 4 heads do not divide 10"),
         (Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
     ],
     "check_mended": [

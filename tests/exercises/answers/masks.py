@@ -32,6 +32,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
          "first “_”: you say may be seen, but it is padding"),
         (changed(1, 1, "..x"), "“it was _ _” has 4 rows, with 4, 3, 4, 4 characters"),
         (changed(0, 0, "????"), 'not yet, some cells are still "?"'),
-        (RIGHT, "an object of type list; a dictionary is asked for"),
     ],
 }  # fmt: skip

@@ -91,7 +91,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (SHAPES, "✓ my_shapes: right"),
         (SHAPES | {"the queries of the heads": (7, 3, 2, 4)}, "the default is (n, b, e)"),
         (SHAPES | {"the queries of the heads": (2, 3, 7)}, "not quite. Its axes are (b, h, n, d)"),
-        (SHAPES | {"the queries of the heads": (2, None, 7, 4)}, "not yet, a number is missing"),
         (SHAPES | {"the mask, merged": (2, 3, 7, 9)}, "nothing is copied for heads or queries"),
         (SHAPES | {"the output": (9, 2, 12)}, "there is a row for each query"),
         (SHAPES | {"the weights": (2, 3, 7, 9)}, "the weights, (2, 3, 7, 9): by default you get"),

@@ -22,7 +22,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((1, 2, 0), "you deal the features out to the heads in turn"),
         ((0, 0, 1), "the number in the middle is the token"),
         ((0, 2, 0), "the token is right. Which head does the feature belong to"),
-        ("0, 2, 1", "an object of type str; an index of three is asked for"),
     ],
     "check_repaired": [
         (by_einsum, "✓ repaired: right"),
@@ -33,6 +32,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda x, h: by_einsum(x, h).flip(0), "every row keeps its token, but the first d"),
         (lambda x, h: by_einsum(x, h) if h == 4 else x.view(h, len(x), -1),
          "not with h = 3, n = 5, d = 2: it mixes tokens"),
-        (lambda x, h: x.chunk(h, 1), "it returns a tuple of 4 things"),
     ],
 }  # fmt: skip

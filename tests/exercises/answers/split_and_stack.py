@@ -38,7 +38,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((18, 24), "the width is right, but the third head does not begin at column 18"),
         ((12,), "it is 1 numbers; a pair, start and stop of a slice, is asked for"),
         ((12.0, 18.0), "it is (float, float); a pair"),
-        ((12, None), "not yet, a number is missing"),
     ],
     "check_silence": [
         (in_pieces, "✓ silence: right"),

@@ -34,6 +34,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda k, i, e: block(k, i, e, speed=0), "all clocks turn equally fast"),
         (lambda k, i, e: block(k, i, e, speed=1), "half as fast"),
         (lambda k, i, e: block(k, i, e, speed=-2), "the clocks get faster"),
-        (lambda k, i, e: block(k, i, e).float(), "they are torch.float32"),
     ],
 }  # fmt: skip
