@@ -1,15 +1,13 @@
 """A trusted implementation is given the same parameters: what differs, where, and by how much."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention
 from attention_doctor import adapters, examine
-
-E, H = 12, 3
+from tests.attention_doctor.demanded import Attention, E, H
+from tests.attention_doctor.right_code import turned
 
 
 def compare(ours, reference, kind="cross", adapt=adapters.torch_like):
@@ -23,31 +21,18 @@ def found_by_it(report):
     return [finding for finding in report.findings if finding.test == "given reference"]
 
 
-class Causal(nn.Module):
+class Causal(Attention):
     """A causal self-attention with one thing in it that may be different."""
 
-    def __init__(self, scale=1.0, names="qkvo", turned=False, detached=False, bias=True):
-        super().__init__()
-        self.scale, self.names, self.turned, self.detached = scale, names, turned, detached
-        for name in names:
-            setattr(self, name, nn.Linear(E, E, bias=bias))
+    def __init__(self, scale=1.0, turned=False, detached=False, bias=True):
+        super().__init__(causal=True)
+        self.scale, self.turned, self.detached = scale, turned, detached
+        for layer in self.children() if not bias else ():
+            layer.bias = None
 
-    def forward(self, x):
-        def turn(heads):
-            one, two = heads.chunk(2, -1)
-            angles = torch.arange(x.size(1)).to(x)[:, None] * torch.tensor([1.0, 0.1]).to(x)
-            return torch.cat([one * angles.cos() - two * angles.sin(),
-                              one * angles.sin() + two * angles.cos()], -1)  # fmt: skip
-
-        q, k, v = (
-            getattr(self, name)(x).unflatten(-1, (H, -1)).transpose(1, 2) for name in self.names[:3]
-        )
-        q, k = (turn(q), turn(k)) if self.turned else (q, k)
-        k = k.detach() if self.detached else k
-        scores = q @ k.mT / math.sqrt(E // H) * self.scale
-        hidden = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-        return getattr(self, self.names[3])((weights @ v).transpose(1, 2).flatten(2))
+    def mix(self, q, k, v):
+        q, k = (turned(q), turned(k)) if self.turned else (q, k)
+        return super().mix(q * self.scale, k.detach() if self.detached else k, v)
 
 
 @pytest.mark.parametrize(
