@@ -106,6 +106,23 @@ class LowRank(Attention):
         return super().mix(q, weight @ k, weight @ v)
 
 
+class Appended(Attention):
+    """Has one key and one value more than there are tokens."""
+
+    def mix(self, q, k, v):
+        return super().mix(q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in (k, v)))
+
+
+class Tabled(Attention):
+    """Mixes a table of positions beside the values."""
+
+    def mix(self, q, k, v):
+        place, weights = torch.arange(q.size(2)).to(q), self.weigh(q, k)
+        near = (place - place[:, None, None] + torch.arange(q.size(3))[:, None]).sin()
+        far = torch.einsum("bhnm,ndm->bhnd", weights, near)
+        return self.o((weights @ v + far).transpose(1, 2).flatten(2))
+
+
 class Late(nn.Module):
     """Builds its layers at the first call, when it knows the width."""
 
@@ -135,6 +152,8 @@ DESIGNS = [
     (Talking, "self", ("heads-mixed",)),
     (LowRank, "self", ("tokens-projected", "order-matters")),
     (Late, "self", ()),
+    (Appended, "self", ("keys-appended",)),
+    (Tabled, "self", ("table-mixed",)),
 ]
 
 
@@ -145,6 +164,8 @@ def test_a_design_is_no_mistake(version, kind, codes):
     found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
     assert {*found.codes} == {*codes}
+    if version is Tabled:
+        assert found.findings[0].where.text.startswith("far = ")
 
 
 class ValuesSplit(Placed):
