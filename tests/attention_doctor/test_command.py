@@ -288,6 +288,7 @@ def test_a_function_and_a_factory(run):
     sizes = "--embed-dim 12 --num-heads 1 --kind self"
     code, output = run(FUNCTION, target="attend", sizes=sizes)
     assert (code, "convention: nan-row" in output) == (0, True)
+    assert output.partition("✓ ")[2].startswith("attend: nothing wrong")
     assert run(FUNCTION, target="factory", sizes=sizes)[0] == 0
     code, output = run(FUNCTION, "--init e=3", target="attend", sizes=sizes)
     assert (code, "is no class and is not constructed" in output) == (2, True)

@@ -72,20 +72,6 @@ def test_what_cannot_be_made_float64_is_examined_as_it_is():
     assert found.codes == ("heads-in-a-plain-list",)
 
 
-def test_a_plain_function_can_be_examined():
-    def attend(query, key, value, blocked):
-        scores = query @ key.mT
-        if blocked is not None:
-            scores = scores.masked_fill(blocked, -1e4)
-        return scores.softmax(-1) @ value
-
-    found = examine(attend, embed_dim=E, num_heads=1)
-    assert found.ok
-    assert found.name == "attend"
-    assert found.codes == ("no-scale",)
-    assert any(reason.startswith("dropout, ") for reason in found.not_examined)
-
-
 REFUSED = {
     "raises": (lambda x: 1 / 0, "fails", "ZeroDivisionError"),
     "returns None": (lambda x: None, "wrong-result", "NoneType"),
