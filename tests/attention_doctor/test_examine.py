@@ -110,14 +110,12 @@ def test_uninitialised_parameters_are_named():
 
 
 class Plain(Attention):
-    """Its fill, its softmax and its dropout are in the hands of the test."""
+    """Its fill, its softmax and what it always drops are in the hands of the test."""
 
-    def __init__(self, soften=None, dropout=0.0, always=0.0, fill=float("-inf")):
+    def __init__(self, soften=None, always=0.0, fill=float("-inf")):
         super().__init__()
         self.soften = soften or (lambda scores: scores.softmax(-1))
-        self.always, self.fill = [always], fill
-        if dropout:
-            self.p_drop = dropout
+        self.always, self.fill = always, fill
 
     def forward(self, query, key=None, value=None, blocked=None):
         self.causal = key is None
@@ -126,16 +124,7 @@ class Plain(Attention):
     def weigh(self, q, k):
         scores, hidden = q @ k.mT / (E / H) ** 0.5, self.hidden(q.size(-2), k.size(-2))
         scores = scores if hidden is None else scores.masked_fill(hidden, self.fill)
-        dropped = self.always[0] or getattr(self, "p_drop", 0.0)
-        return nn.functional.dropout(self.soften(scores), dropped)
-
-
-def test_randomness_in_evaluation_is_one_finding():
-    found = report(Plain(dropout=0.1))
-    assert found.codes[0] == "dropout-in-evaluation"
-    assert [finding.severity for finding in found.findings].count("wrong") == 1
-    assert found.version == "right"
-    assert found.results["blocked"] == found.results["key order"] == "fine"
+        return nn.functional.dropout(self.soften(scores), self.always)
 
 
 def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
