@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from attention_doctor import adapters, examine
+from attention_doctor import adapters, examine, situations
+from attention_doctor.look_attention import look
 from attention_doctor.patient import Patient
 from tests.attention_doctor.planted import HEAD, STYLES, E, H
 
@@ -21,6 +22,18 @@ def made(text, folder):
 
 def report(module, kind="self", **options):
     return examine(module, embed_dim=E, num_heads=H, kind=kind, **options)
+
+
+@pytest.mark.parametrize("style", ["einsum", "in place"])
+def test_right_code_is_seen_as_it_is(style, tmp_path):
+    patient = Patient(made(STYLES[style], tmp_path), E, H, "self")
+    with patient.admitted():
+        case = next(situations.masked(patient))
+        (seen,) = look(patient, case).found
+    assert seen.scale == pytest.approx((E // H) ** -0.5, rel=1e-5)
+    assert seen.axis == -1
+    torch.testing.assert_close(seen.weights.sum(-1), torch.ones_like(seen.weights[..., 0]))
+    assert int(seen.mask.sum()) == H * int(case.blocked.sum())
 
 
 def test_compiled_code_is_seen_line_by_line(tmp_path):
