@@ -11,6 +11,10 @@ from attention_doctor import adapters, examine
 E, H = 12, 3
 
 
+def split(x):
+    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+
+
 class Attention(nn.Module):
     """Attention in steps; a subclass does one of them in another way."""
 
@@ -18,24 +22,30 @@ class Attention(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.q, self.k, self.v, self.o = (nn.Linear(E, E) for _ in range(4))
-        self.causal = causal
+        self.causal, self.blocked = causal, None
 
     def heads(self, query, key, value):
-        split = lambda x: x.unflatten(-1, (H, -1)).transpose(1, 2)  # noqa: E731
         return split(self.q(query)), split(self.k(key)), split(self.v(value))
 
+    def changed(self, scores):
+        return scores
+
     def hidden(self, n, m):
+        if self.blocked is not None:
+            return self.blocked[:, None]
         return torch.ones(n, m, dtype=torch.bool).triu(1) if self.causal else None
 
     def weigh(self, q, k):
         scores = q @ k.mT / math.sqrt(q.size(-1))
+        scores = self.changed(scores)
         hidden = self.hidden(*scores.shape[-2:])
         return (scores if hidden is None else scores.masked_fill(hidden, -math.inf)).softmax(-1)
 
     def mix(self, q, k, v):
         return self.o((self.weigh(q, k) @ v).transpose(1, 2).flatten(2))
 
-    def forward(self, query, key=None, value=None):
+    def forward(self, query, key=None, value=None, blocked=None):
+        self.blocked = blocked
         key, value = (query, query) if key is None else (key, value)
         return self.mix(*self.heads(query, key, value))
 

@@ -15,10 +15,10 @@ FILES = sorted(Path(__file__).with_name("styles").glob("*.py"))
 STYLES = {path.stem: path.read_text() for path in FILES}
 
 # What people write instead: by mistake and style, the text that is replaced, and by what.
-FILL = "att.masked_fill(blocked[:, None], -math.inf)"
+FILL = 'scores.masked_fill(blocked.unsqueeze(1), float("-inf"))'
 WHERE = "logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)"
-PACKED = "self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)"
-SOFT = "att = self.attn_drop(F.softmax(att, dim=-1))"
+PACKED = "qkv.permute(2, 0, 3, 1, 4)"
+SOFT = "weights = scores.softmax(dim=-1)"
 DROPPED = "weights = F.dropout(logits.softmax(dim=-1), self.dropout, self.training)"
 LISTS = "zip(self.queries, self.keys, self.values, strict=True)"
 THREE = "q, k, v = to_q(query), to_k(key), to_v(value)"
@@ -39,18 +39,18 @@ WRONG = {
     },
     "call-instead-of-forward": dict.fromkeys(STYLED, ("def forward", "def __call__")),
     "mask-inverted": {
-        "packed": (FILL, "att.masked_fill(blocked[:, None] == 0, -math.inf)"),
+        "packed": (FILL, "scores.masked_fill(blocked[:, None] == 0, -math.inf)"),
         "einsum": (WHERE, "logits = torch.where(blocked.unsqueeze(1), logits, -math.inf)"),
         "loop": ("s[blocked]", "s[~blocked]"),
     },
     "mask-ignored": {
-        "packed": ("att = " + FILL, FILL),
+        "packed": ("scores = " + FILL, FILL),
         "loop": ("s[blocked] =", "s.clone()[blocked] ="),
     },
     "mask-after-softmax": {
-        "packed": [("att = " + FILL, "pass"),
+        "packed": [("scores = " + FILL, "pass"),
                    (SOFT, SOFT + "\n        if blocked is not None:\n"
-                          "            att = att * ~blocked[:, None]")],
+                          "            weights = weights * ~blocked[:, None]")],
         "einsum": [(WHERE, "pass"),
                    (HEADS, "if blocked is not None:\n            weights = torch.einsum("
                            "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        "
@@ -60,26 +60,26 @@ WRONG = {
                                     "            results.append")],
     },
     "mask-multiplied": {
-        "packed": (FILL, "att * ~blocked[:, None]"),
+        "packed": (FILL, "scores * ~blocked[:, None]"),
         "loop": ("s[blocked] = -math.inf", "s[blocked] = 0"),
     },
     "padding-mask-on-queries": {
-        "packed": (FILL, "att.masked_fill(blocked[:, None, :, None], -1e4)"),
+        "packed": (FILL, "scores.masked_fill(blocked[:, None, :, None], -1e4)"),
         "einsum": ("blocked.unsqueeze(1), -math.inf", "blocked[:, None, :, None], -1e4"),
         "loop": ("s[blocked] =", "s[blocked.unsqueeze(2).expand_as(s)] ="),
     },
     "mask-on-the-wrong-axis": {
-        "packed": (FILL, "att.masked_fill(blocked, -math.inf)"),
+        "packed": (FILL, "scores.masked_fill(blocked, -math.inf)"),
         "einsum": ("blocked.unsqueeze(1), -math.inf", "blocked, -math.inf"),
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -math.inf)"),
     },
     "mask-in-the-wrong-order": {
-        "packed": (FILL, "att.flatten(0, 1).masked_fill(blocked.repeat(self.h, 1, 1), -math.inf)"
-                         ".view_as(att)"),
+        "packed": (FILL, "scores.flatten(0, 1).masked_fill(blocked.repeat(self.h, 1, 1), -math.inf)"
+                         ".view_as(scores)"),
         "einsum": ("blocked.unsqueeze(1)", "blocked.repeat(q.size(1), 1, 1).view_as(logits)"),
     },
     "mask-transposed": {
-        "packed": (FILL, "att.masked_fill(blocked[:, None].transpose(2, 3), -math.inf)"),
+        "packed": (FILL, "scores.masked_fill(blocked[:, None].transpose(2, 3), -math.inf)"),
         "einsum": ("blocked.unsqueeze(1)", "blocked.mT.unsqueeze(1)"),
         "loop": ("s[blocked]", "s[blocked.permute(0, 2, 1)]"),
     },
@@ -95,17 +95,17 @@ WRONG = {
     },
     "causal-unasked": dict.fromkeys(STYLED, ("causal=False", "causal=True")),
     "finite-fill-in-half": {
-        "packed": (FILL, "att.masked_fill(blocked[:, None], -1e9)"),
+        "packed": (FILL, "scores.masked_fill(blocked[:, None], -1e9)"),
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -1e20)"),
     },
     "nan-row": dict.fromkeys(STYLED, ("blocked=None", "blocked = None")),
     "chunks-in-the-wrong-order": {
-        "packed": ("q, k, v = self", "k, q, v = self"),
+        "packed": ("q, k, v = qkv", "k, q, v = qkv"),
         "einsum": [("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q")],
         "loop": (LISTS, "zip(self.keys, self.queries, self.values, strict=True)"),
     },
     "interleaved-per-head": {
-        "packed": (PACKED, "self.qkv(x).view(b, n, self.h, 3, -1).permute(3, 0, 2, 1, 4)"),
+        "packed": (PACKED, "qkv.view(b, n, self.h, 3, -1).permute(3, 0, 2, 1, 4)"),
         "einsum": [
             ("self.w_q = nn.Parameter(torch.randn(shape) * size)",
              "self.qkv = nn.Parameter(torch.randn(3 * e, e) * size)"),
@@ -143,7 +143,7 @@ WRONG = {
         "loop": ("to_k(key)", "to_q(key)"),
     },
     "values-from-keys": {
-        "packed": ("att @ v", "att @ k"),
+        "packed": ("weights @ v", "weights @ k"),
         "einsum": ("value, self.w_v", "value, self.w_k"),
         "loop": ("to_v(value)", "to_k(value)"),
     },
@@ -153,17 +153,18 @@ WRONG = {
         "loop": (THREE, "q, v, k = to_q(query), to_k(key), to_v(value)"),
     },
     "output-projection-missing": {
-        "packed": ("self.proj(y)", "y"),
+        "packed": ("self.out(merged)", "merged"),
         "loop": (OUT, "torch.cat(results, -1)"),
     },
     "output-projection-doubled": {
-        "packed": ("self.proj(y)", "self.proj(self.proj(y))"),
+        "packed": ("self.out(merged)", "self.out(self.out(merged))"),
         "einsum": (MERGED, "(" + MERGED + ") @ self.w_o.flatten(0, 1)"),
     },
     "heads-in-a-plain-list": {
-        "packed": [("self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)",
+        "packed": [("self.qkv, self.out = nn.Linear(e, 3 * e), nn.Linear(e, e)",
                     "self.layers = [nn.Linear(e, 3 * e), nn.Linear(e, e)]"),
-                   ("self.qkv(x)", "self.layers[0](x)"), ("self.proj(y)", "self.layers[1](y)")],
+                   ("self.qkv(x)", "self.layers[0](x)"),
+                   ("self.out(merged)", "self.layers[1](merged)")],
         "loop": ("self.keys = nn.ModuleList([nn.Linear(e, self.d) for _ in range(h)])",
                  "self.keys = [nn.Linear(e, self.d) for _ in range(h)]"),
     },
@@ -182,17 +183,16 @@ WRONG = {
     "batch-mixed-into-sequence": {
         "packed": [(PACKED, "(y.reshape(n, b, self.h, -1).permute(1, 2, 0, 3)\n"
                             "                   for y in self.qkv(x).chunk(3, -1))"),
-                   ("(att @ v).transpose(1, 2).reshape(b, n, e)",
-                    "(att @ v).permute(2, 0, 1, 3).reshape(b, n, e)")],
+                   ("heads.transpose(1, 2)", "heads.permute(2, 0, 1, 3)")],
     },
     "heads-of-other-samples": {
-        "packed": ("(att @ v).transpose(1, 2)",
-                   "(att @ v).flatten(0, 1).view(self.h, b, n, -1).permute(1, 2, 0, 3)"),
+        "packed": ("heads.transpose(1, 2)",
+                   "heads.flatten(0, 1).view(self.h, b, n, -1).permute(1, 2, 0, 3)"),
         "einsum": ("return ", "heads = heads.reshape(-1, len(query), *heads.shape[2:]).transpose("
                               "0, 1)\n        return "),
     },
     "heads-attended-over": {
-        "packed": [(PACKED, "self.qkv(x).view(b, n, 3, self.h, -1).unbind(2)"),
+        "packed": [(PACKED, "qkv.unbind(2)"),
                    ("self.later[:n, :n]", "self.later[: self.h, : self.h]"),
                    (".transpose(1, 2).reshape(b, n, e)", ".reshape(b, n, e)")],
         "einsum": [('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bgnd->bnhg", q, k)'),
@@ -200,7 +200,7 @@ WRONG = {
                    ('"bhnm,bhmd->bhnd"', '"bnhg,bgnd->bhnd"')],
     },
     "no-scale": {
-        "packed": (" / math.sqrt(q.size(-1))", ""),
+        "packed": ("scores = scores / math.sqrt(q.size(-1))", "pass"),
         "einsum": (" * " + SCALED, ""),
         "loop": (" / self.d**0.5", ""),
     },
@@ -219,7 +219,7 @@ WRONG = {
         "loop": ("/ self.d**0.5", "/ self.d**-0.5"),
     },
     "scale-by-length": {
-        "packed": ("math.sqrt(q.size(-1))", "math.sqrt(k.transpose(-2, -1).size(-1))"),
+        "packed": ("math.sqrt(q.size(-1))", "math.sqrt(k.size(-2))"),
         "einsum": (SCALED, "k.shape[2] ** -0.5"),
     },
     "softmax-over-queries": {
@@ -236,13 +236,13 @@ WRONG = {
         "einsum": ('"bhnm,bhmd->bhnd", weights', '"bnm,bhmd->bhnd", weights.mean(1)'),
     },
     "dropout-before-softmax": {
-        "packed": (SOFT, "att = F.softmax(self.attn_drop(att), dim=-1)"),
+        "packed": [(SOFT, SOFT.replace("scores", "self.drop(scores)")),
+                   ("weights = self.drop(weights)", "pass")],
         "einsum": (DROPPED, "weights = F.dropout(logits, self.dropout, self.training).softmax(-1)"),
         "loop": ("self.drop(torch.softmax(s, 2))", "torch.softmax(self.drop(s), 2)"),
     },
     "dropout-in-evaluation": {
-        "packed": ("self.attn_drop(F.softmax(att, dim=-1))",
-                   "F.dropout(F.softmax(att, dim=-1), self.attn_drop.p)"),
+        "packed": ("self.drop(weights)", "nn.functional.dropout(weights, self.drop.p)"),
         "einsum": (DROPPED, "weights = F.dropout(logits.softmax(dim=-1), self.dropout)"),
     },
 }  # fmt: skip

@@ -1,13 +1,12 @@
 """Each mistake with positions, caches, groups and latents, in a style of its own."""
 
-import functools
+import linecache
 from pathlib import Path
 
 import torch
 
 from attention_doctor import adapters, examine
-
-E, H = 24, 6
+from tests.attention_doctor.styles_today.halves import E, H
 
 # Right attention as others write it: rotated, rotated by the length, biased, latent.
 TEXT = (Path(__file__).with_name("styles_today") / "halves.py").read_text()
@@ -17,7 +16,7 @@ CLASSES = {  # what each of them says that it can do
 }  # fmt: skip
 
 # What people write instead: by mistake the class, the text that is replaced, and by what.
-SPARE = "y.new_zeros(*y.shape[:2], 16 - y.size(2), self.d)"
+SPARE = "y.new_zeros(*y.shape[:2], 16 - y.size(2), D)"
 WRONG = {
     "rotation-layout-mixed": ("Rotary", [
         ("left, right = x.chunk(2, -1)", "left, right = x[..., ::2], x[..., 1::2]"),
@@ -55,12 +54,11 @@ WRONG = {
         ("k = turn(k, torch.arange(end), end)", ""),
     ]),
     "groups-tiled": ("Rotary", [
-        ("y.repeat_interleave(self.h // self.g, dim=1)",
-         "y.repeat(1, self.h // self.g, 1, 1)"),
+        ("y.repeat_interleave(H // G, dim=1)", "y.repeat(1, H // G, 1, 1)"),
     ]),
     "alibi-slopes-by-formula": ("Biased", [
-        ("slopes = torch.tensor(slopes[: self.h])",
-         "slopes = torch.tensor([2 ** (-8 * (i + 1) / self.h) for i in range(self.h)])"),
+        ("[2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]",
+         "[2 ** (-8 * (i + 1) / H) for i in range(H)]"),
     ]),
     "distances-restart": ("Biased", [
         ("torch.arange(start, k.size(2))", "torch.arange(x.size(1))"),
@@ -77,25 +75,26 @@ WRONG = {
 }  # fmt: skip
 
 
-@functools.cache
-def made(name, code=""):
+def made(name, edits=(), file="<string>"):
     """Make an attention, right or with a mistake, from the same numbers."""
     text = TEXT
-    for old, new, *which in WRONG[code][1] if code else []:
+    for old, new, *which in edits:
         count = text.count(old)
         assert count == 1 or which, (count, old)
         parts = text.split(old)
-        i = which[0] % count + 1 if which else 1
+        i = which[0] + 1 if which else 1
         text = old.join(parts[:i]) + new + old.join(parts[i:])
-    exec(text, space := {"__name__": "theirs"})
+    exec(compile(text, file, "exec"), space := {"__name__": "theirs"})
+    if file != "<string>":  # its lines can be read
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     torch.manual_seed(0)
-    return space[name](E, H)
+    return space[name]()
 
 
-def adapted(name, code=""):
-    module = made(name, code)
+def adapted(name, edits=(), says=None, file="<string>"):
+    module = made(name, edits, file)
     attend = adapters.Adapted(module, module)
-    for ability in CLASSES[name]:
+    for ability in CLASSES[name] if says is None else says:
         method = {"start": "begin", "at_positions": "anywhere"}.get(ability, ability)
         setattr(attend, ability, getattr(module, method))
     return attend
@@ -103,7 +102,8 @@ def adapted(name, code=""):
 
 def report(name, code="", reference=False):
     trusted = adapted(name) if reference else None
-    return examine(adapted(name, code), embed_dim=E, num_heads=H, kind="causal", reference=trusted)
+    attend = adapted(name, WRONG[code][1] if code else ())
+    return examine(attend, embed_dim=E, num_heads=H, kind="causal", reference=trusted)
 
 
 # A reference alone shows these, or shows that they are wrong: in itself each is a valid attention.

@@ -1,5 +1,7 @@
 """Self-attention that takes a mask in many styles, and mistakes that are planted in it."""
 
+from pathlib import Path
+
 E, H = 24, 4
 HEAD = """
 import math
@@ -21,25 +23,7 @@ class Attention(nn.Module):
 """
 # Self-attention that takes a mask, True = blocked, as people write it.
 STYLES = {
-    "packed": """
-class Attention(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.qkv, self.out = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
-
-    def forward(self, x, blocked=None):
-        b, n, e = x.shape
-        qkv = self.qkv(x).reshape(b, n, 3, self.h, e // self.h)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-2, -1)
-        scores = scores / math.sqrt(q.size(-1))
-        if blocked is not None:
-            scores = scores.masked_fill(blocked.unsqueeze(1), float("-inf"))
-        weights = scores.softmax(dim=-1)
-        heads = weights @ v
-        merged = heads.transpose(1, 2).reshape(b, n, e)
-        return self.out(merged)
-""",
+    "packed": (Path(__file__).with_name("styles") / "packed.py").read_text(),
     "einsum": FOUR
     + """
     def forward(self, x, blocked=None):

@@ -79,18 +79,7 @@ ROTATED = MINE.replace("scores(x)", "scores(x, cos, sin)").replace(
     "        turn = lambda y: y * cos + torch.cat([-y[..., 2:], y[..., :2]], -1) * sin\n"
     "        q, k = turn(q), turn(k)\n        return q @",
 )  # fmt: skip
-TORCH_LIKE = '''
-class Attention(nn.Module):
-    """PyTorch's arguments."""
-
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.inner = nn.MultiheadAttention(embed_dim, num_heads)
-
-    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None):
-        return self.inner(query, key, value, key_padding_mask, True, attn_mask)[0]
-'''
+TORCHS = "from torch.nn import MultiheadAttention as Attention"
 FUNCTION = """
 def attend(x, blocked):
     scores = x @ x.mT
@@ -113,7 +102,6 @@ CLASS = "class Attention(nn.Module):\n"
 CALLS = {
     "usual names": (CAUSAL, "--kind causal", 0, "built with d_in=12, d_out=12, context_length=16"),
     "a config": (CROSS, "--mask allowed", 0, "n_embd=12, n_head=3"),
-    "axes are said, too": (CROSS, "--mask 'b1nm allowed'", 0, "mask=b1nm allowed"),
     "a mask that nobody has explained": (CROSS, "", 0, "`mask` is b1nm, True = allowed: inferred"),
     "a mask that zeroes queries, too": (
         MINE.replace("mask[:, None], -math.inf",
@@ -137,8 +125,6 @@ CALLS = {
                 "--kind self --mask 'allowed float'", 0, "bnm allowed float"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
-    "subtracted": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "sub(mask[:, None])"),
-                   "--kind self --mask 'bnm additive'", 1, "1 wrong, "),
     "other names of sizes": (
         MINE.replace("dim", "n_state").replace("heads", "head_count"), "--kind self --mask blocked",
         0, "built with n_state=12, head_count=3"),
@@ -174,8 +160,7 @@ CALLS = {
     "cosines and sines of two axes": (
         ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
         "--kind self --mask blocked", 0, "cos=a rotation"),
-    "PyTorch's arguments": (TORCH_LIKE, "--layout nbe", 0, "nan-row"),
-    "PyTorch's arguments, self": (TORCH_LIKE, "--layout nbe --kind self", 0, "nan-row"),
+    "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),
     "another option": (CAUSAL.replace("self, d_in,", "self, factor, d_in,"),
                        "--kind causal --init factor=2.5", 0, ""),
     "an expression": (CAUSAL.replace("self, d_in,", "self, part, d_in,"),
@@ -188,8 +173,6 @@ CALLS = {
                      "self.w = nn.Parameter(torch.empty(dim, dim))").replace(
             "self.qkv(x)", "self.qkv(x @ self.w)"),
         "--kind self --mask blocked", 0, ""),
-    "it prints": (MINE.replace("scores, v =", "print('looking'); scores, v ="),
-                  "--kind self --mask blocked", 0, ""),
 }  # fmt: skip
 FAILS = {
     "import": ("import no_such_module", "", "Install no_such_module"),
@@ -255,20 +238,6 @@ def test_what_cannot_be_asked_exits_with_2_and_an_adapter(run, name):
     assert ("# Save this as" in output) == there
 
 
-def test_the_adapter_to_paste_is_complete_but_for_what_nobody_knows(tmp_path, capsys):
-    (tmp_path / "theirs.py").write_text(HEAD + STRANGE)
-    sizes = ["--kind", "self", "--embed-dim", "12", "--num-heads", "3"]
-    assert main([f"{tmp_path / 'theirs.py'}:Attention", *sizes]) == 2
-    text = capsys.readouterr().out.partition("# Save")[2]
-    assert "module = Attention(dim=12, heads=3)" in text
-    assert "return module(targets=..., graph=...)" in text
-    text = text.replace("targets=...", "targets=x").replace("graph=...", "graph=~blocked")
-    text = text.replace('mask="none"', 'mask="bnm blocked always"')
-    (tmp_path / "examined.py").write_text(f"# Save{text}")
-    assert main([f"{tmp_path / 'examined.py'}:make_attention", *sizes]) == 0
-    assert "version of" not in capsys.readouterr().out
-
-
 PRINTED = {
     "the future": ("theirs.py", CAUSAL, "--kind causal"),
     "no mask": ("theirs.py", MINE.replace("x, mask=None", "x, *, mask=False").replace(
@@ -306,6 +275,7 @@ def test_a_function_and_a_factory(run):
     sizes = "--embed-dim 12 --num-heads 1 --kind self"
     code, output = run(FUNCTION, target="attend", sizes=sizes)
     assert (code, "convention: nan-row" in output) == (0, True)
+    assert output.partition("✓ ")[2].startswith("attend: nothing wrong")
     assert run(FUNCTION, target="factory", sizes=sizes)[0] == 0
     code, output = run(FUNCTION, "--init e=3", target="attend", sizes=sizes)
     assert (code, "is no class and is not constructed" in output) == (2, True)
@@ -395,7 +365,6 @@ def test_an_assertion_in_a_test():
         assert_attention(wrong, **sizes, ignore=["no-code"])
 
 
-SHAPES = ["bnm", "b1nm", "(bh)nm", "bhnm", "nm", "bm", "b11m", "nmb", "nm1"]
 MASKED = """
     def forward(self, x, mask=None):
         scores, v = self.scores(x)
@@ -413,7 +382,7 @@ TURNED = {"blocked": "{}", "allowed": "~({})", "allowed int": "({}) == 0", "addi
 
 
 @pytest.mark.parametrize("meaning", TURNED)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", PLACED)
 def test_every_form_of_a_mask(shape, meaning):
     placed, dim = PLACED[shape], len(shape.replace("(bh)", "b"))
     text = MASKED.replace("PLACED", TURNED[meaning].format(placed)).replace("DIM", str(dim))
@@ -461,12 +430,11 @@ def test_what_an_adapter_cannot_be_told():
         adapters.adapt(made(MINE), rotation=None)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_a_terminal_that_cannot_write_every_character_gets_the_others(encoding, tmp_path):
+def test_a_terminal_that_cannot_write_every_character_gets_the_others(tmp_path):
     (tmp_path / "mine.py").write_text(HEAD + CROSS, "utf-8")
     command = [sys.executable, "-m", "attention_doctor", "mine.py:Attention"]
     command += ["--embed-dim", "24", "--num-heads", "4"]
-    settings = os.environ | {"PYTHONIOENCODING": encoding}
+    settings = os.environ | {"PYTHONIOENCODING": "ascii"}
     run = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True)
     assert run.returncode == 0, run.stderr
     assert b"? Attention: nothing wrong" in run.stdout

@@ -30,11 +30,7 @@ def test_a_mask_that_training_leaves_out_is_found():
 def test_a_mask_argument_that_training_leaves_out_is_found():
     class Forgetful(Attention):
         def forward(self, query, key, value, blocked=None):
-            self.blocked = None if blocked is None or self.training else blocked[:, None]
-            return super().forward(query, key, value)
-
-        def hidden(self, n, m):
-            return self.blocked
+            return super().forward(query, key, value, None if self.training else blocked)
 
     found = examine(Forgetful(), embed_dim=E, num_heads=H)
     assert wrong(found) == {"mask-missing-in-training"}

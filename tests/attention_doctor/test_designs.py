@@ -9,43 +9,8 @@ from torch import nn
 
 from attention_doctor import examine
 from attention_doctor.adapters import adapt
-
-E, H = 24, 4
-
-
-class Attention(nn.Module):
-    """Self-attention in steps; a subclass does one of them in another way."""
-
-    causal = False
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.n_heads, self.qkv, self.out = H, nn.Linear(E, 3 * E), nn.Linear(E, E)
-
-    def forward(self, x):
-        return self.out(self.heads(x).transpose(1, 2).flatten(2))
-
-    def heads(self, x):
-        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        q, k, v = self.changed(q, k, v)
-        scores = self.scored(q, k)
-        n, m = scores.shape[-2:]
-        future = torch.ones(n, m, dtype=torch.bool).triu(1) & self.causal
-        scores = scores.masked_fill(future | self.hidden(n), -math.inf)
-        return self.selected(scores).softmax(-1) @ v
-
-    def changed(self, q, k, v):
-        return q, k, v
-
-    def scored(self, q, k):
-        return q @ k.mT / math.sqrt(q.size(-1))
-
-    def hidden(self, n):
-        return torch.zeros(n, n, dtype=torch.bool)
-
-    def selected(self, scores):
-        return scores
+from tests.attention_doctor.demanded import Attention, E, H, split
+from tests.attention_doctor.right_code import turned
 
 
 def distance(n):
@@ -53,7 +18,7 @@ def distance(n):
 
 
 class Blocks(Attention):
-    def hidden(self, n):
+    def hidden(self, n, m):
         block = torch.arange(n) // 2
         return block[:, None] != block
 
@@ -68,25 +33,27 @@ class Shifted(Attention):
         return y.unflatten(0, (-1, x.size(1) // 2)).flatten(1, 2)[:, 1 : n + 1]
 
 
-class Cut(Attention):
+class Placed(Attention):
+    """Has a bias that knows places."""
+
+    def changed(self, scores):
+        n, m = scores.shape[-2:]
+        return scores + torch.arange(n * m).view(n, m).to(scores)
+
+
+class Cut(Placed):
     """Windows of two tokens, which are cut out and know their places."""
 
     def forward(self, x):
         y = super().forward(x.unflatten(1, (-1, 2)).flatten(0, 1))
         return y.unflatten(0, (len(x), -1)).flatten(1, 2)
 
-    def scored(self, q, k):
-        return super().scored(q, k) + torch.arange(4.0).view(2, 2).to(q)
 
-
-class Rolled(Attention):
+class Rolled(Placed):
     """Moves the tokens by one, and back."""
 
     def forward(self, x):
         return super().forward(x.roll(1, 1)).roll(-1, 1)
-
-    def scored(self, q, k):
-        return super().scored(q, k) + torch.arange(q.size(2)).to(q)
 
 
 class Talking(Attention):
@@ -96,41 +63,36 @@ class Talking(Attention):
         super().__init__()
         self.talk = nn.Linear(H, H)
 
-    def heads(self, x):
-        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        weights = self.scored(q, k).softmax(-1)
-        return self.talk(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v
+    def weigh(self, q, k):
+        return self.talk(super().weigh(q, k).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class Tied(nn.Module):
+class Tied(Attention):
     """Queries and keys are made by one layer, on purpose: there is no other."""
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
-        self.q_proj, self.v_proj, self.o_proj = (nn.Linear(E, E) for _ in range(3))
+        del self.k
 
-    def forward(self, x):
-        q, v = (f(x).unflatten(-1, (H, -1)).transpose(1, 2) for f in (self.q_proj, self.v_proj))
-        return self.o_proj(F.scaled_dot_product_attention(q, q, v).transpose(1, 2).flatten(2))
+    def heads(self, query, key, value):
+        return split(self.q(query)), split(self.q(key)), split(self.v(value))
 
 
 class Sinks(Attention):
-    causal = True
-
-    def hidden(self, n):
-        return (distance(n) > 1) & (torch.arange(n) > 0)
+    def hidden(self, n, m):
+        return super().hidden(n, m) | (distance(n) > 1) & (torch.arange(n) > 0)
 
 
 class Dilated(Attention):
-    def hidden(self, n):
+    def hidden(self, n, m):
         return distance(n) % 2 != 0
 
 
 class TopK(Attention):
-    def selected(self, scores):
-        k = min(2, scores.size(-1))
-        return scores.masked_fill(scores < scores.topk(k, -1).values[..., -1:], -math.inf)
+    def changed(self, scores):
+        total = scores.sum(1, keepdim=True)  # one choice for all heads
+        k = min(2, total.size(-1))
+        return scores.masked_fill(total < total.topk(k, -1).values[..., -1:], -math.inf)
 
 
 class LowRank(Attention):
@@ -138,14 +100,28 @@ class LowRank(Attention):
 
     def __init__(self):
         super().__init__()
-        self.along = nn.Linear(16, 3, bias=False)
+        self.along = nn.Linear(16, 2, bias=False)
 
-    def changed(self, q, k, v):
+    def mix(self, q, k, v):
         weight = self.along.weight[:, : k.size(2)]
-        return q, weight @ k, weight @ v
+        return super().mix(q, weight @ k, weight @ v)
 
-    def hidden(self, n):
-        return torch.zeros(n, 3, dtype=torch.bool)
+
+class Appended(Attention):
+    """Has one key and one value more than there are tokens."""
+
+    def mix(self, q, k, v):
+        return super().mix(q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in (k, v)))
+
+
+class Tabled(Attention):
+    """Mixes a table of positions beside the values."""
+
+    def mix(self, q, k, v):
+        place, weights = torch.arange(q.size(2)).to(q), self.weigh(q, k)
+        near = (place - place[:, None, None] + torch.arange(q.size(3))[:, None]).sin()
+        far = torch.einsum("bhnm,ndm->bhnd", weights, near)
+        return self.o((weights @ v + far).transpose(1, 2).flatten(2))
 
 
 class Late(nn.Module):
@@ -177,90 +153,73 @@ DESIGNS = [
     (Talking, "self", ("heads-mixed",)),
     (LowRank, "self", ("tokens-projected", "order-matters")),
     (Late, "self", ()),
+    (Appended, "self", ("keys-appended",)),
+    (Tabled, "self", ("table-mixed",)),
 ]
 
 
 @pytest.mark.parametrize(("version", "kind", "codes"), DESIGNS)
 def test_a_design_is_no_mistake(version, kind, codes):
-    attend = version() if kind == "causal" else adapt(version(), mask="none")
+    attend = adapt(version(True) if kind == "causal" else version(), mask="none")
     longest = 4 if version is Cut else 16  # or a window is not full
     found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
     assert {*found.codes} == {*codes}
+    if version is Tabled:
+        assert found.findings[0].where.text.startswith("far = ")
 
 
-class ValuesSplit(Attention):
-    """Splits the values by a straight reshape, beside a bias that knows places."""
+class ValuesSplit(Placed):
+    """Splits the values by a straight reshape."""
 
-    def changed(self, q, k, v):
-        return q, k, v.transpose(1, 2).reshape(v.shape)
-
-    def scored(self, q, k):
-        return super().scored(q, k) + torch.arange(q.size(2)).to(q)
+    def mix(self, q, k, v):
+        return super().mix(q, k, v.transpose(1, 2).reshape(v.shape))
 
 
 class ScaledLate(Attention):
-    def scored(self, q, k):
-        return q @ k.mT
-
-    def heads(self, x):
-        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        return (self.scored(q, k).softmax(-1) / math.sqrt(q.size(-1))) @ v
+    def weigh(self, q, k):
+        return super().weigh(q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
 
 
 class TimesRoot(Attention):
-    def scored(self, q, k):
-        return q @ k.mT * math.sqrt(E)
+    def weigh(self, q, k):
+        return super().weigh(q * math.sqrt(E * q.size(-1)), k)
 
 
 class Rectified(Attention):
-    def changed(self, q, k, v):
-        return q, k, v.relu()
+    def mix(self, q, k, v):
+        return super().mix(q, k, v.relu())
 
 
 class AllBent(Attention):
     """As in gated attention units, which bend what makes queries and keys, too."""
 
-    def changed(self, q, k, v):
-        return F.silu(q), F.silu(k), F.silu(v)
+    def mix(self, q, k, v):
+        return super().mix(F.silu(q), F.silu(k), F.silu(v))
 
 
 class Gated(Attention):
-    def changed(self, q, k, v):
-        return q, k, v * (0.1 * v).sigmoid()
+    def mix(self, q, k, v):
+        return super().mix(q, k, v * (0.1 * v).sigmoid())
 
 
 class QueriesNormed(Attention):
-    def changed(self, q, k, v):
-        return F.normalize(q, dim=-1), k, v
+    def mix(self, q, k, v):
+        return super().mix(F.normalize(q, dim=-1), k, v)
 
 
-class Exchanged(nn.Module):
+class Exchanged(Attention):
     """Rotates keys and queries; the layers of keys and values are exchanged."""
 
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(E, E) for _ in range(4))
-
-    def forward(self, x):
-        layers = self.q_proj, self.v_proj, self.k_proj
-        q, k, v = (f(x).unflatten(-1, (H, -1)).transpose(1, 2) for f in layers)
-        angle = torch.arange(x.size(1))[:, None] * torch.tensor([1.0, 0.3, 0.1]).to(x)
-        q, k = (self.turn(y, angle.cos(), angle.sin()) for y in (q, k))
-        heads = F.scaled_dot_product_attention(q, k, v)
-        return self.o_proj(heads.transpose(1, 2).flatten(2))
-
-    def turn(self, x, cos, sin):
-        left, right = x.chunk(2, -1)
-        return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+    def mix(self, q, k, v):
+        return super().mix(turned(q), turned(v), k)
 
 
 class OtherWeights(Attention):
     """Returns weights that are not those that it used."""
 
     def forward(self, x):
-        q, k, _ = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        q, k, _ = self.heads(x, x, x)
         return super().forward(x), (2 * q @ k.mT).softmax(-1)
 
 
@@ -271,12 +230,11 @@ class Filled(Attention):
         self.n = x.size(1)
         return super().forward(torch.cat([x, x.new_zeros(len(x), 9 - self.n, E)], 1))[:, : self.n]
 
-    def hidden(self, n):
+    def hidden(self, n, m):
         return (torch.arange(n) >= self.n).expand(n, n)
 
-    def heads(self, x):
-        v = self.qkv(x).chunk(3, -1)[2].unflatten(-1, (H, -1)).transpose(1, 2)
-        return super().heads(x) + torch.linspace(-1, 1, 81).view(9, 9).to(v) @ v
+    def weigh(self, q, k):
+        return super().weigh(q, k) + torch.linspace(-1, 1, 81).view(9, 9).to(q)
 
 
 SLIPS = [

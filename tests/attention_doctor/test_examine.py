@@ -6,8 +6,7 @@ from torch import nn
 
 from annotated_attention import MultiheadAttention
 from attention_doctor import adapters, examine
-
-E, H = 12, 3
+from tests.attention_doctor.demanded import Attention, E, H
 
 
 def module(**options):
@@ -73,20 +72,6 @@ def test_what_cannot_be_made_float64_is_examined_as_it_is():
     assert found.codes == ("heads-in-a-plain-list",)
 
 
-def test_a_plain_function_can_be_examined():
-    def attend(query, key, value, blocked):
-        scores = query @ key.mT
-        if blocked is not None:
-            scores = scores.masked_fill(blocked, -1e4)
-        return scores.softmax(-1) @ value
-
-    found = examine(attend, embed_dim=E, num_heads=1)
-    assert found.ok
-    assert found.name == "attend"
-    assert found.codes == ("no-scale",)
-    assert any(reason.startswith("dropout, ") for reason in found.not_examined)
-
-
 REFUSED = {
     "raises": (lambda x: 1 / 0, "fails", "ZeroDivisionError"),
     "returns None": (lambda x: None, "wrong-result", "NoneType"),
@@ -124,40 +109,22 @@ def test_uninitialised_parameters_are_named():
     assert "out_proj.weight" in found.findings[0].evidence
 
 
-class Plain(nn.Module):
-    """Attention in steps, with one of them in the hands of the test."""
+class Plain(Attention):
+    """Its fill, its softmax and what it always drops are in the hands of the test."""
 
-    def __init__(self, soften=None, dropout=0.0, always=0.0, fill=float("-inf"), diagonal=1):
+    def __init__(self, soften=None, always=0.0, fill=float("-inf")):
         super().__init__()
-        torch.manual_seed(0)
-        self.query, self.key, self.value, self.out = (nn.Linear(E, E) for _ in range(4))
         self.soften = soften or (lambda scores: scores.softmax(-1))
-        self.always, self.fill, self.diagonal = [always], fill, diagonal
-        if dropout:
-            self.p_drop = dropout
+        self.always, self.fill = always, fill
 
     def forward(self, query, key=None, value=None, blocked=None):
-        causal = key is None
-        key, value = (query, query) if causal else (key, value)
-        split = lambda x: x.unflatten(-1, (H, -1)).transpose(1, 2)  # noqa: E731
-        q, k, v = split(self.query(query)), split(self.key(key)), split(self.value(value))
-        scores = q @ k.mT / (E / H) ** 0.5
-        if causal:
-            n = query.size(1)
-            blocked = torch.ones(1, n, n, dtype=torch.bool).triu(self.diagonal)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], self.fill)
-        dropped = self.always[0] or getattr(self, "p_drop", 0.0)
-        weights = nn.functional.dropout(self.soften(scores), dropped)
-        return self.out((weights @ v).transpose(1, 2).flatten(2))
+        self.causal = key is None
+        return super().forward(query, key, value, blocked)
 
-
-def test_randomness_in_evaluation_is_one_finding():
-    found = report(Plain(dropout=0.1))
-    assert found.codes[0] == "dropout-in-evaluation"
-    assert [finding.severity for finding in found.findings].count("wrong") == 1
-    assert found.version == "right"
-    assert found.results["blocked"] == found.results["order"] == "fine"
+    def weigh(self, q, k):
+        scores, hidden = q @ k.mT / (E / H) ** 0.5, self.hidden(q.size(-2), k.size(-2))
+        scores = scores if hidden is None else scores.masked_fill(hidden, self.fill)
+        return nn.functional.dropout(self.soften(scores), self.always)
 
 
 def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():

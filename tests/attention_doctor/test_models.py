@@ -1,15 +1,13 @@
 """The attentions of a class inside a model are examined with the model's own arguments."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
 from annotated_attention import Transformer
 from annotated_attention.mistakes import MISTAKES
-from annotated_attention.modern import GroupedQueryAttention, RotaryAttention
 from attention_doctor import examine_model
+from tests.attention_doctor import demanded
 
 B, N, M, E, H = 2, 7, 6, 24, 4
 IDS = torch.randint(5, 50, (B, N), generator=torch.Generator().manual_seed(0))
@@ -18,46 +16,35 @@ PADDED[0, 5:] = 0
 SIZES = {
     "hidden_size": E, "num_attention_heads": H, "num_hidden_layers": 2, "intermediate_size": 32,
 }  # fmt: skip
+GROUPED = {"num_key_value_heads": 2, **SIZES}
+# The family, its settings, and what the model is called with besides.
+MODELS = {
+    "bert": ("Bert", SIZES, {"attention_mask": PADDED}),
+    "gpt2": ("GPT2", {"n_embd": E, "n_head": H, "n_layer": 2}, {}),
+    "llama": ("Llama", GROUPED, {}),
+    "llama, padded": ("Llama", {"attn_implementation": "eager", **GROUPED},
+                      {"attention_mask": PADDED}),
+    "qwen3": ("Qwen3", {"head_dim": 8, **GROUPED}, {}),
+    "gpt-oss": ("GptOss", {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
+                           "sliding_window": 4, **GROUPED}, {}),
+    "t5": ("T5", {"d_model": E, "num_heads": H, "d_kv": E // H, "d_ff": 32, "num_layers": 2}, {}),
+}  # fmt: skip
 
 
-def build(name, **settings):
+def build(name, settings):
     """Make a small model of a published family."""
     import transformers
 
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(vocab_size=50, **settings)
-    return getattr(transformers, f"{name}Model")(config)
-
-
-MODELS = {
-    "bert": (lambda: build("Bert", **SIZES), "BertSelfAttention", {"attention_mask": PADDED}),
-    "gpt2": (lambda: build("GPT2", n_embd=E, n_head=H, n_layer=2), "GPT2Attention", {}),
-    "llama": (lambda: build("Llama", num_key_value_heads=2, **SIZES), "LlamaAttention", {}),
-    "llama, padded": (lambda: build("Llama", num_key_value_heads=2, attn_implementation="eager",
-                                    **SIZES), "LlamaAttention", {"attention_mask": PADDED}),
-    "qwen3": (lambda: build("Qwen3", num_key_value_heads=2, head_dim=8, **SIZES),
-              "Qwen3Attention", {}),
-    "gpt-oss": (lambda: build("GptOss", num_key_value_heads=2, head_dim=8, num_local_experts=2,
-                              num_experts_per_tok=1, sliding_window=4, **SIZES),
-                "GptOssAttention", {}),
-    "t5": (lambda: _t5(), "T5Attention", {}),
-}  # fmt: skip
-
-
-def _t5():
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.T5Config(
-        vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=2
-    )
-    return transformers.T5EncoderModel(config)
+    return getattr(transformers, f"{name}{'Encoder' * (name == 'T5')}Model")(config)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_attention_of_a_model_is_right(name):
-    make, attention, options = MODELS[name]
-    found = examine_model(make(), IDS, attention=attention, **options)
+    family, settings, options = MODELS[name]
+    attention = f"{family}{'Self' * (family == 'Bert')}Attention"
+    found = examine_model(build(family, settings), IDS, attention=attention, **options)
     assert found.ok, found
     assert len(found) == 2
 
@@ -84,29 +71,27 @@ def test_self_attention_and_both_of_a_decoder(transformer, batch_first):
     )
 
 
-class SelfAttention(nn.Module):
-    """Hides the future by the mask that the model gives, or by itself."""
+class SelfAttention(demanded.Attention):
+    """Hides the future by the mask that the model gives; may merge its heads by a reshape."""
 
-    def __init__(self, wrong=""):
+    def __init__(self, straight):
         super().__init__()
-        self.n_heads, self.qkv, self.out = H, nn.Linear(E, 3 * E), nn.Linear(E, E)
-        self.wrong = wrong
+        self.n_heads, self.straight = demanded.H, straight
 
-    def forward(self, x, attn_mask=None):
-        q, k, v = (y.unflatten(-1, (H, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        scores = q @ k.mT / math.sqrt(E if self.wrong == "scale" else E // H)
-        if attn_mask is not None:
-            scores = scores.masked_fill(attn_mask, -math.inf)
-        heads = scores.softmax(-1) @ v
-        return self.out(heads.reshape(x.shape) if self.wrong == "merge"
-                        else heads.transpose(1, 2).flatten(2))  # fmt: skip
+    def forward(self, x, attn_mask):
+        return super().forward(x, blocked=attn_mask[None])
+
+    def mix(self, q, k, v):
+        if self.straight:
+            return self.o((self.weigh(q, k) @ v).reshape(len(q), -1, demanded.E))
+        return super().mix(q, k, v)
 
 
 class Model(nn.Module):
-    def __init__(self, diagonal=1, wrong=""):
+    def __init__(self, diagonal=1, straight=False):
         super().__init__()
-        self.embedding, self.diagonal = nn.Embedding(50, E), diagonal
-        self.layers = nn.ModuleList(SelfAttention(wrong) for _ in range(3))
+        self.embedding, self.diagonal = nn.Embedding(50, demanded.E), diagonal
+        self.layers = nn.ModuleList(SelfAttention(straight) for _ in range(3))
 
     def forward(self, ids):
         x, n = self.embedding(ids), ids.size(1)
@@ -116,47 +101,33 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    ("options", "codes"),
     [
-        ({}, ""), ({"diagonal": 2}, "causal-off-by-one"),
-        ({"wrong": "scale"}, "scale-by-model-width"),
-        ({"wrong": "merge"}, "merge-without-transpose"),
+        ({}, []), ({"diagonal": 2}, ["causal-off-by-one"]),
+        ({"straight": True}, ["merge-without-transpose"]),
     ],
 )  # fmt: skip
-def test_mistakes_in_a_model_are_named(options, code):
-    torch.manual_seed(0)
+def test_mistakes_in_a_model_are_named(options, codes):
     model = Model(**options)
     before = {name: x.clone() for name, x in model.state_dict().items()}
     found = examine_model(model, IDS, attention=SelfAttention)
     assert [*found] == ["layers.0", "layers.1", "layers.2"]
     assert len(found.examined) == 1
-    assert [x.code for x in found.examined[0].findings if x.severity == "wrong"] == [code] * bool(
-        code
-    )
+    assert [x.code for x in found.examined[0].findings if x.severity == "wrong"] == codes
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
 
 
-@pytest.mark.parametrize("code", ["", "merge-without-transpose", "rotates-one-side"])
-def test_ours(code):
-    torch.manual_seed(0)
-    version = MISTAKES[code].version if code else GroupedQueryAttention
-    if code != "rotates-one-side":
-        layer = version(E, H, *[2] * (not code), batch_first=True)
-    else:
-        layer = version(E, H, batch_first=True)
-        assert issubclass(version, RotaryAttention)
-
+def test_a_rotation_of_one_side_is_named_without_positions_to_ask_for():
     class Wrapped(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attention = layer
+            self.attention = MISTAKES["rotates-one-side"].version(E, H, batch_first=True)
 
         def forward(self, x):
             return self.attention(x, x, x, is_causal=True)[0]
 
-    found = examine_model(Wrapped(), torch.randn(B, 5, E), attention=type(layer))
-    assert found.ok == (not code)
-    assert not code or code in found["attention"].codes
+    found = examine_model(Wrapped(), torch.randn(B, 5, E), attention="RotatesOneSide")
+    assert "rotates-one-side" in found["attention"].codes
 
 
 def test_no_attention_is_no_riddle():

@@ -1,53 +1,39 @@
 """A trusted implementation is given the same parameters: what differs, where, and by how much."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention
 from attention_doctor import adapters, examine
+from tests.attention_doctor.demanded import Attention, E, H
+from tests.attention_doctor.right_code import turned
 
-E, H = 12, 3
 
+def compare(ours, reference, kind="causal"):
+    def adapted(module):
+        torchs = isinstance(module, MultiheadAttention | nn.MultiheadAttention)
+        return adapters.torch_like(module, kind) if torchs else module
 
-def compare(ours, reference, kind="cross", adapt=adapters.torch_like):
-    return examine(
-        adapt(ours, kind) if adapt else ours, embed_dim=E, num_heads=H, kind=kind,
-        reference=adapters.torch_like(reference, kind) if adapt else reference,
-    )  # fmt: skip
+    return examine(adapted(ours), embed_dim=E, num_heads=H, kind=kind, reference=adapted(reference))
 
 
 def found_by_it(report):
     return [finding for finding in report.findings if finding.test == "given reference"]
 
 
-class Causal(nn.Module):
+class Causal(Attention):
     """A causal self-attention with one thing in it that may be different."""
 
-    def __init__(self, scale=1.0, names="qkvo", turned=False, detached=False, bias=True):
-        super().__init__()
-        self.scale, self.names, self.turned, self.detached = scale, names, turned, detached
-        for name in names:
-            setattr(self, name, nn.Linear(E, E, bias=bias))
+    def __init__(self, scale=1.0, turned=False, detached=False, bias=True):
+        super().__init__(causal=True)
+        self.scale, self.turned, self.detached = scale, turned, detached
+        for layer in self.children() if not bias else ():
+            layer.bias = None
 
-    def forward(self, x):
-        def turn(heads):
-            one, two = heads.chunk(2, -1)
-            angles = torch.arange(x.size(1)).to(x)[:, None] * torch.tensor([1.0, 0.1]).to(x)
-            return torch.cat([one * angles.cos() - two * angles.sin(),
-                              one * angles.sin() + two * angles.cos()], -1)  # fmt: skip
-
-        q, k, v = (
-            getattr(self, name)(x).unflatten(-1, (H, -1)).transpose(1, 2) for name in self.names[:3]
-        )
-        q, k = (turn(q), turn(k)) if self.turned else (q, k)
-        k = k.detach() if self.detached else k
-        scores = q @ k.mT / math.sqrt(E // H) * self.scale
-        hidden = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-        return getattr(self, self.names[3])((weights @ v).transpose(1, 2).flatten(2))
+    def mix(self, q, k, v):
+        q, k = (turned(q), turned(k)) if self.turned else (q, k)
+        return super().mix(q * self.scale, k.detach() if self.detached else k, v)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +49,9 @@ def test_the_same_agrees(kind, reference):
 
 def test_what_no_property_shows_is_found_and_measured():
     """Rotation keeps the comparison with our own versions away; the scale is doubled."""
-    torch.manual_seed(0)
-    right = compare(Causal(turned=True), Causal(turned=True), "causal", None)
+    right = compare(Causal(turned=True), Causal(turned=True))
     assert right.results["given reference"] == "fine"
-    report = compare(Causal(2.0, turned=True), Causal(turned=True), "causal", None)
+    report = compare(Causal(2.0, turned=True), Causal(turned=True))
     (finding,) = found_by_it(report)
     assert (finding.code, finding.severity) == ("differs-from-reference", "wrong")
     assert finding.symptom.endswith("those of Causal")
@@ -76,50 +61,30 @@ def test_what_no_property_shows_is_found_and_measured():
 
 
 def test_a_detached_path_is_found_without_a_comparison_of_gradients():
-    torch.manual_seed(0)
-    report = compare(Causal(detached=True), Causal(), "causal", None)
+    report = compare(Causal(detached=True), Causal())
     assert not found_by_it(report)
     assert report.codes == ("no-gradient",)
 
 
 def test_projections_are_brought_into_the_form_of_pytorch():
-    torch.manual_seed(0)
-    separate = Causal()
-    report = examine(
-        separate, embed_dim=E, num_heads=H, kind="causal",
-        reference=adapters.torch_like(nn.MultiheadAttention(E, H), "causal"),
-    )  # fmt: skip
+    report = compare(Causal(), nn.MultiheadAttention(E, H))
     assert report.results["given reference"] == "fine"
-    separate.scale = 3.0
-    again = examine(
-        separate, embed_dim=E, num_heads=H, kind="causal",
-        reference=adapters.torch_like(nn.MultiheadAttention(E, H), "causal"),
-    )  # fmt: skip
-    assert "differs-from-reference" in again.codes
+    assert "differs-from-reference" in compare(Causal(3.0), nn.MultiheadAttention(E, H)).codes
 
 
 def test_parameters_that_do_not_fit_are_named():
-    torch.manual_seed(0)
-    (finding,) = found_by_it(compare(Causal(), Causal(bias=False), "causal", None))
+    (finding,) = found_by_it(compare(Causal(), Causal(bias=False)))
     assert finding.code == "parameters-differ"
     assert finding.evidence == "only here: q.bias (12,), k.bias (12,), v.bias (12,), o.bias (12,)"
-    (finding,) = found_by_it(
-        compare(MultiheadAttention(E, H), nn.MultiheadAttention(E, H, bias=False))
-    )
-    assert finding.code == "parameters-differ"
-    assert finding.evidence == "only here: in_proj_bias (36,), out_proj.bias (12,)"
 
 
 def test_a_reference_that_fails_is_said():
     def fails(*inputs):
         raise RuntimeError("no")
 
-    torch.manual_seed(0)
-    report = compare(Causal(), nn.Identity(), "causal", None)
+    report = compare(Causal(), nn.Identity())
     assert [x.code for x in found_by_it(report)] == ["parameters-differ"]
-    report = examine(
-        lambda x: x.cumsum(1), embed_dim=E, num_heads=1, kind="causal", reference=fails
-    )
+    report = compare(lambda x: x.cumsum(1), fails)
     assert any(reason.startswith("given reference: there is no situation")
                for reason in report.not_examined)  # fmt: skip
 
@@ -129,7 +94,7 @@ def test_the_reference_is_left_as_it_was():
     reference = nn.MultiheadAttention(E, H)
     before = {name: x.clone() for name, x in reference.state_dict().items()}
     address = reference.in_proj_weight.data_ptr()
-    compare(MultiheadAttention(E, H), reference)
+    compare(MultiheadAttention(E, H), reference, "cross")
     assert reference.in_proj_weight.data_ptr() == address
     assert reference.in_proj_weight.grad is None
     assert all(torch.equal(x, before[name]) for name, x in reference.state_dict().items())

@@ -3,14 +3,17 @@
 import torch
 from torch import nn
 
+E, H, G, D = 24, 6, 2, 4  # the width, heads, heads of keys, and the width of each
+C, R = 10, 2  # the widths of a latent, and of what is rotated beside it
 
-def split(x, h):
-    return x.view(x.size(0), x.size(1), h, -1).transpose(1, 2)
+
+def split(x, heads=H):
+    return x.view(x.size(0), x.size(1), heads, -1).transpose(1, 2)
 
 
-def mix(scores, v, start):
-    hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1 + start)
-    return scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+def hidden(scores, start):
+    pairs = torch.ones(scores.shape[2:], dtype=torch.bool)
+    return pairs.triu(1 + start)
 
 
 def turn(x, places, longest=0):
@@ -23,23 +26,21 @@ def turn(x, places, longest=0):
 
 
 class Base(nn.Module):
-    def __init__(self, e, h, g=2):
+    def __init__(self):
         super().__init__()
-        self.h, self.g, self.d = h, g, e // h
-        self.q_proj, self.o_proj = nn.Linear(e, e), nn.Linear(e, e)
-        self.k_proj, self.v_proj = nn.Linear(e, e // h * g), nn.Linear(e, e // h * g)
+        self.q_proj, self.o_proj = nn.Linear(E, E), nn.Linear(E, E)
+        self.k_proj, self.v_proj = nn.Linear(E, G * D), nn.Linear(E, G * D)
 
     def heads(self, x):
-        return split(self.q_proj(x), self.h), split(self.k_proj(x), self.g), self.values(x)
+        return split(self.q_proj(x)), split(self.k_proj(x), G), split(self.v_proj(x), G)
 
-    def values(self, x):
-        return split(self.v_proj(x), self.g)
-
-    def attend(self, q, k, v, start, bias=None):
-        k, v = (y.repeat_interleave(self.h // self.g, dim=1) for y in (k, v))
-        scores = q @ k.transpose(2, 3) / self.d**0.5
-        y = mix(scores if bias is None else scores + bias.to(q), v, start)
-        return self.o_proj(y.transpose(1, 2).flatten(2))
+    def attend(self, q, k, v, start, bias=0):
+        k, v = (y.repeat_interleave(H // G, dim=1) for y in (k, v))
+        scores = q @ k.mT / D**0.5
+        scores = scores + bias
+        blocked = hidden(scores, start)
+        weights = scores.masked_fill(blocked, float("-inf")).softmax(-1)
+        return self.o_proj((weights @ v).transpose(1, 2).flatten(2))
 
     def begin(self):
         return {}
@@ -88,15 +89,11 @@ class Stretched(Base):
 
 class Biased(Base):
     def bias(self, places, keys):
-        power = 2 ** (self.h.bit_length() - 1)
-        slopes = [2 ** (-8 * i / power) for i in range(1, power + 1)]
-        slopes += [2 ** (-4 * i / power) for i in range(1, 2 * power, 2)]
-        slopes = torch.tensor(slopes[: self.h])
+        slopes = torch.tensor([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
         return -slopes[:, None, None] * (places[:, None] - keys).abs()
 
     def forward(self, x):
-        places = torch.arange(x.size(1))
-        return self.attend(*self.heads(x), 0, self.bias(places, places))
+        return self.step(x, {})
 
     def step(self, x, cache):
         q, k, v = self.heads(x)
@@ -107,26 +104,26 @@ class Biased(Base):
 
 
 class Latent(nn.Module):
-    def __init__(self, e, h, c=10, r=2):
+    def __init__(self):
         super().__init__()
-        self.h, self.d, self.c, self.r = h, e // h, c, r
-        self.q_up, self.down = nn.Linear(e, e + h * r, bias=False), nn.Linear(e, c + r, bias=False)
-        self.k_up, self.v_up = nn.Linear(c, e, bias=False), nn.Linear(c, e, bias=False)
-        self.out = nn.Linear(e, e)
+        self.q_up, self.down = nn.Linear(E, E + H * R, bias=False), nn.Linear(E, C + R, bias=False)
+        self.k_up, self.v_up = nn.Linear(C, E, bias=False), nn.Linear(C, E, bias=False)
+        self.out = nn.Linear(E, E)
 
     def parts(self, x, places):
-        q, short = split(self.q_up(x), self.h).split([self.d, self.r], -1)
-        latent, key = self.down(x)[:, None].split([self.c, self.r], -1)
+        q, short = split(self.q_up(x)).split([D, R], -1)
+        latent, key = self.down(x)[:, None].split([C, R], -1)
         return q, turn(short, places), latent, turn(key, places)
 
     def attend(self, q, k, v, start):
-        return mix(q @ k.transpose(2, 3) / (self.d + self.r) ** 0.5, v, start)
+        scores = q @ k.mT / (D + R) ** 0.5
+        return scores.masked_fill(hidden(scores, start), float("-inf")).softmax(-1) @ v
 
     def forward(self, x):
         places = torch.arange(x.size(1))
         q, short, latent, key = self.parts(x, places)
-        k, v = split(self.k_up(latent[:, 0]), self.h), split(self.v_up(latent[:, 0]), self.h)
-        q, k = torch.cat([q, short], -1), torch.cat([k, key.expand(-1, self.h, -1, -1)], -1)
+        k, v = split(self.k_up(latent[:, 0])), split(self.v_up(latent[:, 0]))
+        q, k = torch.cat([q, short], -1), torch.cat([k, key.expand(-1, H, -1, -1)], -1)
         return self.out(self.attend(q, k, v, 0).transpose(1, 2).flatten(2))
 
     def begin(self):
@@ -140,7 +137,7 @@ class Latent(nn.Module):
             latent = torch.cat([cache["latent"], latent], 2)
             key = torch.cat([cache["key"], key], 2)
         cache.update(latent=latent, key=key)
-        q = q @ self.k_up.weight.view(self.h, self.d, -1)
+        q = q @ self.k_up.weight.view(H, D, -1)
         q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)
-        y = self.attend(q, k, latent, start) @ self.v_up.weight.view(self.h, self.d, -1).mT
+        y = self.attend(q, k, latent, start) @ self.v_up.weight.view(H, D, -1).mT
         return self.out(y.transpose(1, 2).flatten(2))

@@ -1,7 +1,8 @@
-"""What a machine reads: JSON of one form, chosen codes, exit codes; and imports are late."""
+"""What a machine reads, and the page *In your CI*: JSON of one form, chosen codes, exit codes."""
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -11,49 +12,92 @@ from pathlib import Path
 
 import pytest
 import torch
+from mkdocs.utils.yaml import yaml_load
 
+import attention_doctor.testing  # not anew in each run of pytest
 from annotated_attention import __version__, mistakes
-from attention_doctor import Finding, Report, examine_model
-from attention_doctor import __file__ as doctor
+from attention_doctor import Finding, Report
 from attention_doctor.codes import CODES, chosen
 from attention_doctor.command import main
 
 ROOT = Path(__file__).parents[2]
-SIZES = ["--embed-dim", "12", "--num-heads", "3"]
-CLASS = ["--attention", "Attention"]
+PAGE = (ROOT / "docs" / "package" / "doctor-in-ci.md").read_text(encoding="utf-8")
+SIZES = ["--kind", "causal", "--embed-dim", "24", "--num-heads", "4"]
+CLASS = ["--attention", "CausalSelfAttention"]
+INPUTS = '{"input": torch.randn(2, 5, 24)}'
 SCALE = "math.sqrt(e // self.h)"
-PACKED = """
-    import math, torch
+MODEL = """
+    import math
+    import torch
     from torch import nn
-    class Attention(nn.Module):
-        def __init__(self, dim, heads):
+
+    class CausalSelfAttention(nn.Module):
+        def __init__(self, width, num_heads):
             super().__init__()
-            self.h, self.qkv, self.out = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+            self.h, self.qkv = num_heads, nn.Linear(width, 3 * width)
+            self.out = nn.Linear(width, width)
+
         def forward(self, x):
             b, n, e = x.shape
             q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
-            scores = q @ k.mT / math.sqrt(e // self.h)
-            scores = scores.masked_fill(torch.ones(n, n).triu(DIAGONAL).bool(), -math.inf)
-            return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
-    def model():
-        return nn.Sequential(Attention(12, 3), Attention(12, 3)), INPUTS
+            scores = q @ k.mT / SCALE
+            hidden = torch.ones(n, n).triu(DIAGONAL).bool()
+            weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+            return self.out((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+    def build():
+        return nn.Sequential(*(CausalSelfAttention(24, 4) for _ in range(2))), INPUTS
     """
 
 
-@pytest.fixture
-def run(tmp_path, capsys):
-    """Write a file, run the command on it, and give its exit code and what it prints."""
+def model(diagonal=1, inputs=INPUTS, scale=SCALE):
+    """Write the model that the page speaks of."""
+    text = MODEL.replace("DIAGONAL", str(diagonal)).replace("INPUTS", inputs)
+    return textwrap.dedent(text.replace("SCALE", scale))
 
-    def call(*options, diagonal=1, inputs="torch.randn(2, 5, 12)", target=True, scale=SCALE):
-        path = tmp_path / "theirs.py"
-        text = PACKED.replace("DIAGONAL", str(diagonal)).replace("INPUTS", inputs)
-        text = text.replace(SCALE, scale)
-        path.write_text(textwrap.dedent(text))
-        first = [f"{path}:Attention", "--kind", "causal", *SIZES] if target else []
-        code = main([*first, *(x.replace("FILE", str(path)) for x in options)])
+
+def block(language):
+    """Give the page's only block of code in a language."""
+    _, text = PAGE.split(f"```{language}\n")
+    return text.partition("```")[0]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Write the model, run the command on it, and give its exit code and what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*options, **parts):
+        Path("my_model.py").write_text(model(**parts))
+        named = "my_model.py" in "".join(options)
+        code = main([*([] if named else ["my_model.py:CausalSelfAttention", *SIZES]), *options])
         return code, capsys.readouterr().out
 
     return call
+
+
+@pytest.mark.parametrize(("diagonal", "passed"), [(1, 2), (2, 0)])
+def test_the_test_of_the_page(pytester, monkeypatch, diagonal, passed):
+    pytester.makepyfile(my_model=model(diagonal), test_attention=block("python"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # loaded anew, each takes its time
+    run = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider")
+    assert run.ret == (0 if passed else 1)
+    run.assert_outcomes(passed=passed, failed=2 - passed)
+    text = run.stdout.str()
+    assert ("wrong: causal-off-by-one" in text) == (not passed)
+    assert ("triu(diagonal=1)" in text) == (not passed)
+
+
+@pytest.mark.parametrize(("diagonal", "code"), [(1, 0), (2, 1)])
+def test_the_step_of_the_page(run, diagonal, code):
+    (step,) = yaml_load(block("yaml"))
+    commands = [shlex.split(line) for line in step["run"].splitlines()]
+    assert len(commands) == 2
+    for name, *arguments in commands:
+        assert name == "attention-doctor"
+        found, output = run(*arguments, diagonal=diagonal)
+        assert found == code
+    assert f'"exit_code": {code}' in output
 
 
 # The form of version 1: a key that goes, or another type, makes it version 2.
@@ -67,6 +111,15 @@ FINDING = {
 }  # fmt: skip
 WHERE = {"file": str, "line": int, "text": str}
 TOP = {"version": int, "versions": dict}
+
+
+def test_the_table_of_the_page_has_these_keys():
+    _, table = PAGE.split("| key |")
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    first = {name for cell, _ in rows for name in re.findall(r"`(\w+)`", cell)}
+    assert first == {*REPORT, *TOP, "reports", "where", "explains"}
+    (findings,) = (text for cell, text in rows if "findings" in cell)
+    assert {*FINDING} <= {*re.findall(r"`(\w+)`", findings)}
 
 
 def has_form(data, form):
@@ -107,10 +160,11 @@ def test_what_could_not_be_asked_as_json(run):
     assert data["findings"][0]["code"] == "construction-fails"
 
 
-@pytest.mark.parametrize("inputs", ["torch.randn(2, 5, 12)", "(torch.randn(2, 5, 12),)",
-                                    '{"input": torch.randn(2, 5, 12)}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "inputs", ["torch.randn(2, 5, 24)", "(torch.randn(2, 5, 24),)", INPUTS]
+)  # fmt: skip
 def test_a_model_as_json(run, inputs):
-    code, output = run("--model", "FILE:model", *CLASS, "--json", inputs=inputs, target=False)
+    code, output = run("--model", "my_model.py:build", *CLASS, "--json", inputs=inputs)
     data = json.loads(output)
     inner = data.pop("reports")
     form = {key: kind for key, kind in (REPORT | TOP).items()
@@ -120,39 +174,37 @@ def test_a_model_as_json(run, inputs):
     for report in inner.values():
         has_form_of_a_report(report)
     assert code == 0
-    assert inner["0"]["name"] == "Attention at 0 × 2"
+    assert inner["0"]["name"] == "CausalSelfAttention at 0 × 2"
 
 
 def test_a_model_as_text(run):
-    code, output = run("--model", "FILE:model", *CLASS, diagonal=2, target=False)
+    options = ["--model", "my_model.py:build", *CLASS]
+    code, output = run(*options, diagonal=2)
     assert code == 1
-    assert output.startswith("✗ Sequential: 2 attentions, 1 kind, 1 wrong\n\n✗ Attention at 0 × 2")
-    code, output = run(
-        "--model", "FILE:model", *CLASS, "--ignore", "causal-off-by-one", diagonal=2, target=False
-    )
+    assert output.startswith("✗ Sequential: 2 attentions, 1 kind, 1 wrong\n\n✗ CausalSelfAttention")
+    code, output = run(*options, "--ignore", "causal-off-by-one", diagonal=2)
     assert code == 0
     assert output.startswith("✓ Sequential: 2 attentions, 1 kind, nothing wrong")
 
 
-def test_a_factory_that_returns_something_else(run):
-    code, output = run("--model", "FILE:Attention", *CLASS, target=False)
+@pytest.mark.parametrize(
+    ("factory", "inputs", "said"),
+    [
+        ("CausalSelfAttention", INPUTS, "unasked: call-fails"),
+        ("build", "1, 2", "Return two things: the model, and its inputs"),
+        ("build", "torch.randn(2, 5, 7)", "unasked: call-fails"),
+    ],
+)
+def test_a_model_that_cannot_be_asked(run, factory, inputs, said):
+    code, output = run("--model", f"my_model.py:{factory}", *CLASS, inputs=inputs)
     assert code == 2
-    code, output = run("--model", "FILE:model", *CLASS, inputs="1, 2", target=False)
-    assert code == 2
-    assert "Return two things: the model, and its inputs" in " ".join(output.split())
-
-
-def test_a_model_that_raises(run):
-    code, output = run("--model", "FILE:model", *CLASS, inputs="torch.randn(2, 5, 7)", target=False)
-    assert code == 2
-    assert "unasked: call-fails" in output
+    assert said in " ".join(output.split())
 
 
 def test_codes_that_do_not_count(run):
-    assert run(diagonal=2)[0] == 1
     code, output = run("--ignore", "causal-off-by-one,nan-row", diagonal=2)
     assert code == 0
-    assert output.startswith("✓ Attention: nothing wrong")
+    assert output.startswith("✓ CausalSelfAttention: nothing wrong")
     assert "left out as asked for: causal-off-by-one" in output
     assert run("--select", "no-scale,nan-row", diagonal=2)[0] == 0
     assert run("--select", "no-scale", "--select", "causal-off-by-one", diagonal=2)[0] == 1
@@ -172,39 +224,24 @@ def test_what_could_not_be_asked_is_never_left_out():
     assert chosen(report, select=["nan-row"]) == report
 
 
-def test_reports_of_a_model_stay_shared():
-    model = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(12, 3, 16, batch_first=True), 2,
-        enable_nested_tensor=False,
-    )  # fmt: skip
-    found = chosen(
-        examine_model(model, torch.randn(2, 5, 12), attention="MultiheadAttention"),
-        ignore=["nan-row"],
-    )
-    assert len(found.examined) == 1
-    assert "nan-row" not in found.examined[0].codes
-
-
 def test_every_code_of_the_source_is_listed_and_none_besides():
     """Words with hyphens in the doctor's source are codes, but for a few."""
     others = {"attention-doctor", "site-packages", "dist-packages", "padding-mask"}
     found = {
         word
-        for path in Path(doctor).parent.glob("*.py")
+        for path in Path(attention_doctor.__file__).parent.glob("*.py")
         if path.name != "codes.py"
         for word in re.findall(r'"([a-z]+(?:-[a-z0-9]+)+)"', path.read_text(encoding="utf-8"))
     }
-    unasked = {
-        "fails",
-        "softmax-over-samples",
-    }  # one word; those of the command line are made of a step
+    # One word; those of the command line are made of a step.
+    unasked = {"fails", "softmax-over-samples"}
     assert {*CODES} - unasked == (found - others) | {*mistakes.MISTAKES}
 
 
 def test_nothing_appears_beside_the_file(run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     run()
-    assert [path.name for path in tmp_path.iterdir()] == ["theirs.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["my_model.py"]
 
 
 def test_the_script_of_the_package_is_the_command():
