@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from attention_doctor import examine
+from attention_doctor.adapters import adapt
 from tests.attention_doctor.demanded import (
     Attention,
     E,
@@ -107,3 +108,56 @@ def test_a_token_that_does_not_see_itself_is_no_window():
     found = report(HidesItself, "causal", looked_into=False)
     assert "sliding-window" not in found.codes
     assert "causal-hides-itself" in wrong(found)
+
+
+class RootOfNothing(Attention):
+    def mix(self, q, k, v):
+        return super().mix(q, k, v) + (self.o.weight - self.o.weight).sqrt().sum()
+
+
+class TooLargeInHalf(Attention):
+    def changed(self, scores):
+        return scores * 1e6 / 1e6
+
+
+class OneMaskForAll(Attention):
+    def hidden(self, n, m):
+        return None if self.blocked is None else self.blocked.view(1, 1, n, m)
+
+
+class AnyMaskIsCausal(Attention):
+    def hidden(self, n, m):
+        return None if self.blocked is None else torch.ones(n, m, dtype=torch.bool).triu(1)
+
+
+class NothingTimesInfinity(Attention):
+    def changed(self, scores):
+        return scores if self.blocked is None else scores + self.blocked[:, None] * -math.inf
+
+
+class ScoresReturned(Attention):
+    def forward(self, query, key, value, blocked=None):
+        return super().forward(query, key, value, blocked), self.scores
+
+    def changed(self, scores):
+        self.scores = scores
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "code"),
+    [
+        (RootOfNothing, "cross", "gradient-not-finite"),
+        (TooLargeInHalf, "cross", "half-differs"),
+        (OneMaskForAll, "cross", "mask-fails"),
+        (AnyMaskIsCausal, "self", "mask-taken-for-causal"),
+        (NothingTimesInfinity, "cross", "mask-makes-nan"),
+        (ScoresReturned, "cross", "weights-are-no-weights"),
+    ],
+)
+def test_it_is_found_first(version, kind, code):
+    module = version()
+    alone = adapt(lambda x, blocked: module(x, x, x, blocked), module=module)
+    attend = alone if kind == "self" else module
+    found = examine(attend, embed_dim=E, num_heads=H, kind=kind)
+    assert code in [x.code for x in found.findings if x.severity == found.findings[0].severity]

@@ -124,6 +124,47 @@ class Tabled(Attention):
         return self.o((weights @ v + far).transpose(1, 2).flatten(2))
 
 
+class PlacesAdded(Attention):
+    """Adds a vector for each place to queries, keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(16, E))
+
+    def heads(self, query, key, value):
+        return super().heads(*(x + self.places[: x.size(1)] for x in (query, key, value)))
+
+
+class Convolved(Attention):
+    """Convolves tokens with their neighbours first."""
+
+    def __init__(self):
+        super().__init__()
+        self.along = nn.Conv1d(E, E, 3, padding=1)
+
+    def heads(self, query, key, value):
+        return super().heads(*(self.along(x.mT).mT for x in (query, key, value)))
+
+
+class Alone(Attention):
+    """Attends within windows of a single token, as a setting can make it."""
+
+    def __init__(self):
+        super().__init__()
+        self.window_size = 1
+
+    def forward(self, query):
+        return super().forward(query.flatten(0, 1)[:, None]).view_as(query)
+
+
+class AmongKeys(Attention):
+    """The queries are among the keys, too."""
+
+    def forward(self, query, context):
+        both = torch.cat([query, context], 1)
+        return super().forward(query, both, both)
+
+
 class Late(nn.Module):
     """Builds its layers at the first call, when it knows the width."""
 
@@ -155,6 +196,10 @@ DESIGNS = [
     (Late, "self", ()),
     (Appended, "self", ("keys-appended",)),
     (Tabled, "self", ("table-mixed",)),
+    (PlacesAdded, "self", ("positions-added",)),
+    (Convolved, "self", ("tokens-convolved",)),
+    (Alone, "self", ("window-of-one",)),
+    (AmongKeys, "memory", ("queries-are-keys",)),
 ]
 
 
