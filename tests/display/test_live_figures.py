@@ -22,18 +22,22 @@ from annotated_attention import (
     display,
     masks,
     merge_heads,
+    scaled_dot_product_attention,
+    sinusoidal_code,
     split_heads,
 )
 from annotated_attention.counting import PRESETS, Model
 from annotated_attention.display import _live
 from annotated_attention.display.live_figures import (
     cache_filling,
+    first_look,
     mask_merger,
     norm_place,
     saturation,
     tiles_visited,
 )
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
+from annotated_attention.modern import rotate
 from book.run import execute
 
 # JSON knows neither of them.
@@ -152,6 +156,37 @@ def test_the_calculator_counts_as_python():
     assert call("nearest", call("divisors", 1600), 7) == 4  # of 1, 2, 4, 5, 8
 
 
+# --- clocks and turning arrows ------------------------------------------------------------------
+
+
+def test_clocks_show_the_sinusoidal_code():
+    code = sinusoidal_code(60, 6)
+    hands = display.clocks(code, name="try", shown=(0, 7))
+    for number in code[7].tolist():
+        assert f">{number:.2f}<".replace("-", "−") in hands.html
+
+
+def test_arrows_turn_as_the_package_rotates():
+    """At positions of which each tells query from key, and forward from back."""
+    arrows = torch.tensor([[1.0, 1.0], [3.0, 0.5]], dtype=torch.float64)
+    shown = [(5, 1), (9, 4)]
+    figure = display.rotation(*arrows, name="try", words=("it", "cat"), shown=shown)
+    for at in shown:
+        angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
+        a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
+        assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
+        score = script("rotation")("score", *arrows.tolist(), *at, 1)
+        assert score == pytest.approx((a @ b).item())
+
+
+# --- the first look -----------------------------------------------------------------------------
+
+
+def test_the_first_look_is_attention():
+    x = torch.randn(2, 3, 6)
+    torch.testing.assert_close(first_look.shares(x), scaled_dot_product_attention(x, x, x)[1])
+
+
 # --- masks merged -------------------------------------------------------------------------------
 
 
@@ -235,6 +270,15 @@ def test_tiles_are_visited_as_the_package_does(is_causal, tile):
     masked = scores.masked_fill(future, -math.inf)
     torch.testing.assert_close(mix / total, masked.softmax(-1) @ values)
     torch.testing.assert_close(largest + total.log(), masked.logsumexp(-1))
+
+
+def test_the_picture_of_tiles_shows_the_running_numbers():
+    one = chapters.load("01_one_head")
+    x = one.EMBEDDINGS  # (n, e)
+    figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
+    for text in ("0.61", "2.00", "3.36", "1.32"):
+        assert f">{text}<" in figure.html
+    assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
 
 
 # --- where numbers go ---------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def with_bias_in_each(linear: nn.Linear, x: Tensor) -> Tensor:
 
     Args:
         linear: with the whole matrix.
-        x: (..., j), this process's features.
+        x: this process's features, along its last axis.
     """
     columns = linear.weight.chunk(dist.get_world_size(), 1)[dist.get_rank()]
     y = F.linear(x, columns, linear.bias)
