@@ -124,7 +124,7 @@ for count in (1, 2, 3, 4):
 # %% [markdown]
 # With a window of 3, the stacks see 3, 5, 7 and 9 tokens. In general, L layers see $(w - 1)\,L + 1$ of
 # them; the assertion counts for a window of 5 as well. The figure shows the same stacks, token by
-# token. A cell without a number has a gradient of exactly zero.
+# token. A cell without a number has a gradient of exactly zero; .00 is small, and not zero.
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(480, 220)
@@ -183,9 +183,9 @@ print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
 # only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
-# attended, its early queries would miss them. There is a price: what was dropped is gone. A
-# `WindowCache` that has dropped something refuses to go back by a few tokens, as a program does that
-# lets the user change the last line, because the window before them is no longer there.
+# attended, its early queries would miss them. There is a price: what was dropped is gone. A program in
+# which the user changes the last line must go back by a few tokens. A `WindowCache` that has dropped
+# something refuses that, because the window before those tokens is no longer there.
 #
 # How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
@@ -251,8 +251,9 @@ for name, row in rows.items():
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{e^s + \sum_j e^{s_j}}$$
 #
 # The output without the sink is divided by $\sum_j e^{s_j}$ alone, so the sink multiplies it by
-# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j}) = \sigma(\ell - s)$, where σ is the sigmoid and $\ell$
-# the log-sum-exp of the scores, $e^\ell = \sum_j e^{s_j}$. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
+# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j})$. With $\ell$, the log-sum-exp of the scores,
+# $e^\ell = \sum_j e^{s_j}$, this is $1 / (1 + e^{s - \ell}) = \sigma(\ell - s)$, where σ is the
+# sigmoid. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
 
 # %%
 from annotated_attention.modern import tiled_attention, with_sink
@@ -332,9 +333,10 @@ print("each document: as it is alone")
 # A boolean mask hides scores, but they are computed before they are hidden. To save the work as
 # well, a kernel must know which [tiles](21_tiles.ipynb#tiles) have nothing to see. PyTorch's
 # `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
-# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs and
-# notes which tiles to visit. Our `tiled_attention` takes the same rule. Here are three rules, and the masks
-# that they must equal.
+# key it is about, and gives True where the key is visible. That is cheap to ask, since no score is
+# needed. So `create_block_mask` asks it for all pairs once, before the first score, and notes which tiles
+# to visit; its table then serves all heads and layers. Our `tiled_attention` takes the same rule. Here
+# are three rules, and the masks that they must equal.
 
 # %%
 n, side = 256, 32
@@ -655,7 +657,8 @@ exercises.windows.check_hide.folded(hide)
 # > their documents differ. L layers see $(w - 1)\,L + 1$ tokens. A learned sink s multiplies the
 # > output by $\sigma(\ell - s)$, where $\ell$ is the log-sum-exp of the scores.
 # >
-# > A mask is `(n, m)`, or `(b, 1, n, n)` for documents; a rolling cache keeps `(b, g, w - 1, d)`.
+# > A mask is `(n, m)`, or `(b, 1, n, n)` for documents; a rolling cache keeps `(b, g, w - 1, d)`,
+# > and the first keys, if asked.
 # >
 # > ```python
 # > blocked = (j > i) | ((j <= i - w) & (j >= sinks))  # the window counts the query
