@@ -69,7 +69,7 @@ for length in (1024, 4096, 16384, 65536):
 # %% [markdown]
 # From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
 # the window about four times. At 65,536 tokens, a share of 0.03 is left. These are the scores that
-# are *needed*. A mask alone still computes them all; the section on tiles below skips the others.
+# are *needed*. A mask alone still computes those of all pairs; the section on tiles below skips the others.
 #
 # ## What a stack of windows sees
 #
@@ -234,12 +234,14 @@ for name, row in rows.items():
 # %% [markdown]
 # With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
 # models its value is close to zero ([Trained weights](11_trained_weights.ipynb#a-weight-is-half-of-the-story)
-# measures such heads), so the head hands over next to nothing. In the window they get 1.00, and *it* alone 0.58. The head now shouts what it used to
-# whisper. With the first key kept, their sum is 0.08.
+# measures such heads), so the head hands over next to nothing. In the window they get 1.00, and the
+# word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
+# is 0.08.
 #
-# So keep it. Xiao et al. keep four first tokens beside the window, and the models predict about as
-# well as before. The package calls the number of first tokens `sinks`, in the mask, in the attention
-# and in the cache.
+# So keep it. The models of Xiao et al. had spread their sink over several first tokens: with one or two
+# kept beside the window they did not fully recover, with four they predict about as well as before.
+# The package calls the number of first tokens `sinks`, in the mask, in the attention and in the cache,
+# and leaves these tokens at their true positions.
 #
 # ### A key for nothing
 #
@@ -374,8 +376,16 @@ for name, rule in rules.items():
 
 # %% [markdown]
 # Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a
-# causal mask alone would visit 36. Why are there no gradients of `flex_attention` in the cell? Ask
-# for them:
+# causal mask alone would visit 36. `flex_attention` has no gradients in the cell, since on a CPU it
+# only runs forward. On a GPU it is compiled into one kernel, with gradients, and skips tiles as ours
+# does. Other kernels take no rule, but the lengths of the documents and the width of the window, as
+# numbers.
+
+# %% [markdown]
+# <!-- deeper: Which tiles are visited -->
+# ### Going deeper: Which tiles are visited
+#
+# First, what `flex_attention` says on a CPU if it is asked for gradients:
 
 # %%
 try:
@@ -384,14 +394,6 @@ except NotImplementedError as error:
     print(str(error).replace(". ", ".\n"))
 
 # %% [markdown]
-# On a CPU, `flex_attention` only runs forward. On a GPU it is compiled into one kernel, with
-# gradients, and skips tiles as ours does. Other kernels take no rule, but the lengths of the documents
-# and the width of the window, as numbers.
-
-# %% [markdown]
-# <!-- deeper: Which tiles are visited -->
-# ### Going deeper: Which tiles are visited
-#
 # How does our loop skip? `tiles`, which you know from the last chapter, asks whether anything in a
 # tile is visible. It must visit as many as PyTorch's table says.
 
