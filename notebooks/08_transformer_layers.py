@@ -438,13 +438,15 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # times the step bring with 24 layers? On average, post-LN gains less than twice as much: the error
 # falls by 4.4% instead of 2.5%, and with one seed by no more than 1.0%. Pre-LN gains more than five
 # times as much, 10.8% instead of 1.9%. So a large first step moves the output of a deep post-LN stack
-# by nearly its whole size, 94%, and hardly any of that is towards the targets.
+# by nearly its whole size, 94%, and gains less than half of what pre-LN gains with 73%. (Both stacks end
+# in a norm, so their outputs are equally large.)
 #
 # [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
 # stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
 # large share of the stream even in the last layer. After 24 pre-LN layers, the stream is 3.8 times
-# as large, so the same change weighs about a quarter, as 11% do beside 39%. It is the size of the
-# stream that matters here, not the size of the gradient.
+# as large, so the same change weighs about a quarter. That fits the smaller rate, 11% beside 39%; at
+# the larger one both move too far for such a rule. The size of the gradient does not enter, since Adam
+# divides it out.
 #
 # ### Learning-rate warm-up in training runs
 #

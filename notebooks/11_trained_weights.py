@@ -185,7 +185,8 @@ if BertModel:
 # GPT-2, a decoder, fits as well. Its norms come first, there is one more norm at the end [[Radford
 # et al., section 2.3<!-- quoted -->](../docs/references.md#radford-2019)], and its matrices are
 # stored transposed. Its weights are large, so here is a small model with random ones, made by
-# `transformers`. Its layers are read into our encoder, which a causal mask turns into a decoder.
+# `transformers`. Its layers are read into our encoder, which becomes a decoder with `is_causal`: ours
+# then makes the mask itself. The logits come from the table of the words once more.
 
 # %%
 from functools import partial
@@ -212,6 +213,7 @@ if BertModel:
         for stored, own in NAMES.items():
             name = name.replace(stored, own)
         state[name] = x.mT if x.dim() == 2 else x
+    # the loop has turned the two tables as well, so they are turned back
     words, places = (state.pop(f"{name}.weight").mT for name in ("wte", "wpe"))
     print(ours.load_state_dict(state))
 
