@@ -44,9 +44,9 @@ def attention(window, sinks=0, kind=WindowAttention, **options):
 
 
 @settings(REPRODUCIBLE, max_examples=60)
-@given(n=st.integers(1, 9), m=st.integers(1, 9), start=st.integers(0, 4), w=WINDOWS, sinks=SINKS)
-def test_masks_say_for_each_pair_what_their_words_say(n, m, start, w, sinks):
-    positions = start + torch.arange(n)
+@given(n=st.integers(1, 9), free=st.integers(0, 3), start=st.integers(0, 4), w=WINDOWS, sinks=SINKS)
+def test_masks_say_for_each_pair_what_their_words_say(n, free, start, w, sinks):
+    positions, m = start + torch.arange(n), start + n + 1 + free
     expected = [[not (j <= p and (j > p - w or j < sinks)) for j in range(m)] for p in positions]
     assert block_outside(positions, m, w, sinks=sinks).tolist() == expected
     each = torch.stack([positions, positions + 1])
@@ -66,7 +66,7 @@ def test_the_window_is_that_of_transformers(window):
     assert block_outside(torch.arange(N), N, window).equal(~rule(0, 0, i, j))
 
 
-@settings(REPRODUCIBLE, max_examples=100)
+@settings(REPRODUCIBLE, max_examples=60)
 @given(
     window=WINDOWS, sinks=SINKS, chunks=CHUNKS, rotary=st.booleans(),
     groups=st.sampled_from([G, H]),
@@ -110,8 +110,8 @@ def test_a_rolling_cache_keeps_what_it_says_and_frees_the_rest(window, sinks, ch
         assert keys.equal(k[:, :, places])
         assert given.equal(v[:, :, places])
         end += part.size(2)
-        later = block_outside(torch.arange(end, end + 20), end, window, sinks=sinks)
-        needed = (~later).any(0).nonzero()[:, 0]
+        later = block_outside(torch.arange(end, end + 20), end + 20, window, sinks=sinks)
+        needed = (~later[:, :end]).any(0).nonzero()[:, 0]
         first = torch.arange(min(sinks, end))  # at their positions, also if no window sees them
         assert cache.positions.tolist() == sorted({*needed.tolist(), *first.tolist()})
         assert (cache.length, cache.dropped) == (end, end - len(cache.positions))
@@ -170,7 +170,7 @@ def drawn():
     return {name: t.requires_grad_() for name, t in x.items()}
 
 
-@pytest.mark.parametrize("tile", [1, 4, 5, 64])
+@pytest.mark.parametrize("tile", [1, 5])
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_a_mask_in_tiles_and_in_flex_attention(name, tile):
     rule, x = RULES[name], drawn()
