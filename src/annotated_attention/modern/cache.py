@@ -14,21 +14,7 @@ from annotated_attention.checks import check_sizes, check_tensors
 
 
 class Cache(Protocol):
-    """What an attention asks of a cache; ``KVCache``, ``StaticCache`` and ``PagedCache`` have it.
-
-    Examples:
-        Two sequences of five tokens are taken back to three; then the second goes on in two ways:
-
-        >>> import torch
-        >>> from annotated_attention.modern import Cache, KVCache, PagedCache, StaticCache
-        >>> def used(cache: Cache) -> tuple[int, int]:
-        ...     k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
-        ...     cache.crop(3)
-        ...     cache.reorder(torch.tensor([1, 1]))
-        ...     return int(cache.length), cache.numel()
-        >>> used(KVCache()), used(StaticCache(2, 4, 9, 6, 7)), used(PagedCache(8, 2, 4, 6, 7))
-        ((3, 312), (3, 936), (3, 208))
-    """
+    """What an attention asks of a cache, such as ``KVCache``, ``StaticCache`` or ``PagedCache``."""
 
     @property
     def length(self) -> int | Tensor:
@@ -171,10 +157,6 @@ class StaticCache:
             value_dim: the width of a value; None means d.
             device: Device of both tensors.
             dtype: Dtype of both tensors, which is that of the keys and values to come.
-
-        Raises:
-            TypeError: a size is not an integer.
-            ValueError: a size is below 1.
         """
         value_dim = head_dim if value_dim is None else value_dim
         sizes = {"batch_size": batch_size, "num_heads": num_heads, "max_length": max_length}
@@ -226,8 +208,6 @@ def block_later(positions: Tensor, m: int) -> Tensor:
         ends in the **lower right** corner; ``block_future`` begins it in the upper left one.
 
     Examples:
-        Three tokens are kept, and two more come:
-
         >>> import torch
         >>> from annotated_attention.modern import block_later
         >>> block_later(3 + torch.arange(2), m=5)
@@ -257,8 +237,8 @@ def check_appended(
             raise TypeError(f"{name} ({x.dtype}) must have the dtype of the cache ({kept.dtype})")
     if k.shape[:3] != v.shape[:3]:
         raise ValueError(
-            f"v {tuple(v.shape)} must have as many sequences, heads and tokens as "
-            f"k {tuple(k.shape)}"
+            f"v {tuple(v.shape)} must have as many sequences, heads and tokens as k "
+            f"{tuple(k.shape)}"
         )
 
 
