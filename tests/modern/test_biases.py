@@ -126,7 +126,7 @@ def test_buckets_are_t5(causal):
     assert_same(mine, results([expected], {"x": x, "table": table}))
 
 
-@settings(REPRODUCIBLE, max_examples=80)
+@settings(REPRODUCIBLE, max_examples=50)
 @given(
     random_settings(
         inputs=["self", "distinct"], add_bias_kv=[False], add_zero_attn=[False], dropout=[0.0]

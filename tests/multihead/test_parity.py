@@ -91,7 +91,7 @@ def check(setting: Setting) -> None:
     assert_same(results(found, sources[0]), results(expected, sources[1]))
 
 
-@settings(REPRODUCIBLE, max_examples=300)
+@settings(REPRODUCIBLE, max_examples=200)
 @given(random_settings())
 def test_is_pytorchs(setting: Setting) -> None:
     check(setting)

@@ -60,28 +60,28 @@ def gradients(output, module):
 
 
 @NEED_WEIGHTS
-@pytest.mark.parametrize("call", [CALLS["causal"], CALLS["all"]], ids=["causal", "all"])
-def test_compiles_whole(call, need_weights):
+def test_compiles_whole(need_weights):
+    """Also through the compiler's own gradients."""
     torch.compiler.reset()
     module = make(add_bias_kv=need_weights, add_zero_attn=need_weights)
-    options = {**call, "need_weights": need_weights}
-    # One call with everything also goes through the compiler's own gradients, on either way.
-    backend = "aot_eager" if call is CALLS["all"] else "eager"
-    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    options = {**CALLS["all"], "need_weights": need_weights}
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     found, expected = compiled(*inputs(), **options), module(*inputs(), **options)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found[0], module), gradients(expected[0], module))
 
 
-@pytest.mark.parametrize("given", [inputs(), inputs()[:1] * 3], ids=["cross", "self"])
 @pytest.mark.parametrize(
-    ("build", "fused"),
-    [(make, True), (lambda: make(Same), True), (lambda: make(Doubled), False), (doubled, False)],
-)
-def test_compiled_it_goes_the_same_way(build, fused, given):
+    ("build", "fused", "products"),
+    [
+        (make, True, 4), (lambda: make(Same), True, 2),
+        (lambda: make(Doubled), False, 4), (doubled, False, 2),
+    ],
+)  # fmt: skip
+def test_compiled_it_goes_the_same_way(build, fused, products):
     """Both ways compute the same, so only the graph shows a kernel or a product that was lost."""
     torch.compiler.reset()
-    found = []
+    given, found = inputs() if products == 4 else inputs()[:1] * 3, []
 
     def backend(graph, _):
         found.extend(node.target for node in graph.graph.nodes if node.op.startswith("call"))
@@ -90,11 +90,10 @@ def test_compiled_it_goes_the_same_way(build, fused, given):
     torch.compile(build(), backend=backend, fullgraph=True)(*given, need_weights=False)
     assert found.count(F.scaled_dot_product_attention) == fused
     assert found.count("softmax") == (not fused)
-    assert found.count(F.linear) == (2 if given[0] is given[1] else 4)
+    assert found.count(F.linear) == products
 
 
-@NEED_WEIGHTS
-@pytest.mark.parametrize("masks", [{}, {"attn_mask": BLOCKED}], ids=["plain", "attn_mask"])
+@pytest.mark.parametrize(("masks", "need_weights"), [({}, False), ({"attn_mask": BLOCKED}, True)])
 def test_exports_for_all_sizes(masks, need_weights):
     module = make().eval()
     query, key = (x.detach() for x in inputs()[:2])
