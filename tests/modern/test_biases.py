@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,13 +156,3 @@ def test_is_the_final_class_with_the_bias_in_its_mask(setting, bias):
     ]
     sources[0].pop("position_bias.table", None)
     assert_same(results(found, sources[0]), results(expected, sources[1]))
-
-
-def test_without_weights_it_keeps_the_fused_kernel(monkeypatch):
-    calls, fused = [], F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
-    )
-    x = inputs()
-    make(buckets)(x, x, x, need_weights=False)
-    assert calls

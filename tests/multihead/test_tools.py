@@ -145,27 +145,6 @@ def test_runs_under_autocast(call, dtype, need_weights):
 SLOWLY = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 
-@SLOWLY
-@NEED_WEIGHTS
-@EACH_CALL
-def test_vmap_over_samples(call, need_weights):
-    module = make()
-    padding, attention = call.get("key_padding_mask"), call.get("attn_mask")
-    if attention is not None and attention.dim() == 3:
-        attention = attention.unflatten(0, (B, H))
-    where = 0 if attention is not None and attention.dim() == 4 else None
-
-    def one(query, key, value, key_padding_mask, attn_mask):
-        return module(
-            query, key, value, key_padding_mask, need_weights, attn_mask,
-            is_causal=call.get("is_causal", False),
-        )  # fmt: skip
-
-    axes = (0, 0, 0, None if padding is None else 0, where)
-    found = vmap(one, axes, (0, 0 if need_weights else None))(*inputs(), padding, attention)
-    torch.testing.assert_close(found, module(*inputs(), **call, need_weights=need_weights))
-
-
 @NEED_WEIGHTS
 def test_gradient_of_each_sample(need_weights):
     module = make()
@@ -196,25 +175,3 @@ def test_copies_and_saves_whole(settings):
         torch.testing.assert_close(twin(*tensors), expected, rtol=0, atol=0)
         nn.init.zeros_(twin.out_proj.weight)
     torch.testing.assert_close(module(*tensors), expected, rtol=0, atol=0)  # they are independent
-
-
-@torch.no_grad()
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_inside_a_stack_it_is_called_and_refuses_nested_tensors_with_the_remedy():
-    layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
-    stack = nn.TransformerEncoder(layer, 1).eval()
-    x, called = torch.randn(B, M, E), []
-    at_the_end = torch.arange(M).expand(B, M) >= 3
-    expected, padded = stack(x), stack(x, src_key_padding_mask=at_the_end)
-    ours = make().eval()
-    ours.load_state_dict(stack.layers[0].self_attn.state_dict())
-    stack.layers[0].self_attn = ours
-    attend = ours.attend  # a hook would be noticed
-    ours.attend = lambda *given, **options: called.append(1) or attend(*given, **options)
-    torch.testing.assert_close(stack(x), expected)
-    assert called
-    with pytest.raises(TypeError, match="use_nested_tensor = False"):
-        stack(x, src_key_padding_mask=at_the_end)
-    stack.use_nested_tensor = False
-    found = stack(x, src_key_padding_mask=at_the_end)
-    torch.testing.assert_close(found[~at_the_end], padded[~at_the_end])

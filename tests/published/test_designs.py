@@ -4,6 +4,7 @@ Then what each has of its own.
 """
 
 import math
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -93,15 +94,13 @@ def test_half_precision_with_a_mask(name: str, dtype: torch.dtype) -> None:
     assert all(x.isfinite().all() for x in gradients(output, list(dict.fromkeys(given))))
 
 
-OWN = {
-    "module per head": ["query", "key", "value", "mask"],
-    "wide projection": ["x", "mask"],
-    "shared projection": ["values", "keys", "query", "mask"],
-    "sequence first": ["query", "key", "value", "mask"],
-    "weighted scores": ["queries", "keys", "values", "attention_mask"],
-    "no projection": ["queries", "keys", "values", "attention_mask"],
-    "packed projection": ["query", "key", "value", "attn_mask"],
-}
+OWN = {  # what each calls its arguments, its mask last
+    name: [
+        x for x in signature(design.forward).parameters
+        if x not in ("self", "key_padding_mask", "attention_weights")
+    ]
+    for name, design in DESIGNS.items()
+}  # fmt: skip
 
 
 def own_arguments(name: str) -> dict[str, Tensor]:
@@ -194,20 +193,12 @@ def test_other_bad_calls_are_refused() -> None:
         WeightedScores(20, 5, 10, 4).as_multihead()
 
 
-class Relative(SequenceFirst):
-    """Adds a number for each distance to the scores."""
-
-    def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        i, j = torch.arange(len(query))[:, None], torch.arange(len(key))
-        return super().get_scores(query, key) + (j - i)[..., None, None]
-
-
 def test_scores_can_be_overridden() -> None:
     query, key = tensors((B, N, E), (B, M, E))
-    module, reference = (x.double() for x in Relative.pair(E, H))
-    bias = (torch.arange(M) - torch.arange(N)[:, None]) / math.sqrt(D)  # the scale covers it, too
-    expected, _ = reference(query, key, key, attn_mask=bias.double())
-    torch.testing.assert_close(Relative.call(module, query, key, key, None), expected)
+    module, _ = pair("sequence first")
+    module.get_scores = lambda q, k: SequenceFirst.get_scores(module, 0 * q, k)
+    expected = module.output(module.to_value(key).mean(1, keepdim=True)).expand(B, N, E)
+    torch.testing.assert_close(module.call(query, key, key, None), expected)
 
 
 def test_masks_of_integers_and_with_sizes_of_one() -> None:

@@ -48,7 +48,7 @@ class PackedProjection(Design):
         query: Tensor,
         key: Tensor,
     ) -> Tensor | None:
-        """Merge both masks into one that is added to the scores, (b * h, n, m); None without masks."""
+        """Merge both masks into one that is added to the scores, (b * h, n, m), if there is any."""
         if key_padding_mask is None and attn_mask is None:
             return None
         h, (n, b), m = self.num_heads, query.shape[:2], key.size(0)
@@ -75,8 +75,8 @@ class PackedProjection(Design):
             query: (n, b, e).
             key: (m, b, e).
             value: (m, b, e).
-            key_padding_mask: (b, m).
-            attn_mask: (n, m) or (b * h, n, m).
+            key_padding_mask: boolean, (b, m).
+            attn_mask: boolean, (n, m) or (b * h, n, m).
 
         Returns:
             The output, (n, b, e), and the weights of every head, (b, h, n, m).

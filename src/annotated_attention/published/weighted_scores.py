@@ -68,8 +68,8 @@ class WeightedScores(Design):
             queries: (b, n, e).
             keys: (b, m, e).
             values: (b, m, e).
-            attention_mask: (b, h, n, m).
-            attention_weights: floating point, (b, h, n, m), multiplies the scaled scores.
+            attention_mask: boolean, (b, h, n, m) or with sizes of 1.
+            attention_weights: floating point, as large; multiplies the scaled scores.
         """
         self.check(queries, keys, values)
         heads = (self.num_heads, -1)
