@@ -128,12 +128,3 @@ def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
         last = layer(last, cache)[0]
     off = (last - whole[:, -1:]).abs().max()
     assert (off > 1e-6) == (kind == "dynamic")
-
-
-def test_at_the_wrong_corner_a_single_query_sees_key_0_alone():
-    module = MISTAKES["causal-at-the-wrong-corner"].version(E, H, batch_first=True, **EXACT)
-    cache = KVCache()
-    module(tokens()[:, :-1], cache)
-    _, weights = module(tokens()[:, -1:], cache, need_weights=True)
-    assert weights[..., 0].eq(1).all()
-    assert weights[..., 1:].eq(0).all()

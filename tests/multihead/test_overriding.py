@@ -113,11 +113,3 @@ def test_attend_replaces_the_whole_step(need_weights):
     expected = (seen / seen.sum(-1, keepdim=True)).expand(B, N, M + 1)
     assert (weights is None) != need_weights
     assert weights is None or torch.allclose(weights, expected)
-
-
-def test_nothing_is_kept_on_the_module():
-    ours = make(dropout=0.1)
-    before = {name: list(vars(module)) for name, module in ours.named_modules()}
-    ours(*inputs(), average_attn_weights=False)
-    assert before == {name: list(vars(module)) for name, module in ours.named_modules()}
-    assert not [x for x in (*vars(ours).values(), *ours.buffers()) if isinstance(x, torch.Tensor)]

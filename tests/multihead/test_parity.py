@@ -137,13 +137,6 @@ def test_same_parameters_from_the_same_seed(options):
         assert all(torch.equal(ours[name], wanted) for name, wanted in theirs.items())
 
 
-@settings(REPRODUCIBLE, max_examples=20)
-@given(random_settings(inputs=["self"]))
-def test_output_lies_in_memory_as_pytorchs_where_it_is_in_one_piece(setting: Setting) -> None:
-    theirs, ours = (module(*sequences(setting)) for module in pair(setting))
-    assert ours[0].is_contiguous() or not theirs[0].is_contiguous()
-
-
 @pytest.mark.parametrize("sizes", [(0, N, M), (B, 0, M), (B, N, 0)], ids=str)
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_nothing_to_compute(sizes, need_weights):
