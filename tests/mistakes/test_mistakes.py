@@ -88,7 +88,7 @@ DIFFERS = {
     "dropout-in-evaluation": {EVALUATION},
     "correction-forgotten": EVERYWHERE - {"padding of one"},  # the last tile is hidden
 }
-# These are called in another way: see below, test_with_caches.py and test_of_windows.py.
+# These are called in another way: see below, and test_with_caches.py.
 APART = (
     CachedAttention, GroupedQueryAttention, LatentAttention, PackedAttention,
 )  # fmt: skip
