@@ -211,11 +211,9 @@ class TransformerDecoderLayer(_Layer):
         Args:
             tgt: the sequence: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
             memory: the encoder's result, in the same layout: (m, b, e), (b, m, e) or (m, e).
-            tgt_mask: which tokens each token may not see, (n, n) or (b * h, n, n).
+            tgt_mask: as a ``TransformerEncoderLayer``'s; so are the others of ``tgt``.
             memory_mask: which rows of ``memory`` each token may not see, (n, m) or (b * h, n, m).
-            tgt_key_padding_mask: which tokens no token may see, (b, n), or (n,) without a batch.
             memory_key_padding_mask: which rows of ``memory`` no token may see, (b, m) or (m,).
-            tgt_is_causal: also hide token j from token i when j > i.
             memory_is_causal: also hide row j of ``memory`` from token i when j > i.
 
         Returns:

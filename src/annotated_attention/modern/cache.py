@@ -1,10 +1,5 @@
-"""Caches of keys and values: what a model that writes keeps from one token to the next.
+"""Caches of keys and values: what a model that writes keeps from one token to the next."""
 
-``Cache`` says what all of them do, and each class what is special about it. None asks how many
-heads there are, whether keys are as wide as values, or what the numbers mean.
-"""
-
-import operator
 from typing import Protocol
 
 import torch
@@ -35,19 +30,12 @@ class Cache(Protocol):
             Places behind the last token of a sequence must be masked, see ``block_later``.
 
         Raises:
-            TypeError: one is no tensor, or of another dtype than what is kept.
-            ValueError: sizes that do not fit each other, or what is kept.
             RuntimeError: gradients are wanted of a cache that keeps no graph, or no page is free.
             IndexError: a cache of fixed size has no room left.
         """
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; 0 forgets everything.
-
-        Raises:
-            TypeError: ``length`` is not an integer.
-            ValueError: ``length`` is negative.
-        """
+        """Forget all tokens but the first ``length``; 0 forgets everything."""
 
     def reorder(self, index: Tensor) -> None:
         """Let sequence i continue what was kept for sequence ``index[i]``.
@@ -56,8 +44,6 @@ class Cache(Protocol):
             index: int64 or int32, one for each sequence there is to be; one may occur repeatedly.
 
         Raises:
-            TypeError: ``index`` is not a tensor of such integers.
-            ValueError: ``index`` has not one axis.
             IndexError: ``index`` names a sequence that is not there. On a GPU, where looking would
                 mean waiting, PyTorch's own assertion fails instead.
         """
@@ -244,10 +230,8 @@ def check_appended(
 
 def check_length(length: int) -> None:
     """Refuse what is no integer, or is below zero, which would be read from the end."""
-    try:
-        operator.index(length)
-    except TypeError:
-        raise TypeError(f"length ({length!r}) must be an integer") from None
+    if not isinstance(length, int | Tensor):
+        raise TypeError(f"length ({length!r}) must be an integer")
     if length < 0:
         raise ValueError(f"length ({length}) must not be negative")
 

@@ -183,10 +183,7 @@ class WindowCache(KVCache):
     def crop(self, length: int) -> None:
         """Forget all tokens but the first ``length``, if what the next one will see is still there.
 
-        Raises:
-            TypeError: ``length`` is not an integer.
-            ValueError: ``length`` is negative, or the window before it was dropped, which is so
-                for all lengths between ``sinks`` and the present one once anything was.
+        Once anything was dropped, all lengths between ``sinks`` and the present one are refused.
         """
         check_length(length)
         if self.dropped and self.sinks < length < self.length:
