@@ -206,7 +206,7 @@ class BiasedAttention(MultiheadAttention):
     def __init__(
         self, embed_dim: int, num_heads: int, position_bias: nn.Module, *args: Any, **options: Any
     ) -> None:
-        """Create the parameters of the final class, whose arguments the others are.
+        """Create the parameters of the final class, which takes all other arguments.
 
         Args:
             position_bias: an ``AlibiBias`` or a ``BucketedBias`` for as many heads, or a module

@@ -53,7 +53,7 @@ class CachedAttention(GroupedQueryAttention):
         rotary: Rotary | None = None,
         **options: Any,
     ) -> None:
-        """Create the parameters of ``GroupedQueryAttention``, whose options the others are.
+        """Create the parameters of ``GroupedQueryAttention``, which takes all other options.
 
         Args:
             embed_dim: e, the width of the tokens.

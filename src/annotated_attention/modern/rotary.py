@@ -179,7 +179,7 @@ class RotaryAttention(MultiheadAttention):
         rotary: RotaryEmbedding | None = None,
         **options: Any,
     ) -> None:
-        """Create the parameters of the final class, whose arguments the others are.
+        """Create the parameters of the final class, which takes all other arguments.
 
         Args:
             rotary: turns queries and keys by their positions; None means a ``RotaryEmbedding``,
