@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from annotated_attention import MultiheadAttention, block_future
-from tests.settings import B, D, E, H, M, N, assert_same, results
+from tests.settings import B, E, H, M, N, assert_same, results
 
 NEED_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
 
@@ -63,24 +63,6 @@ def test_score_is_what_the_softmax_sees(masks, need_weights):
         assert (outputs[1] is None) != need_weights
         found.append(results(outputs[:1], {"relative": ours.relative}))
     assert_same(*found)
-
-
-def test_score_sees_appended_keys_last():
-    seen = []
-
-    class Watching(MultiheadAttention):
-        def score(self, q, k):
-            seen.append((q, k))
-            return super().score(q, k)
-
-    ours = make(Watching, add_bias_kv=True, add_zero_attn=True)
-    ours(*inputs(), need_weights=False)
-    q, k = seen[0]
-    assert (q.shape, k.shape) == ((B, H, N, D), (B, H, M + 2, D))
-    assert (k[..., -1, :] == 0).all()
-    torch.testing.assert_close(k[..., -2, :], ours.bias_k.view(H, D).expand(B, H, D))
-    ours(*(x[0] for x in inputs()))
-    assert seen[1][0].shape == (1, H, N, D)  # four axes without a batch, too
 
 
 @NEED_WEIGHTS

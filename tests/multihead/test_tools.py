@@ -1,8 +1,5 @@
 """What PyTorch's tools do to a module, they can do to this one."""
 
-import copy
-import io
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -141,10 +138,6 @@ def test_runs_under_autocast(call, dtype, need_weights):
         assert all(g.isfinite().all() for g in gradients(output.float(), module))
 
 
-# Not every kernel knows vmap; PyTorch then calls it once for each sample, and says so.
-SLOWLY = pytest.mark.filterwarnings("ignore:There is a performance drop")
-
-
 @NEED_WEIGHTS
 def test_gradient_of_each_sample(need_weights):
     module = make()
@@ -160,18 +153,3 @@ def test_gradient_of_each_sample(need_weights):
     for i in range(B):
         expected = torch.autograd.grad(loss(parameters, x[i], PADDING[i]), parameters.values())
         torch.testing.assert_close([g[i] for g in found.values()], list(expected))
-
-
-@pytest.mark.parametrize("settings", [{}, {"kdim": E, "vdim": 7, "bias": False}], ids=str)
-def test_copies_and_saves_whole(settings):
-    module = make(dropout=0.25, add_bias_kv=True, **settings).eval()
-    buffer = io.BytesIO()
-    torch.save(module, buffer)
-    buffer.seek(0)
-    tensors = *inputs()[:2], torch.randn(B, M, settings.get("vdim", E))
-    expected = module(*tensors)
-    for twin in (copy.deepcopy(module), torch.load(buffer, weights_only=False)):
-        assert twin.dropout == 0.25
-        torch.testing.assert_close(twin(*tensors), expected, rtol=0, atol=0)
-        nn.init.zeros_(twin.out_proj.weight)
-    torch.testing.assert_close(module(*tensors), expected, rtol=0, atol=0)  # they are independent
