@@ -126,9 +126,11 @@ def test_buckets_are_t5(causal):
 @pytest.mark.parametrize("mask", [None, block_future(N), torch.linspace(-1, 1, N * N).view(N, N)])
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_the_bias_joins_the_mask_of_the_caller(mask, need_weights):
-    ours, final, x = make(buckets), MultiheadAttention(E, H, batch_first=True), inputs()
+    """Also in another dtype than its own."""
+    ours, x = make(buckets, dtype=torch.float64), inputs().detach().double().requires_grad_()
+    final = MultiheadAttention(E, H, batch_first=True, dtype=torch.float64)
     final.load_state_dict(ours.state_dict(), strict=False)
-    added = ours.position_bias(torch.arange(N), torch.arange(N))
+    added = ours.position_bias(torch.arange(N), torch.arange(N)).double()
     if mask is not None:
         hides = mask.dtype == torch.bool
         added = added.masked_fill(mask, -math.inf) if hides else added + mask
