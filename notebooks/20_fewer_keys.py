@@ -245,16 +245,12 @@ print("g = 6: the final class")
 # %% [markdown]
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of $W_K$
 # and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them are
-# a shortcut for calls that do not ask for the weights: `_fused_for_speed` hands the groups to
-# PyTorch's kernel, which finds each query's keys by itself, without copies, where it has one that
+# a shortcut for calls that do not ask for the weights: `enable_gqa` tells PyTorch's kernel that
+# queries share keys. It finds each query's keys by itself, without copies, where it has one that
 # does (see [What a cache keeps](#what-a-cache-keeps)).
 
 # %%
-from annotated_attention.modern import grouped
-
-display.annotated(
-    GroupedQueryAttention.__init__, GroupedQueryAttention.attend, grouped._fused_for_speed,
-)
+display.annotated(GroupedQueryAttention.__init__, GroupedQueryAttention.attend)
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -1,7 +1,5 @@
 """Masks, cell by cell."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -10,9 +8,8 @@ from annotated_attention import (
     block_future,
     block_others,
     block_padding,
-    merge_masks,
 )
-from tests.settings import B, H, M, N
+from tests.settings import B, M, N
 
 T, X = True, False  # blocked, free
 
@@ -51,29 +48,3 @@ def test_what_true_means():
     assert as_blocked(allowed, true_means="allowed").tolist() == [[X, X, T]]
     assert as_blocked(allowed, true_means="blocked").tolist() == [[T, T, X]]
     assert as_blocked(allowed.bool(), true_means="allowed").tolist() == [[X, X, T]]
-
-
-def random(*shape, seed=0):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
-
-
-SHAPES = [(N, M), (B, H, N, M), (B, 1, 1, M)]
-
-
-@pytest.mark.parametrize("shapes", list(itertools.combinations(SHAPES, 2)), ids=str)
-def test_merged_booleans_block_where_one_does(shapes):
-    masks = [random(*shape, seed=i) for i, shape in enumerate(shapes)]
-    blocked, bias = merge_masks(*masks)
-    assert bias is None
-    assert blocked.shape == torch.broadcast_shapes(*shapes)
-    full = [mask.expand(B, H, N, M).int() for mask in masks]
-    assert torch.equal(blocked.expand(B, H, N, M), sum(full) > 0)
-
-
-def test_the_two_kinds_stay_apart():
-    boolean, added = random(N, M), torch.randn(B, 1, 1, M)
-    blocked, bias = merge_masks(added, boolean)
-    assert blocked is boolean
-    assert bias is added
-    assert merge_masks(None, None) == (None, None)
-    assert merge_masks() == (None, None)

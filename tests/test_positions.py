@@ -73,8 +73,3 @@ def test_learned_positions_learn_and_start_as_large_as_sines():
     module(torch.zeros(B, N, 64)).sum().backward()
     assert module.table.grad[:N].eq(B).all()
     assert not module.table.grad[N:].any()
-
-
-@KINDS
-def test_the_longest_sequence_fits(kind):
-    assert kind(E, max_len=10, batch_first=True)(torch.zeros(B, 10, E)).shape == (B, 10, E)

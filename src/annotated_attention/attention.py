@@ -77,6 +77,7 @@ def compute_attention(
     query: Tensor, key: Tensor, value: Tensor, *,
     blocked: Tensor | None, bias: Tensor | None, is_causal: bool,
     dropout_p: float, need_weights: bool, score: Score | None, scale: float | None = None,
+    enable_gqa: bool = False,  # on the fused path: several heads of queries share one of keys
 ) -> tuple[Tensor, Tensor | None]:
     """Do what ``scaled_dot_product_attention`` does, with arguments that were checked."""
     n, m = query.size(-2), key.size(-2)
@@ -91,7 +92,7 @@ def compute_attention(
     if fused:
         added = masks_as_bias(blocked, bias, query.dtype)
         output = F.scaled_dot_product_attention(
-            query, key, value, added, dropout_p, is_causal, scale=scale
+            query, key, value, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
         return output, None
     # A view would keep alive the whole tensor that it was cut from, until the backward pass.

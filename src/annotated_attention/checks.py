@@ -66,12 +66,8 @@ def check_sequences(
 ) -> None:
     """Refuse sequences that do not fit the module, or do not belong to one batch.
 
-    Args:
-        given: the sequences by name: three axes, or two without a batch. Where ``key`` and
-            ``value`` are among them, these must be equally long.
-        widths: the width that each sequence must have.
-        batch_first: whether the batch is axis 0 or axis 1 of three.
-        parameter: a parameter of the module, for its dtype and device; None checks neither.
+    They have three axes, or two without a batch. Where ``key`` and ``value`` are among them, these
+    must be equally long. A parameter of the module says which dtype and device fit.
     """
     for name, x in given.items():
         _check_tensor(name, x, parameter)

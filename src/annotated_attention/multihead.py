@@ -29,10 +29,8 @@ class MultiheadAttention(nn.Module):
 
     - a fully masked row, a query whose keys are all blocked, is zeros before ``out_proj``;
     - ``is_causal`` alone suffices, and applies together with any other mask;
-    - a bad argument gets a ValueError or TypeError that names it.
-
-    Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
-
+    - a bad argument is named, in a ValueError for a size, a shape or a device that does not fit, in
+      a TypeError for another type or dtype, or a nested tensor.
     Examples:
         >>> import torch
         >>> from annotated_attention import MultiheadAttention
@@ -77,11 +75,6 @@ class MultiheadAttention(nn.Module):
             batch_first: input and output are (b, n, e) instead of (n, b, e).
             device: Device of the parameters.
             dtype: Dtype of the parameters.
-
-        Raises:
-            TypeError: a setting of the wrong type, or ``dtype`` not floating point.
-            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
-                ``dropout`` outside [0, 1].
         """
         super().__init__()
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
@@ -154,10 +147,6 @@ class MultiheadAttention(nn.Module):
             (b, n, m) or, not averaged, (b, h, n, m), without b if there is no batch, with a column
             for each appended key. They are what the values were mixed with: after dropout, as
             PyTorch's, so their rows need not sum to 1 in training.
-
-        Raises:
-            TypeError: no tensor, a nested tensor, or a dtype that does not fit.
-            ValueError: a shape or a device that does not fit.
         """
         parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
         given = {"query": query, "key": key, "value": value}
@@ -199,8 +188,6 @@ class MultiheadAttention(nn.Module):
             The scores, (b, h, n, m), scaled.
 
         Examples:
-            The nearer a key is to the query, the higher its score:
-
             >>> import torch
             >>> from annotated_attention import MultiheadAttention
             >>> class DistanceAttention(MultiheadAttention):
@@ -229,26 +216,11 @@ class MultiheadAttention(nn.Module):
             q: (b, h, n, d), the projected queries of each head.
             k: (b, h, m, d), the projected keys; the appended ones come last.
             v: (b, h, m, d), the projected values; the appended ones come last.
-            blocked: as in ``scaled_dot_product_attention``; so are all that follow.
-            bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None.
+            blocked: as in ``scaled_dot_product_attention``; so are ``bias`` and ``need_weights``.
             is_causal: never True with appended keys, which are dealt with in ``blocked``.
-            need_weights: whether the weights are asked for.
 
         Returns:
             The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
-
-        Examples:
-            Scores that are ten times the cosine between query and key:
-
-            >>> import torch
-            >>> from annotated_attention import MultiheadAttention
-            >>> class CosineAttention(MultiheadAttention):
-            ...     def attend(self, q, k, v, **options):
-            ...         q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
-            ...         return super().attend(10 * self.head_dim**0.5 * q, k, v, **options)
-            >>> x = torch.randn(5, 2, 24)
-            >>> CosineAttention(24, 4)(x, x, x)[1].shape
-            torch.Size([2, 5, 5])
         """
         # A ``score`` that was replaced, in a subclass or by ``module.score = ...``, is passed on.
         # Otherwise none is passed on, and the fused kernel may compute the scores itself.

@@ -15,10 +15,9 @@ the same results and gradients. What differs:
 Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
 scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.
 
-Three arguments exist only here. ``attention`` is the class of the attention in a layer.
-``reset_parameters=True`` gives each layer of a stack its own initial weights, where plain copies
-would be equal. ``final_norm=False`` leaves out the norms at the end of both stacks of a
-``Transformer``.
+Arguments that exist only here come last, by name alone.
+
+Source: Vaswani et al. (2017), section 3 and figure 1, between embeddings and projection.
 """
 
 import copy
@@ -78,11 +77,6 @@ class _Layer(nn.Module):
             device: Device of the parameters.
             dtype: Dtype of the parameters.
             attention: class of the attention, with the arguments of ``MultiheadAttention``.
-
-        Raises:
-            TypeError: a setting of the wrong type, or ``dtype`` not floating point.
-            ValueError: a size below 1, ``d_model`` not divisible by ``nhead``, ``dropout`` outside
-                [0, 1], or an unknown ``activation``.
         """
         super().__init__()
         sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward}
@@ -146,7 +140,6 @@ class TransformerEncoderLayer(_Layer):
 
     ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
     ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
-
     Examples:
         >>> import torch
         >>> from annotated_attention import TransformerEncoderLayer
@@ -154,7 +147,7 @@ class TransformerEncoderLayer(_Layer):
         >>> layer(torch.randn(2, 5, 24), is_causal=True).shape
         torch.Size([2, 5, 24])
 
-    Source: Vaswani et al. (2017), section 3.1; ``norm_first`` is Xiong et al. (2020), figure 1.
+    Source: ``norm_first`` is Xiong et al. (2020), figure 1.
     """
 
     attentions = ("self_attn",)
@@ -176,10 +169,6 @@ class TransformerEncoderLayer(_Layer):
 
         Returns:
             The sequence, in the shape of ``src``.
-
-        Raises:
-            TypeError: not a tensor, or a dtype that does not fit.
-            ValueError: a shape or a device that does not fit.
         """
         check_sequences({"src": src}, [self.d_model], self.batch_first, self.linear1.weight)
         masks = (src_mask, src_key_padding_mask, is_causal)
@@ -202,8 +191,6 @@ class TransformerDecoderLayer(_Layer):
         >>> tgt, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
         >>> layer(tgt, memory, tgt_is_causal=True).shape
         torch.Size([2, 3, 24])
-
-    Source: Vaswani et al. (2017), section 3.1.
     """
 
     attentions = ("self_attn", "multihead_attn")
@@ -224,15 +211,13 @@ class TransformerDecoderLayer(_Layer):
         Args:
             tgt: the sequence: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
             memory: the encoder's result, in the same layout: (m, b, e), (b, m, e) or (m, e).
-            tgt_mask: which tokens each token may not see, (n, n) or (b * h, n, n).
+            tgt_mask: as a ``TransformerEncoderLayer``'s; so are the others of ``tgt``.
             memory_mask: which rows of ``memory`` each token may not see, (n, m) or (b * h, n, m).
-            tgt_key_padding_mask: which tokens no token may see, (b, n), or (n,) without a batch.
             memory_key_padding_mask: which rows of ``memory`` no token may see, (b, m) or (m,).
-            tgt_is_causal: also hide token j from token i when j > i.
             memory_is_causal: also hide row j of ``memory`` from token i when j > i.
 
         Returns:
-            The sequence, in the shape of ``tgt``; errors are those of ``TransformerEncoderLayer``.
+            The sequence, in the shape of ``tgt``.
         """
         given, widths = {"tgt": tgt, "memory": memory}, [self.d_model] * 2
         check_sequences(given, widths, self.batch_first, self.linear1.weight)
@@ -278,8 +263,6 @@ class TransformerEncoder(_Stack):
         >>> encoder = TransformerEncoder(layer, num_layers=3, reset_parameters=True)
         >>> encoder(torch.randn(2, 5, 24)).shape
         torch.Size([2, 5, 24])
-
-    Source: Vaswani et al. (2017), section 3.1.
     """
 
     def __init__(
@@ -298,15 +281,11 @@ class TransformerEncoder(_Stack):
             encoder_layer: the layer to copy; it is not used itself.
             num_layers: how many copies.
             norm: module for the result of the last layer; pre-LN layers need one.
-            enable_nested_tensor: accepted and ignored; in PyTorch it selects a fast path.
-            mask_check: accepted and ignored, for the same reason.
+            enable_nested_tensor: accepted and ignored, as is ``mask_check``: in PyTorch they select
+                a fast path.
             reset_parameters: draw new weights for each copy, by its ``reset_parameters()``, so
                 that the layers start different. Otherwise all start with the weights of
                 ``encoder_layer``.
-
-        Raises:
-            AttributeError: weights are to be drawn, and the layer has no ``reset_parameters``.
-            ValueError: ``num_layers`` is not an integer, or is below 0.
         """
         super().__init__(encoder_layer, num_layers, norm, reset_parameters)
 
@@ -332,8 +311,6 @@ class TransformerDecoder(_Stack):
         >>> decoder = TransformerDecoder(layer, num_layers=3, reset_parameters=True)
         >>> decoder(torch.randn(2, 3, 24), torch.randn(2, 5, 24), tgt_is_causal=True).shape
         torch.Size([2, 3, 24])
-
-    Source: Vaswani et al. (2017), section 3.1.
     """
 
     def __init__(
@@ -344,7 +321,7 @@ class TransformerDecoder(_Stack):
         *,
         reset_parameters: bool = False,
     ) -> None:
-        """Copy the layer; arguments and errors are those of ``TransformerEncoder``."""
+        """Copy the layer; the arguments are those of ``TransformerEncoder``."""
         super().__init__(decoder_layer, num_layers, norm, reset_parameters)
 
     def forward(
@@ -377,8 +354,6 @@ class Transformer(nn.Module):
         >>> src, tgt = torch.randn(2, 5, 24), torch.randn(2, 3, 24)
         >>> model(src, tgt, tgt_is_causal=True).shape
         torch.Size([2, 3, 24])
-
-    Source: Vaswani et al. (2017), section 3 and figure 1, between embeddings and projection.
     """
 
     def __init__(
@@ -407,19 +382,13 @@ class Transformer(nn.Module):
         Args:
             num_encoder_layers: how many layers the encoder has.
             num_decoder_layers: how many layers the decoder has.
-            custom_encoder: module in place of the encoder, with the same call. It keeps
-                its weights; PyTorch's class draws its matrices again.
-            custom_decoder: module in place of the decoder, with the same call; it keeps its
-                weights, too.
+            custom_encoder: module in place of the encoder, with the same call and its own weights.
+            custom_decoder: module in place of the decoder, with the same call and its own weights.
             final_norm: end each stack made here with a norm, as PyTorch's does. Pre-LN layers
                 need it, since they end in a sum; post-LN layers end in a norm of their own, and
                 the paper has no other.
 
         All other arguments are those of a layer, see ``TransformerEncoderLayer``.
-
-        Raises:
-            TypeError: as ``TransformerEncoderLayer`` does.
-            ValueError: as ``TransformerEncoderLayer`` and ``TransformerEncoder`` do.
         """
         super().__init__()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
@@ -472,7 +441,7 @@ class Transformer(nn.Module):
             tgt: the sequence to decode, in the same layout: (n, b, e), (b, n, e) or (n, e).
 
         Returns:
-            One row for each token of ``tgt``, in its shape; errors are those of the layers.
+            One row for each token of ``tgt``, in its shape.
         """
         widths = [self.d_model, self.d_model]
         check_sequences({"src": src, "tgt": tgt}, widths, self.batch_first)

@@ -1,8 +1,9 @@
-"""Mistakes with a cache are wrong where the book says, hardly ever at first, and nowhere else."""
+"""Mistakes of caches, windows, documents and sinks are wrong where the book says, only there."""
 
 import pytest
 import torch
 
+from annotated_attention import MultiheadAttention
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
     KVCache,
@@ -10,6 +11,7 @@ from annotated_attention.modern import (
     PagedCache,
     RotaryEmbedding,
     StaticCache,
+    WindowCache,
 )
 
 B, N, H, D, C, R, LONGEST = 2, 12, 4, 6, 8, 2, 15
@@ -50,13 +52,15 @@ CASES = {
 }
 
 
-def made(version, arguments):
-    """Make a version, with the same weights as every other."""
+def pair(code, **options):
+    """Make the right version and the wrong one, with the same weights."""
     torch.manual_seed(0)
-    module = version(E, H, **arguments(), batch_first=True, **EXACT)
-    for x in module.parameters():
+    kinds = (MISTAKES[code].of, MISTAKES[code].version)
+    right, wrong = (kind(E, H, **options, batch_first=True, **EXACT) for kind in kinds)
+    for x in right.parameters():
         torch.nn.init.normal_(x, std=0.4)
-    return module
+    wrong.load_state_dict(right.state_dict())
+    return right, wrong
 
 
 def caches(version):
@@ -76,32 +80,34 @@ def tokens():
 
 
 def outputs(module, cache, sizes, absorb):
-    """Give each token's output in chunks, and in the whole text up to the end of its chunk."""
-    x, chunks, whole = tokens(), [], []
+    """Give each token's output in chunks."""
     options = {"absorb": True} if absorb else {}
-    for part in x.split(sizes, 1):
-        chunks.append(module(part, cache, **options)[0])
-        end = sum(chunk.size(1) for chunk in chunks)
-        whole.append(module(x[:, :end])[0][:, -part.size(1) :])
-    return torch.cat(chunks, 1), torch.cat(whole, 1)
+    return torch.cat([module(part, cache, **options)[0] for part in tokens().split(sizes, 1)], 1)
+
+
+def wholes(module, sizes, known):
+    """Give each token's output in the whole text up to the end of its chunk, where not known."""
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    for end in {*ends} - known.keys():
+        known[end] = module(tokens()[:, :end])[0]
+    return torch.cat([known[end][:, end - n :] for end, n in zip(ends, sizes, strict=True)], 1)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("code", "way"), CASES)
 def test_differs_where_it_should_and_only_there(code, way):
     entry, (arguments, expected, first) = MISTAKES[code], CASES[code, way]
-    right, wrong = (made(version, arguments) for version in (entry.of, entry.version))
-    wrong.load_state_dict(right.state_dict())
+    right, wrong = pair(code, **arguments())
+    known = {}, {}
     for kind in caches(entry.of):
         found = set()
         for chunks, sizes in CHUNKS.items():
-            both = [
+            ours, theirs = (
                 outputs(module, caches(entry.of)[kind], sizes, way == "absorbed")
                 for module in (right, wrong)
-            ]
-            (ours, whole), (theirs, without) = both
-            torch.testing.assert_close(ours, whole)
-            torch.testing.assert_close(without, whole)
+            )
+            for module, texts in zip((right, wrong), known, strict=True):
+                torch.testing.assert_close(wholes(module, sizes, texts), ours)
             off = (theirs - ours).abs().amax((0, 2)) > 1e-9
             if off.any():
                 found.add(chunks)
@@ -115,7 +121,7 @@ def test_differs_where_it_should_and_only_there(code, way):
 @pytest.mark.parametrize("kind", ["dynamic", "linear"])
 def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
     """The chapter says so: with speeds that change, chunks differ from a single call."""
-    layers = [made(MISTAKES["cached-keys-not-rescaled"].of, lambda: rotary(kind)) for _ in range(2)]
+    layers = [pair("cached-keys-not-rescaled", **rotary(kind))[0] for _ in range(2)]
     kept, whole, last = [KVCache(), KVCache()], tokens(), tokens()[:, :-1]
     for layer, cache in zip(layers, kept, strict=True):
         last = layer(last, cache)[0]
@@ -127,10 +133,54 @@ def test_keys_rotated_anew_cannot_mend_what_came_out_at_older_speeds(kind):
     assert (off > 1e-6) == (kind == "dynamic")
 
 
-def test_at_the_wrong_corner_a_single_query_sees_key_0_alone():
-    module = MISTAKES["causal-at-the-wrong-corner"].version(E, H, batch_first=True, **EXACT)
+W = 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("sinks", [0, 1])
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_a_window_off_by_one_is_wrong_behind_the_first_window(chunks, sinks):
+    right, wrong = pair("window-off-by-one", window=W, sinks=sinks, **rotary())
     cache = KVCache()
-    module(tokens()[:, :-1], cache)
-    _, weights = module(tokens()[:, -1:], cache, need_weights=True)
-    assert weights[..., 0].eq(1).all()
-    assert weights[..., 1:].eq(0).all()
+    found = torch.cat([wrong(part, cache)[0] for part in tokens().split(chunks, 1)], 1)
+    off = (found - right(tokens())[0]).abs().amax((0, 2)) > 1e-9
+    assert off.tolist() == [i >= W + sinks for i in range(N)]
+    _, weights = wrong(tokens(), need_weights=True)
+    seen = (weights[0, 0] > 0).sum(-1)
+    assert seen.tolist() == [min(i + 1, W + 1 + sinks) for i in range(N)]
+
+
+@torch.no_grad()
+def test_a_rolling_cache_hides_it_from_tokens_that_come_one_by_one():
+    """The key too many was dropped before; in a chunk it is still there."""
+    right, wrong = pair("window-off-by-one", window=W)
+    for chunks, first in (([1] * N, N), ([N], W)):
+        cache = WindowCache(W)
+        found = torch.cat([wrong(part, cache)[0] for part in tokens().split(chunks, 1)], 1)
+        off = (found - right(tokens())[0]).abs().amax((0, 2)) > 1e-9
+        assert off.tolist() == [i >= first for i in range(N)]
+
+
+DOCUMENTS = torch.tensor([[0] * 4 + [1] * 3 + [2] * 5, [4] * N])
+
+
+@torch.no_grad()
+def test_documents_leak_behind_the_first_of_a_row():
+    right, wrong = pair("documents-leak")
+    found, expected = (module(tokens(), DOCUMENTS)[0] for module in (wrong, right))
+    off = (found - expected).abs().amax(-1) > 1e-9
+    assert off.tolist() == [[i >= 4 for i in range(N)], [False] * N]
+
+
+def test_a_sink_added_to_the_scores_does_nothing():
+    right, wrong = pair("sink-added-to-scores")
+    plain = MultiheadAttention(E, H, batch_first=True, **EXACT)
+    plain.load_state_dict({x: y for x, y in right.state_dict().items() if x != "sinks"})
+    x = tokens()
+    expected, weights = plain(x, x, x)
+    for module, does_nothing in ((wrong, True), (right, False)):
+        found, shares = module(x, x, x)
+        assert torch.allclose(found, expected) == does_nothing
+        assert torch.allclose(shares.sum(-1), weights.sum(-1)) == does_nothing
+        found.square().sum().backward()
+        assert (module.sinks.grad.abs().max() < 1e-12) == does_nothing

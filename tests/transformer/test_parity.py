@@ -92,7 +92,7 @@ def arguments(name: str, setting: Setting, module: nn.Module) -> dict[str, torch
     return given
 
 
-@settings(REPRODUCIBLE, max_examples=200)
+@settings(REPRODUCIBLE, max_examples=120)
 @given(SETTINGS, st.sampled_from([*PARTS]), st.booleans(), st.sampled_from([*ACTIVATIONS]))
 def test_is_pytorchs(setting: Setting, name: str, norm_first: bool, activation: str) -> None:
     options = setting.options() | {"norm_first": norm_first, "activation": ACTIVATIONS[activation]}

@@ -12,13 +12,6 @@ from annotated_attention.multihead import MultiheadAttention
 def merge_without_transpose(x: Tensor) -> Tensor:
     """Reshape (..., h, n, d) to (..., n, h * d) directly, without the transpose.
 
-    Row i of the result then holds h neighbouring tokens of one head, not token i of every head.
-    The result has the right shape and the right numbers, but in the wrong places, and a model
-    still trains with it. Under a causal mask, tokens receive some of their future.
-
-    Args:
-        x: (..., h, n, d), one slice per head.
-
     Examples:
         The tens say which of two heads a number is from, the ones which of three tokens:
 
@@ -38,14 +31,7 @@ def merge_without_transpose(x: Tensor) -> Tensor:
 def split_without_transpose(x: Tensor, num_heads: int) -> Tensor:
     """Reshape (..., n, h * d) to (..., h, n, d) directly, without the transpose.
 
-    Head i then holds all features of a run of tokens, not some features of all tokens: the first
-    head sees only the beginning of the sequence, the last head only its end. A straight reshape
-    back is the exact inverse, so splitting and merging looks right. What a token receives depends
-    on the length of its sequence and on the position of the token in it.
-
-    Args:
-        x: (..., n, h * d), one row per token.
-        num_heads: h, the number of heads.
+    A straight reshape back is the exact inverse, so splitting and merging looks right.
 
     Examples:
         >>> import torch

@@ -23,9 +23,7 @@ class WindowOffByOne(WindowAttention):
     """
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        dropped = (positions.max() + 1 - m).clamp(min=0)
-        wider = self.window + 1
-        return block_outside(positions, m, wider, sinks=self.sinks, dropped=dropped)
+        return block_outside(positions, m, self.window + 1, sinks=self.sinks)
 
 
 @mistake(

@@ -26,10 +26,6 @@ def alibi_slopes(num_heads: int) -> Tensor:
     Returns:
         The slopes, (h,), float32.
 
-    Raises:
-        TypeError: ``num_heads`` is not an integer.
-        ValueError: ``num_heads`` is below 1.
-
     Examples:
         >>> from annotated_attention.modern import alibi_slopes
         >>> alibi_slopes(4)
@@ -70,15 +66,11 @@ class AlibiBias(nn.Module):
         """Give the bias of every head, query and key.
 
         Args:
-            positions: (n,), those of the queries.
-            key_positions: (m,), those of the keys.
+            positions: (n,), integers: those of the queries.
+            key_positions: (m,), integers: those of the keys.
 
         Returns:
             (h, n, m), float32: minus slope times distance, whichever of the two comes first.
-
-        Raises:
-            TypeError: positions that are no tensors, or do not hold integers.
-            ValueError: positions that have not one axis.
         """
         _check_positions(positions, key_positions)
         distance = (key_positions - positions[:, None]).abs()      # (n, m)
@@ -102,10 +94,6 @@ def relative_buckets(
 
     Returns:
         The numbers of the buckets, (..., n, m), from 0 to ``num_buckets - 1``.
-
-    Raises:
-        TypeError: a size is not an integer, or ``distance`` does not hold integers.
-        ValueError: sizes that do not fit each other.
 
     Examples:
         >>> import torch
@@ -179,18 +167,7 @@ class BucketedBias(nn.Module):
         max_distance: int = 128,
         bidirectional: bool = True,
     ) -> None:
-        """Create the table.
-
-        Args:
-            num_heads: h, the number of heads.
-            num_buckets: see ``relative_buckets``.
-            max_distance: see ``relative_buckets``.
-            bidirectional: see ``relative_buckets``.
-
-        Raises:
-            TypeError: a size is not an integer.
-            ValueError: sizes that do not fit each other.
-        """
+        """Create the table for h heads; the other settings are those of ``relative_buckets``."""
         super().__init__()
         check_sizes({"num_heads": num_heads})
         _check_buckets(num_buckets, max_distance, bidirectional)
@@ -212,7 +189,8 @@ class BucketedBias(nn.Module):
 class BiasedAttention(MultiheadAttention):
     """The final class, with a bias by distance added to the scores of each head.
 
-    Positions are counted from 0 on both sides. Without weights it keeps the fused kernel.
+    Positions are counted from 0 on both sides; an appended key, which has none, is refused. Without
+    weights it keeps the fused kernel.
 
     Examples:
         >>> import torch
@@ -228,20 +206,11 @@ class BiasedAttention(MultiheadAttention):
     def __init__(
         self, embed_dim: int, num_heads: int, position_bias: nn.Module, *args: Any, **options: Any
     ) -> None:
-        """Create the parameters of the final class, beside those of the bias.
+        """Create the parameters of the final class, which takes all other arguments.
 
         Args:
-            embed_dim: e, the width of the queries and of the output.
-            num_heads: h.
-            position_bias: an ``AlibiBias`` or a ``BucketedBias``, or a module like these, called
-                with the positions of queries and keys.
-            *args: further arguments of the final class, by position.
-            **options: further arguments of the final class.
-
-        Raises:
-            TypeError: as the final class; also a bias that is not such a module.
-            ValueError: as the final class; also a bias for another number of heads, and keys that
-                would be appended, which have no position.
+            position_bias: an ``AlibiBias`` or a ``BucketedBias`` for as many heads, or a module
+                like these, called with the positions of queries and keys.
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)

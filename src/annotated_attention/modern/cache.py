@@ -1,10 +1,5 @@
-"""Caches of keys and values: what a model that writes keeps from one token to the next.
+"""Caches of keys and values: what a model that writes keeps from one token to the next."""
 
-``Cache`` says what all of them do, and each class what is special about it. None asks how many
-heads there are, whether keys are as wide as values, or what the numbers mean.
-"""
-
-import operator
 from typing import Protocol
 
 import torch
@@ -14,21 +9,7 @@ from annotated_attention.checks import check_sizes, check_tensors
 
 
 class Cache(Protocol):
-    """What an attention asks of a cache; ``KVCache``, ``StaticCache`` and ``PagedCache`` have it.
-
-    Examples:
-        Two sequences of five tokens are taken back to three; then the second goes on in two ways:
-
-        >>> import torch
-        >>> from annotated_attention.modern import Cache, KVCache, PagedCache, StaticCache
-        >>> def used(cache: Cache) -> tuple[int, int]:
-        ...     k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
-        ...     cache.crop(3)
-        ...     cache.reorder(torch.tensor([1, 1]))
-        ...     return int(cache.length), cache.numel()
-        >>> used(KVCache()), used(StaticCache(2, 4, 9, 6, 7)), used(PagedCache(8, 2, 4, 6, 7))
-        ((3, 312), (3, 936), (3, 208))
-    """
+    """What an attention asks of a cache, such as ``KVCache``, ``StaticCache`` or ``PagedCache``."""
 
     @property
     def length(self) -> int | Tensor:
@@ -49,19 +30,12 @@ class Cache(Protocol):
             Places behind the last token of a sequence must be masked, see ``block_later``.
 
         Raises:
-            TypeError: one is no tensor, or of another dtype than what is kept.
-            ValueError: sizes that do not fit each other, or what is kept.
             RuntimeError: gradients are wanted of a cache that keeps no graph, or no page is free.
             IndexError: a cache of fixed size has no room left.
         """
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; 0 forgets everything.
-
-        Raises:
-            TypeError: ``length`` is not an integer.
-            ValueError: ``length`` is negative.
-        """
+        """Forget all tokens but the first ``length``; 0 forgets everything."""
 
     def reorder(self, index: Tensor) -> None:
         """Let sequence i continue what was kept for sequence ``index[i]``.
@@ -70,8 +44,6 @@ class Cache(Protocol):
             index: int64 or int32, one for each sequence there is to be; one may occur repeatedly.
 
         Raises:
-            TypeError: ``index`` is not a tensor of such integers.
-            ValueError: ``index`` has not one axis.
             IndexError: ``index`` names a sequence that is not there. On a GPU, where looking would
                 mean waiting, PyTorch's own assertion fails instead.
         """
@@ -171,10 +143,6 @@ class StaticCache:
             value_dim: the width of a value; None means d.
             device: Device of both tensors.
             dtype: Dtype of both tensors, which is that of the keys and values to come.
-
-        Raises:
-            TypeError: a size is not an integer.
-            ValueError: a size is below 1.
         """
         value_dim = head_dim if value_dim is None else value_dim
         sizes = {"batch_size": batch_size, "num_heads": num_heads, "max_length": max_length}
@@ -226,8 +194,6 @@ def block_later(positions: Tensor, m: int) -> Tensor:
         ends in the **lower right** corner; ``block_future`` begins it in the upper left one.
 
     Examples:
-        Three tokens are kept, and two more come:
-
         >>> import torch
         >>> from annotated_attention.modern import block_later
         >>> block_later(3 + torch.arange(2), m=5)
@@ -257,17 +223,15 @@ def check_appended(
             raise TypeError(f"{name} ({x.dtype}) must have the dtype of the cache ({kept.dtype})")
     if k.shape[:3] != v.shape[:3]:
         raise ValueError(
-            f"v {tuple(v.shape)} must have as many sequences, heads and tokens as "
-            f"k {tuple(k.shape)}"
+            f"v {tuple(v.shape)} must have as many sequences, heads and tokens as k "
+            f"{tuple(k.shape)}"
         )
 
 
 def check_length(length: int) -> None:
     """Refuse what is no integer, or is below zero, which would be read from the end."""
-    try:
-        operator.index(length)
-    except TypeError:
-        raise TypeError(f"length ({length!r}) must be an integer") from None
+    if not isinstance(length, int | Tensor):
+        raise TypeError(f"length ({length!r}) must be an integer")
     if length < 0:
         raise ValueError(f"length ({length}) must not be negative")
 

@@ -14,27 +14,9 @@ from annotated_attention.modern.rotary import Rotary, check_rotary
 
 
 def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
-    """Give the positions of n new tokens, which stand behind those that are kept.
+    """Give the positions of n new tokens, which stand behind those that are kept, if any.
 
-    Args:
-        cache: where earlier tokens are kept; None means that there are none.
-        n: how many tokens come.
-        device: Device of the result.
-
-    Returns:
-        (n,); or (b, n), where the cache holds sequences of different lengths.
-
-    Raises:
-        TypeError: ``cache`` is something else.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.modern import KVCache
-        >>> from annotated_attention.modern.cached_attention import next_positions
-        >>> cache = KVCache()
-        >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
-        >>> next_positions(cache, 2, k.device)
-        tensor([3, 4])
+    These are (n,); or (b, n), where the cache holds sequences of different lengths.
     """
     if cache is not None and not hasattr(cache, "length"):
         raise TypeError(f"cache must be a Cache, such as KVCache, got {type(cache).__name__}")
@@ -71,21 +53,15 @@ class CachedAttention(GroupedQueryAttention):
         rotary: Rotary | None = None,
         **options: Any,
     ) -> None:
-        """Create the parameters of the final class, or of grouped heads.
+        """Create the parameters of ``GroupedQueryAttention``, which takes all other options.
 
         Args:
             embed_dim: e, the width of the tokens.
-            num_heads: h; must divide ``embed_dim``.
-            num_kv_heads: g, the heads of keys and values, as in ``GroupedQueryAttention``; None
-                means h.
+            num_heads: h, the number of heads.
+            num_kv_heads: g, the heads of keys and values; None means h.
             rotary: turns queries and keys, (b, h, n, d), by their positions, (n,) or (b, n), such
                 as a ``RotaryEmbedding``; None leaves positions out. A kept key stays as it is, so
                 that ``"dynamic"`` scaling does not fit a cache beyond the trained length.
-            **options: further options of ``GroupedQueryAttention``.
-
-        Raises:
-            TypeError: as there; also a ``rotary`` that cannot be called.
-            ValueError: as there.
         """
         g = num_heads if num_kv_heads is None else num_kv_heads
         super().__init__(embed_dim, num_heads, g, **options)
@@ -112,10 +88,6 @@ class CachedAttention(GroupedQueryAttention):
         Returns:
             The output, in the layout of ``x``, and the weights of each head, (b, h, n, m), without
             b if there is no batch; or None.
-
-        Raises:
-            TypeError: as the final class; also a ``cache`` that is none.
-            ValueError: as the final class; also what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         # Queries, keys and values of the new tokens alone.
@@ -162,11 +134,6 @@ class CachedAttention(GroupedQueryAttention):
         """Call ``hide``, but where one query stands behind all keys and so may see them all.
 
         On a GPU, of the kernels that read shared heads without copies only cuDNN's takes a mask.
-
-        Args:
-            positions: (n,) or (b, n), the positions of the queries.
-            m: the number of keys that the cache has returned.
-            cache: where the tokens are now kept, or None.
         """
         kept = m if cache is None else cache.length  # a tensor where it would have to be waited for
         usual = "hide" not in self.__dict__ and type(self).hide is CachedAttention.hide

@@ -63,10 +63,6 @@ class Settings:
         max_length: how many tokens the model was trained for, where ``rotary_scaling`` needs it;
             nothing is refused beyond.
 
-    Raises:
-        TypeError: a setting of the wrong type.
-        ValueError: settings that do not fit each other; the message names them.
-
     Examples:
         The sizes of SmolLM2-135M, and the memory of a token in its cache, in numbers:
 
@@ -291,11 +287,7 @@ class LanguageModel(nn.Module):
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Create the parts, with PyTorch's initial values.
-
-        Args:
-            settings: the sizes and choices; each layer's window is among them.
-        """
+        """Create the parts, with PyTorch's initial values."""
         super().__init__()
         self.settings = settings
         e, vocab_size = settings.embed_dim, settings.vocab_size
@@ -321,10 +313,6 @@ class LanguageModel(nn.Module):
 
         Returns:
             The logits, (b, n, vocab_size).
-
-        Raises:
-            TypeError: no tensors, or of another dtype.
-            ValueError: a shape that does not fit, or more or fewer caches than layers.
         """
         return self.logits(self.states(tokens, caches, key_padding_mask))
 
@@ -355,10 +343,7 @@ class LanguageModel(nn.Module):
     ) -> Rotation | None:
         """Give the cosines and sines of the new tokens' positions, which count real tokens alone.
 
-        Args:
-            places: (n,) or (b, n), counted with padding.
-            key_padding_mask: (b, m), as in ``forward``.
-            x: (b, n, e), whose dtype they get.
+        Places, (n,) or (b, n), count padding, too.
         """
         if self.rotary is None:
             return None
@@ -370,35 +355,17 @@ class LanguageModel(nn.Module):
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the first features of queries or keys, as many as there are angles for.
-
-    Args:
-        x: (b, h, n, d).
-        cos: (..., n, r), the cosines of the angles of r pairs, at most d / 2.
-        sin: (..., n, r), the sines.
-
-    Returns:
-        (b, h, n, d).
-    """
+    """Turn the first 2r features of (b, h, n, d) by the angles of r pairs, (..., n, r)."""
     turned, still = x.tensor_split([2 * cos.size(-1)], -1)
     return torch.cat([rotate(turned, cos, sin), still], -1)  # (b, h, n, d)
 
 
 def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
-    """Give a function that makes the mask for m keys and a window, once for each kind of layer.
-
-    Args:
-        places: (n,) or (b, n), those of the queries.
-        key_padding_mask: (b, m), as in ``LanguageModel``.
-    """
+    """Give a function that makes the mask for m keys and a window, once for each kind of layer."""
 
     @lru_cache
     def hide(m: int, window: int | None) -> Tensor:
-        if window is None:
-            blocked = block_later(places, m)                                # (..., n, m)
-        else:  # a WindowCache gives fewer keys than there are tokens
-            dropped = (places.max() + 1 - m).clamp(min=0)                   # ()
-            blocked = block_outside(places, m, window, dropped=dropped)     # (..., n, m)
+        blocked = block_outside(places, m, window) if window else block_later(places, m)
         if key_padding_mask is None:
             return blocked                                                  # (..., n, m)
         # A cache of fixed size gives more keys than there are tokens; those are in the future.

@@ -62,11 +62,6 @@ def rotary_frequencies(
         The frequencies, one for each of the d / 2 pairs, and the factor for cosines and sines,
         which is 1 in all types but YaRN.
 
-    Raises:
-        TypeError: a size is not an integer, ``base`` or a setting is not a number, ``scaling`` is
-            not a dictionary, or ``dtype`` is not floating point.
-        ValueError: settings that do not fit; the message names them.
-
     Examples:
         >>> from annotated_attention.modern import rotary_frequencies
         >>> rotary_frequencies(6, base=1000.0)
@@ -103,15 +98,7 @@ def rotary_frequencies(
 
 
 def _llama3(frequencies: Tensor, settings: Mapping[str, Any]) -> Tensor:
-    """Divide the slow frequencies by ``factor``; see how often each turns in the trained length.
-
-    Args:
-        frequencies: (r,), one per pair.
-        settings: those of ``"llama3"``.
-
-    Returns:
-        (r,), scaled.
-    """
+    """Divide the slow frequencies by ``factor``; see how often each turns in the trained length."""
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
     turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)      # (r,)
     kept = ((turns - low) / (high - low)).clamp(0, 1)              # (r,)
@@ -119,16 +106,7 @@ def _llama3(frequencies: Tensor, settings: Mapping[str, Any]) -> Tensor:
 
 
 def _yarn(frequencies: Tensor, base: float, settings: Mapping[str, Any]) -> Tensor:
-    """Divide the slow frequencies by ``factor``, with a ramp over the numbers of the pairs.
-
-    Args:
-        frequencies: (r,), one per pair.
-        base: as it was for the frequencies.
-        settings: those of ``"yarn"``.
-
-    Returns:
-        (r,), scaled.
-    """
+    """Divide the slow frequencies by ``factor``, with a ramp over the numbers of the pairs."""
     d = 2 * frequencies.size(0)
 
     def pair_that_turns(times: float) -> float:
@@ -164,11 +142,6 @@ def read_settings(
     """Give the base, and the settings of ``scaling`` without it, under today's names.
 
     The arguments are those of ``rotary_frequencies``. Without ``scaling``, the type is "default".
-
-    Raises:
-        TypeError: a size is not an integer, ``base`` or a setting is not a number, or ``scaling``
-            is not a dictionary.
-        ValueError: settings that give no frequencies; the message names them.
     """
     longest = {} if max_length is None else {"max_length": max_length}
     check_sizes({"head_dim": head_dim, **longest})

@@ -33,9 +33,7 @@ def generate(
         tokens: (b, n), integers; shorter rows are padded **on the left**.
         steps: how many tokens to give at most.
         key_padding_mask: (b, n), True = blocked: padding.
-        temperature: as in ``choose``, and so are the next two.
-        top_k: how many tokens to choose from.
-        top_p: how much of the probability to choose from.
+        temperature: as in ``choose``, and so are ``top_k`` and ``top_p``.
         stops: the tokens that end a row. It goes on with the stop that it has met, until all rows
             have met one.
         use_cache: keep keys and values; without, each step computes all tokens anew.
@@ -43,11 +41,6 @@ def generate(
 
     Yields:
         (b,), the next token of each row, as often as there are steps.
-
-    Raises:
-        TypeError: an argument of the wrong type.
-        ValueError: an argument that does not fit, as in ``LanguageModel`` and ``choose``; also a
-            row whose last token is padding.
 
     Examples:
         The same seed draws the same tokens, with a cache and without:
@@ -118,16 +111,12 @@ def choose(
         temperature: divides the scores before the softmax; 0 takes the highest, below 1 the
             likely ones gain, above 1 the unlikely.
         top_k: draw from the k highest alone, and from what ties with the last of them.
-        top_p: draw from the fewest tokens alone whose probabilities sum to at least this much.
+        top_p: draw from the fewest tokens alone whose probabilities sum to at least this much:
+            above 0, at most 1.
         generator: draws.
 
     Returns:
         (b,), integers.
-
-    Raises:
-        TypeError: an argument of the wrong type.
-        ValueError: ``temperature`` below 0, ``top_k`` below 1, or ``top_p`` not above 0 and at
-            most 1.
 
     Examples:
         >>> import torch

@@ -3,11 +3,10 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.attention import compute_attention
 from annotated_attention.checks import check_sizes
-from annotated_attention.masks import block_future, masks_as_bias, merge_masks
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -22,9 +21,6 @@ def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
         (..., h, m, d): each head h / g times in a row, so that head i is head i // (h / g) of
         ``x``. Repeating all heads one after the other, as ``Tensor.repeat`` does, gives the same
         shape and the wrong groups.
-
-    Raises:
-        ValueError: ``x`` has fewer than three axes, or its heads do not divide ``num_heads``.
 
     Examples:
         Two heads of keys for four heads of queries:
@@ -84,21 +80,10 @@ class GroupedQueryAttention(MultiheadAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Create the parameters.
+        """Create the parameters; the arguments are those of ``MultiheadAttention`` but for one.
 
         Args:
-            embed_dim: e, the width of queries, keys, values and output.
-            num_heads: h, the number of heads of queries; must divide ``embed_dim``.
             num_kv_heads: g, the number of heads of keys and values; must divide ``num_heads``.
-            dropout: as in ``MultiheadAttention``; so are all that follow.
-            bias: give all four projections a bias.
-            batch_first: input and output are (b, n, e) instead of (n, b, e).
-            device: Device of the parameters.
-            dtype: Dtype of the parameters.
-
-        Raises:
-            TypeError: a setting of the wrong type.
-            ValueError: a size below 1 or one that does not divide as it must.
         """
         options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, **options)
@@ -124,15 +109,16 @@ class GroupedQueryAttention(MultiheadAttention):
             k: (b, g, m, d), the projected keys of each group.
             v: (b, g, m, d), the projected values of each group.
             need_weights: as in ``MultiheadAttention.attend``; so are the masks and the results.
-            **masks: ``blocked``, ``bias`` and ``is_causal``.
         """
         if self.num_kv_heads < self.num_heads:
             # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group
-            # itself. It always computes the usual scores.
+            # itself, and nothing is repeated in memory. It always computes the usual scores.
             usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
             if usual and not need_weights:
-                dropout_p = self.dropout if self.training else 0.0
-                return _fused_for_speed(q, k, v, dropout_p, **masks), None
+                return compute_attention(
+                    q, k, v, need_weights=False, score=None, enable_gqa=True,
+                    dropout_p=self.dropout if self.training else 0.0, **masks,
+                )
             # Otherwise every head gets a copy of the keys and values that its group shares.
             k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
         return super().attend(q, k, v, need_weights=need_weights, **masks)
@@ -145,17 +131,13 @@ def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAt
     training before it is as good as the old one, and much less than a new model.
 
     Args:
-        module: with a head of keys and values for each head of queries, or for each smaller group.
+        module: of one of the two classes itself, with no width of its own for keys or values, and
+            no appended keys.
         num_kv_heads: g, how many heads of keys and values to keep; must divide those of ``module``.
 
     Returns:
         A new module with the settings, dtype and device of ``module``, and the same queries and
         output. The rows of W_K and W_V, and their biases, are the means over each group.
-
-    Raises:
-        TypeError: ``module`` is of another class, or a size is not an integer.
-        ValueError: ``num_kv_heads`` does not divide the heads of ``module``, or ``module`` has
-            settings that grouped heads do not have.
 
     Examples:
         >>> import torch
@@ -193,24 +175,3 @@ def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAt
         state[name] = torch.cat([rows[:e], averaged])
     grouped.load_state_dict(state)
     return grouped.train(module.training)
-
-
-def _fused_for_speed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float,
-    *,
-    blocked: Tensor | None,
-    bias: Tensor | None,
-    is_causal: bool,
-) -> Tensor:
-    """Let PyTorch's kernel find the keys of each group, so that nothing is repeated in memory."""
-    if is_causal and not (blocked is None and bias is None):
-        # Not every kernel takes its causal flag together with a mask.
-        future = block_future(q.size(-2), k.size(-2), q.device)  # (n, m)
-        (blocked, bias), is_causal = merge_masks(future, blocked, bias), False
-    added = masks_as_bias(blocked, bias, q.dtype)
-    return F.scaled_dot_product_attention(
-        q, k, v, added, dropout_p, is_causal, enable_gqa=True
-    )  # (b, h, n, d)

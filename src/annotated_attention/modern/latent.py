@@ -78,17 +78,10 @@ class LatentAttention(nn.Module):
             head_dim: d, how many of a head's features come from the latent; None means e / h.
             value_dim: the width of a head's values; None means d.
             query_latent_dim: compress queries, too, to so many numbers; None compresses them not.
-            dropout: probability of zeroing a weight in training.
-            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            dropout: as in ``MultiheadAttention``; so are ``batch_first``, ``device`` and ``dtype``.
             rotary: turns queries and keys by their positions; None means a ``RotaryEmbedding`` of
                 r features in the layout ``"interleaved"``, as DeepSeek's checkpoints have it.
             scale: factor on the scores; None means 1 / sqrt(d + r).
-            device: Device of the parameters.
-            dtype: Dtype of the parameters.
-
-        Raises:
-            TypeError: a setting of the wrong type.
-            ValueError: a size below 1 or one that does not fit.
         """
         super().__init__()
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "latent_dim": latent_dim}
@@ -141,17 +134,11 @@ class LatentAttention(nn.Module):
         Args:
             x: the new tokens: (n, b, e); with ``batch_first`` (b, n, e).
             cache: keeps the latents and turned keys of these tokens; None keeps nothing.
-            key_padding_mask: which keys no query may see, (b, m), with a column for each key that
-                the cache returns. Boolean, True = blocked; or floating point, added to the scores.
-            need_weights: also return the weights.
+            key_padding_mask: as in ``CachedAttention``; so is ``need_weights``.
             absorb: compute the absorbed form instead of the plain one.
 
         Returns:
             The output, in the layout of ``x``, and the weights of each head, (b, h, n, m), or None.
-
-        Raises:
-            TypeError: no tensor, a dtype that does not fit, or a ``cache`` that is none.
-            ValueError: a shape or a device that does not fit, or what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         if x.dim() != 3:

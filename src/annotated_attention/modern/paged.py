@@ -71,14 +71,6 @@ class PagedCache:
             num_pages: how many pages there are, for all sequences together.
             page_size: how many tokens fit on a page.
             num_heads: h, as in ``StaticCache``; so are the others.
-            head_dim: d, the width of a key.
-            value_dim: the width of a value; None means d.
-            device: Device of the pool.
-            dtype: Dtype of the pool.
-
-        Raises:
-            TypeError: a size is not an integer.
-            ValueError: a size is below 1.
         """
         value_dim = head_dim if value_dim is None else value_dim
         sizes = {"num_pages": num_pages, "page_size": page_size, "num_heads": num_heads}
@@ -123,10 +115,6 @@ class PagedCache:
 
         Args:
             length: how many to keep: one number, or one for each sequence.
-
-        Raises:
-            TypeError: not integers.
-            ValueError: one is negative, or there are more or fewer than sequences.
         """
         given = length.tolist() if isinstance(length, Tensor) else length
         each = given if isinstance(given, Sequence) else [given] * max(1, len(self.tables))

@@ -34,11 +34,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
     Returns:
         (..., n, d): (a, b) becomes (a cos - b sin, b cos + a sin).
 
-    Raises:
-        TypeError: no tensors.
-        ValueError: an odd d, cosines or sines of another shape, or a ``layout`` that is neither
-            of the two.
-
     Examples:
         A quarter turn takes (1, 0) to (0, 1):
 
@@ -94,15 +89,8 @@ class RotaryEmbedding(nn.Module):
 
         Args:
             head_dim: d, the width of one head; even.
-            base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``;
-                None means ``scaling``'s own, or 10000.
+            base: as in ``rotary_frequencies``; so are ``scaling`` and ``max_length``.
             layout: which features form a pair, see ``rotate``.
-            scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
-            max_length: the length that the model was trained for, where ``scaling`` needs it.
-
-        Raises:
-            TypeError: a size is not an integer, or ``base`` is not a number.
-            ValueError: settings that do not fit; the message names them.
         """
         super().__init__()
         _check_layout(layout)
@@ -119,10 +107,6 @@ class RotaryEmbedding(nn.Module):
 
         Returns:
             (..., n, d), in the dtype of ``x``.
-
-        Raises:
-            TypeError: no tensors, or ``x`` is not floating point.
-            ValueError: ``x`` is not ``head_dim`` wide, or ``positions`` do not fit ``x``.
         """
         self._check(x, positions)
         return rotate(x, *self.angles(positions, x.dtype), self.layout)  # (..., n, d)
@@ -140,9 +124,6 @@ class RotaryEmbedding(nn.Module):
             Cosines and sines, (n, r) or, for all heads of a sample, (b, 1, n, r) each, with a
             column for each of the r = d / 2 pairs; times YaRN's factor if ``scaling`` is of that
             type.
-
-        Raises:
-            TypeError: ``positions`` are no tensor, or ``dtype`` is not floating point.
         """
         check_tensors(positions=positions)
         check_dtype(dtype)
@@ -176,8 +157,8 @@ class RotaryEmbedding(nn.Module):
 class RotaryAttention(MultiheadAttention):
     """The final class, with queries and keys that turn with their positions.
 
-    Positions are counted from 0 on both sides. Values do not turn. The parameters are those of
-    the final class: a rotation has none.
+    Positions are counted from 0 on both sides; an appended key, which has none, is refused. Values
+    do not turn. The parameters are those of the final class: a rotation has none.
 
     Examples:
         >>> import torch
@@ -198,19 +179,11 @@ class RotaryAttention(MultiheadAttention):
         rotary: RotaryEmbedding | None = None,
         **options: Any,
     ) -> None:
-        """Create the parameters of the final class, and the rotation.
+        """Create the parameters of the final class, which takes all other arguments.
 
         Args:
-            embed_dim: e, the width of the queries and of the output.
-            num_heads: h; the width of a head, e / h, must be even.
-            *args: further arguments of the final class, by position.
-            rotary: turns queries and keys by their positions; None means one with its defaults.
-            **options: further arguments of the final class.
-
-        Raises:
-            TypeError: as the final class; also a ``rotary`` that cannot be called.
-            ValueError: as the final class; also keys that would be appended, which have no
-                position.
+            rotary: turns queries and keys by their positions; None means a ``RotaryEmbedding``,
+                for which the width of a head must be even.
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
@@ -236,10 +209,6 @@ def interleaved_to_half(weight: Tensor, num_heads: int) -> Tensor:
 
     Returns:
         The same rows in another order: within each head first the even ones, then the odd ones.
-
-    Raises:
-        TypeError: ``weight`` is no tensor, or ``num_heads`` no integer.
-        ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
 
     Examples:
         One head of width 6:

@@ -35,10 +35,7 @@ def shard(model: LanguageModel, mesh: DeviceMesh) -> LanguageModel:
 
     Args:
         model: changed in place; each process has the same one.
-        mesh: the processes, along one axis.
-
-    Raises:
-        ValueError: the heads of the keys cannot be shared out evenly.
+        mesh: the processes, along one axis; their number must divide that of the keys' heads.
 
     Source: Shoeybi et al. (2019), section 3.
     """
@@ -61,12 +58,7 @@ def shard(model: LanguageModel, mesh: DeviceMesh) -> LanguageModel:
 
 
 def with_bias_in_each(linear: nn.Linear, x: Tensor) -> Tensor:
-    """Multiply by this process's columns of W, add the bias, and sum over the processes: wrong.
-
-    Args:
-        linear: with the whole matrix.
-        x: this process's features, along its last axis.
-    """
+    """Multiply this process's features by its columns of W, add the bias, sum up: wrong."""
     columns = linear.weight.chunk(dist.get_world_size(), 1)[dist.get_rank()]
     y = F.linear(x, columns, linear.bias)
     dist.all_reduce(y)

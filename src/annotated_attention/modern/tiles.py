@@ -43,10 +43,6 @@ def tiled_attention(
         The output, (..., n, d_v), zero for fully masked rows; and the log-sum-exp of each query's
         scores, (..., n), in float32 or wider, ``-inf`` for fully masked rows.
 
-    Raises:
-        ValueError: shapes that do not fit, ``tile`` below 1, or ``mask_mod`` without four axes.
-        TypeError: not a tensor, ``blocked`` is not boolean, or ``bias`` has another dtype.
-
     Examples:
         >>> import torch
         >>> from annotated_attention.modern import tiled_attention

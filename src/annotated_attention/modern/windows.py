@@ -15,29 +15,19 @@ from annotated_attention.modern.cache import Cache, KVCache, check_length
 from annotated_attention.modern.cached_attention import CachedAttention
 
 
-def block_outside(
-    positions: Tensor, m: int, window: int, *, sinks: int = 0, dropped: int | Tensor = 0
-) -> Tensor:
+def block_outside(positions: Tensor, m: int, window: int, *, sinks: int = 0) -> Tensor:
     """Block key j for a query at position p unless p - window < j <= p: the window counts p itself.
 
     Args:
         positions: (n,) or (b, n), integers, the positions of the queries, of all sequences or each.
-        m: how many keys there are; key j is at position j, unless some were dropped.
+        m: how many keys there are. Key j is at position j; where there are fewer keys than tokens,
+            those that followed the first ``sinks`` were dropped, as a ``WindowCache`` does.
         window: w, how many keys a query sees at most, itself included.
         sinks: how many of the first keys each query sees besides, if they are not in its future.
-        dropped: how many keys are no longer there: those that followed the first ``sinks``, as in a
-            ``WindowCache``.
-
     Returns:
         blocked, (n, m), or (b, 1, n, m), as in ``block_later``.
 
-    Raises:
-        TypeError: ``window`` or ``sinks`` is not an integer.
-        ValueError: ``window`` is below 1, or ``sinks`` below 0.
-
     Examples:
-        With a window of 3, queries see 1, 2, 3, 3 and 3 keys:
-
         >>> import torch
         >>> from annotated_attention.modern import block_outside
         >>> (~block_outside(torch.arange(5), m=5, window=3)).int()
@@ -52,6 +42,7 @@ def block_outside(
     _check_window(window, sinks)
     keys = torch.arange(m, device=positions.device)   # (m,)
     first = keys < sinks                              # (m,)
+    dropped = (positions.max() + 1 - m).clamp(min=0)  # (); a cache of fixed size has more keys
     keys = torch.where(first, keys, keys + dropped)   # (m,)
     queries = positions[..., None]                    # (..., n, 1)
     passed = (keys <= queries - window) & ~first      # (..., n, m)
@@ -68,10 +59,6 @@ def block_other_documents(documents: Tensor) -> Tensor:
 
     Returns:
         blocked, (b, 1, n, n), symmetric: join it with a causal mask by ``|``.
-
-    Raises:
-        TypeError: ``documents`` is not a tensor of integers.
-        ValueError: ``documents`` has not two axes.
 
     Examples:
         Two tokens, and a document of three:
@@ -108,10 +95,6 @@ def with_sink(output: Tensor, lse: Tensor, sink: Tensor) -> Tensor:
     Returns:
         The output with the sink, (..., h, n, d_v): fully masked rows, whose only key is the sink,
         are zero.
-
-    Raises:
-        TypeError: not tensors.
-        ValueError: shapes that do not fit each other.
 
     Examples:
         With a sink whose score is 0, a query whose only key has the score 0 collects one half:
@@ -162,10 +145,6 @@ class WindowCache(KVCache):
         Args:
             window: w, how many keys a query sees at most, itself included.
             sinks: how many of the first tokens are kept for good.
-
-        Raises:
-            TypeError: one is not an integer.
-            ValueError: ``window`` is below 1, or ``sinks`` below 0.
         """
         super().__init__()
         _check_window(window, sinks)
@@ -204,10 +183,7 @@ class WindowCache(KVCache):
     def crop(self, length: int) -> None:
         """Forget all tokens but the first ``length``, if what the next one will see is still there.
 
-        Raises:
-            TypeError: ``length`` is not an integer.
-            ValueError: ``length`` is negative, or the window before it was dropped, which is so
-                for all lengths between ``sinks`` and the present one once anything was.
+        Once anything was dropped, all lengths between ``sinks`` and the present one are refused.
         """
         check_length(length)
         if self.dropped and self.sinks < length < self.length:
@@ -239,19 +215,7 @@ class WindowAttention(CachedAttention):
     def __init__(
         self, embed_dim: int, num_heads: int, window: int, *, sinks: int = 0, **options: Any
     ) -> None:
-        """Create the parameters of ``CachedAttention``.
-
-        Args:
-            embed_dim: e, the width of the tokens.
-            num_heads: h; must divide ``embed_dim``.
-            window: w, how many keys a query sees at most, itself included.
-            sinks: how many of the first keys each query sees besides.
-            **options: those of ``CachedAttention``.
-
-        Raises:
-            TypeError: as ``CachedAttention``; also a ``window`` or ``sinks`` that is no integer.
-            ValueError: as ``CachedAttention``; also ``window`` below 1, or ``sinks`` below 0.
-        """
+        """Create the parameters of ``CachedAttention``, for a window as in ``WindowCache``."""
         super().__init__(embed_dim, num_heads, **options)
         _check_window(window, sinks)
         self.window, self.sinks = window, sinks
@@ -269,9 +233,8 @@ class WindowAttention(CachedAttention):
         return super().keep(q, k, v, positions, cache)
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Hide the future and what lies outside the window; fewer keys than tokens were dropped."""
-        dropped = (positions.max() + 1 - m).clamp(min=0)  # a cache of fixed size has more
-        return block_outside(positions, m, self.window, sinks=self.sinks, dropped=dropped)
+        """Hide the future and what lies outside the window."""
+        return block_outside(positions, m, self.window, sinks=self.sinks)
 
 
 def _check_window(window: int, sinks: int) -> None:

@@ -8,7 +8,10 @@ in ``DESIGNS``, through which they can be called in the same way.
 In all of them, ``embed_dim`` is e, the width of the inputs and of the output, and ``num_heads`` is
 h; a head is d = e / h wide, so e must be divisible by h. A fully masked row has weights of zero and
 finite gradients, so its output is the bias of the output projection, as in ``MultiheadAttention``.
-What does not fit is refused with a TypeError or a ValueError that names it.
+What does not fit is refused with a TypeError or a ValueError that names it. Where True means
+"allowed", a mask may hold integers. Each of its sizes may be 1, but in the packed projection.
+
+Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
 
 Examples:
     >>> import torch

@@ -107,14 +107,8 @@ class Design(nn.Module):
     def read_mask(self, name: str, mask: Tensor | None, *sizes: int) -> Tensor | None:
         """Turn the design's mask into one that is True where a query must not see a key.
 
-        Args:
-            name: the design's name for the mask.
-            mask: boolean, or integers if True means "allowed". None stays None.
-            *sizes: the size of each axis; the mask's own may be 1.
-
-        Raises:
-            TypeError: not a tensor, or of another dtype.
-            ValueError: another shape.
+        Its name is for messages; of the sizes of its axes, its own may be 1. Integers are taken
+        where True means "allowed".
         """
         if mask is None:
             return None

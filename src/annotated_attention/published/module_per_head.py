@@ -41,8 +41,6 @@ class ModulePerHead(Design):
         >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
         >>> ModulePerHead(embed_dim=24, num_heads=4)(query, memory, memory).shape
         torch.Size([2, 3, 24])
-
-    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     layout = "(b, n, e)"
@@ -58,17 +56,7 @@ class ModulePerHead(Design):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Attend with every head, one after the other.
-
-        Args:
-            query: (b, n, e), one row per query.
-            key: (b, m, e), one row per key.
-            value: (b, m, e), one row per key.
-            mask: boolean or integers, (b, n, m) or with sizes of 1; 0 means "must not see".
-
-        Returns:
-            (b, n, e).
-        """
+        """Attend with every head, one after the other; the mask is (b, n, m)."""
         self.check(query, key, value)
         b, n, m = *query.shape[:2], key.size(1)
         blocked = self.read_mask("mask", mask, b, n, m)

@@ -23,8 +23,6 @@ class NoProjection(WeightedScores):
         >>> queries, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
         >>> NoProjection(embed_dim=24, num_heads=4)(queries, memory, memory).shape
         torch.Size([2, 3, 24])
-
-    Source: the chapter "Published code".
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -26,8 +26,6 @@ class PackedProjection(Design):
         >>> output, weights = PackedProjection(24, 4)(query, memory, memory)
         >>> output.shape, weights.shape
         (torch.Size([3, 2, 24]), torch.Size([2, 4, 3, 5]))
-
-    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     layout = "(n, b, e)"
@@ -50,17 +48,7 @@ class PackedProjection(Design):
         query: Tensor,
         key: Tensor,
     ) -> Tensor | None:
-        """Merge both masks into one that is added to the scores.
-
-        Args:
-            key_padding_mask: boolean, (b, m), or None; True = blocked.
-            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True = blocked.
-            query: (n, b, e), for its sizes and its dtype.
-            key: (m, b, e), for its sizes.
-
-        Returns:
-            (b * h, n, m), 0 or ``-inf``; None without masks.
-        """
+        """Merge both masks into one that is added to the scores, (b * h, n, m), if there is any."""
         if key_padding_mask is None and attn_mask is None:
             return None
         h, (n, b), m = self.num_heads, query.shape[:2], key.size(0)
@@ -84,11 +72,11 @@ class PackedProjection(Design):
         """Project, fold batch and heads, attend, unfold, and project the output.
 
         Args:
-            query: (n, b, e), one row per query.
-            key: (m, b, e), one row per key.
-            value: (m, b, e), one row per key.
-            key_padding_mask: boolean, (b, m), or None; True means "must not see".
-            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True means "must not see".
+            query: (n, b, e).
+            key: (m, b, e).
+            value: (m, b, e).
+            key_padding_mask: boolean, (b, m).
+            attn_mask: boolean, (n, m) or (b * h, n, m).
 
         Returns:
             The output, (n, b, e), and the weights of every head, (b, h, n, m).

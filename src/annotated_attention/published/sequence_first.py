@@ -21,8 +21,6 @@ class SequenceFirst(Design):
         >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
         >>> module(query=query, key=memory, value=memory).shape
         torch.Size([3, 2, 24])
-
-    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     layout = "(n, b, e)"
@@ -52,17 +50,7 @@ class SequenceFirst(Design):
     def forward(
         self, *, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Attend with all heads at once.
-
-        Args:
-            query: (n, b, e), one row per query.
-            key: (m, b, e), one row per key.
-            value: (m, b, e), one row per key.
-            mask: boolean or integers, (n, m, b) or with sizes of 1; 0 means "must not see".
-
-        Returns:
-            (n, b, e).
-        """
+        """Attend with all heads at once; the mask is (n, m, b)."""
         self.check(query, key, value)
         projected = self.to_query(query), self.to_key(key), self.to_value(value)
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)

@@ -27,8 +27,6 @@ class SharedProjection(Design):
         >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
         >>> SharedProjection(24, 4)(memory, memory, query).shape
         torch.Size([2, 3, 24])
-
-    Source: the chapter "Published code".
     """
 
     layout = "(b, n, e)"
@@ -47,17 +45,7 @@ class SharedProjection(Design):
     def forward(
         self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Attend within each slice. Note the order of the arguments: values come first.
-
-        Args:
-            values: (b, m, e), one row per key.
-            keys: (b, m, e), one row per key.
-            query: (b, n, e), one row per query.
-            mask: boolean or integers, (b, h, n, m) or with sizes of 1; 0 means "must not see".
-
-        Returns:
-            (b, n, e).
-        """
+        """Attend within each slice: values come first; the mask is (b, h, n, m)."""
         self.check(query, keys, values)
         h, (b, n, e), m = self.num_heads, query.shape, keys.size(1)
         v = self.to_value(values.reshape(b, m, h, e // h))  # (b, m, h, d)

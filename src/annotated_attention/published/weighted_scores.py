@@ -28,9 +28,6 @@ class WeightedScores(Design):
         >>> module = WeightedScores(embed_dim=24, key_dim=6, value_dim=7, num_heads=4)
         >>> module(queries, memory, memory, attention_weights=torch.rand(2, 4, 3, 5)).shape
         torch.Size([2, 3, 24])
-
-    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2, which has d_k
-    and d_v, too.
     """
 
     layout = "(b, n, e)"
@@ -68,16 +65,11 @@ class WeightedScores(Design):
         """Attend with all heads at once.
 
         Args:
-            queries: (b, n, e), one row per query.
-            keys: (b, m, e), one row per key.
-            values: (b, m, e), one row per key.
-            attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
-                see".
-            attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
-                the scaled scores.
-
-        Returns:
-            (b, n, e).
+            queries: (b, n, e).
+            keys: (b, m, e).
+            values: (b, m, e).
+            attention_mask: boolean, (b, h, n, m) or with sizes of 1.
+            attention_weights: floating point, as large; multiplies the scaled scores.
         """
         self.check(queries, keys, values)
         heads = (self.num_heads, -1)

@@ -19,8 +19,6 @@ class WideProjection(Design):
         >>> from annotated_attention.published import WideProjection
         >>> WideProjection(24, 4)(torch.randn(2, 5, 24)).shape
         torch.Size([2, 5, 24])
-
-    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     layout = "(b, n, e)"
@@ -37,15 +35,7 @@ class WideProjection(Design):
         self.output = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Let every token attend to all tokens of its sequence.
-
-        Args:
-            x: (b, n, e), one row per token.
-            mask: boolean or integers, (b, h, n, n) or with sizes of 1; 0 means "must not see".
-
-        Returns:
-            (b, n, e).
-        """
+        """Let every token attend to all of its sequence; the mask is (b, h, n, n)."""
         self.check(x, x, x)
         (b, n, e), h, d = x.shape, self.num_heads, self.head_dim
         q = self.to_query(x).view(b, n, h, d).transpose(1, 2)  # (b, h, n, d)
