@@ -33,7 +33,6 @@ from annotated_attention.display.live_figures import (
     first_look,
     mask_merger,
     norm_place,
-    saturation,
     tiles_visited,
 )
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
@@ -63,11 +62,13 @@ def still(name="still"):
     return display.finish(display.panels(60, 40)[0], name=name, alt="A still picture.")
 
 
+def parse(figure):
+    return BeautifulSoup(figure.html, "html.parser")
+
+
 def given(figure):
     """Read what the module of a live figure is given."""
-    return json.loads(
-        BeautifulSoup(figure.html, "html.parser").select_one(".aa-live")["data-state"]
-    )
+    return json.loads(parse(figure).select_one(".aa-live")["data-state"])
 
 
 # --- every figure -------------------------------------------------------------------------------
@@ -135,24 +136,20 @@ MODELS = [
 
 def test_the_calculator_counts_as_python():
     call = script("calculator")
-    for index in range(120):
+    for index in range(40):
         draw = random.Random(index)
         h = draw.choice([1, 2, 3, 25, 96])
-        sizes = {
-            "embed_dim": h * draw.randint(1, 128),
-            "num_heads": h,
-            "layers": draw.randint(1, 9),
-        }
+        other = {"embed_dim": h * draw.randint(1, 128), "num_heads": h, "layers": 3}
         model = replace(
             MODELS[index % len(MODELS)],
-            **sizes if index >= len(MODELS) else {},  # first those that are published
+            **other if index >= len(MODELS) else {},  # first those that are published
             decoder_layers=draw.choice([0, 1, 7]),
             norms=draw.choice([0, 1]),
         )
-        length, batch, width = draw.choice([1, 3, 131_072]), draw.choice([1, 1024]), 2
-        given = asdict(model), length, batch
-        assert call("rows", *given, width) == counting.rows(model, length, batch, width)
-        assert call("notes", *given, width) == counting.notes(model, length, batch, width)
+        given = asdict(model), draw.choice([1, 3, 131_072]), draw.choice([1, 1024])
+        sizes = (model, *given[1:])
+        assert call("rows", *given, 2) == counting.rows(*sizes, 2)
+        assert call("notes", *given, 2) == counting.notes(*sizes, 2)
     assert call("nearest", call("divisors", 1600), 7) == 4  # of 1, 2, 4, 5, 8
 
 
@@ -175,8 +172,6 @@ def test_arrows_turn_as_the_package_rotates():
         angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
         a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
         assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
-        score = script("rotation")("score", *arrows.tolist(), *at, 1)
-        assert score == pytest.approx((a @ b).item())
 
 
 # --- the first look -----------------------------------------------------------------------------
@@ -197,9 +192,11 @@ def test_the_merged_masks_are_drawn():
     figure = display.mask_merger(words, scores, padding)
     blocked = padding[:, None] | masks.block_future(5)
     expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", figure.html)
-    numbers = [text for text in texts if re.match(r"[.\d]|NaN", text)]
-    assert numbers == [mask_merger.written(weight) for weight in expected.flatten().tolist()]
+    cells = [tag.text.split() for tag in parse(figure).select("td:not(thead td)")]
+    assert [cell[-1] for cell in cells] == [
+        mask_merger.written(weight) for weight in expected.flatten().tolist()
+    ]
+    assert [len(cell) > 1 for cell in cells] == blocked.flatten().tolist()
     assert (
         f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
     )
@@ -229,8 +226,6 @@ def test_the_norms_place_is_shown_with_what_was_measured():
     kept = [[4.0], [3.0, 2.0], [7.0, 5.0, 1.234]]
     assert given(norms)["measured"][0] == ["Gradient", {"post": kept, "pre": kept}]
     assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms.text
-    said = script("norm_place")("run", [139.26, 3, 60.31])
-    assert said == "139 in the first layer, 60.3 in the last"
 
 
 # --- saturation ---------------------------------------------------------------------------------
@@ -239,7 +234,6 @@ def test_the_norms_place_is_shown_with_what_was_measured():
 def test_the_softmax_saturates_as_in_python():
     edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
     assert script("saturation")("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
-    assert saturation.histogram(torch.tensor(edges), 2.5) == [1, 1, 0, 1, 2]
     one = chapters.load("01_one_head")
     products = {d: one.products(d) for d in (4, 64)}
     share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
@@ -250,20 +244,13 @@ def test_the_softmax_saturates_as_in_python():
 # --- tiles are visited --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("is_causal", "tile"), [*product([True, False], (1, 2, 3, 8))])
+@pytest.mark.parametrize(("is_causal", "tile"), [(True, 2), (False, 3)])
 def test_tiles_are_visited_as_the_package_does(is_causal, tile):
     """The last visit of each query ends with what attention gives, and its log-sum-exp."""
     source = torch.Generator().manual_seed(7)
     scores = torch.randn(7, 7, generator=source, dtype=torch.float64)
     values = torch.randn(7, generator=source, dtype=torch.float64)
     made = tiles_visited.visits(scores, values, is_causal, tile)
-    theirs = script("tiles_visited")("visits", scores.tolist(), values.tolist(), is_causal, tile)
-    for visit, their in zip(made, theirs, strict=True):
-        assert [*range(7)[visit.rows]] == their["rows"]
-        assert [*range(7)[visit.columns]] == their["columns"]
-        torch.testing.assert_close(visit.running, torch.tensor(their["running"]).double())
-        row = visit.running[0].tolist()
-        assert script("tiles_visited")("written", row) == tiles_visited.written(row)
     last = {visit.rows.start: visit for visit in made}
     _, largest, total, mix = torch.cat([visit.running for visit in last.values()]).unbind(-1)
     future = masks.block_future(7) if is_causal else torch.zeros(7, 7, dtype=torch.bool)
@@ -287,7 +274,7 @@ def test_the_picture_of_tiles_shows_the_running_numbers():
 @pytest.mark.parametrize(("split", "merge"), [*product([True, False], repeat=2)])
 def test_numbers_go_where_torch_puts_them(split, merge):
     call = script("where_numbers_go")
-    for n, h, d in product(range(1, 6), range(1, 5), range(1, 5)):
+    for n, h, d in product((1, 5), (1, 3, 4), (1, 2)):
         x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
         heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)
         result = merge_heads(heads) if merge else merge_without_transpose(heads)  # (n, h * d)

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from mkdocs.utils.yaml import yaml_load
 
 from book.run import scripts
 from book.site import contents, glossary, takeaway
@@ -19,15 +20,24 @@ assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 SCRIPTS = {f"{contents.address(x.stem)}index.html": x for x in scripts.CHAPTERS.glob("*.py")}
 each_page = pytest.mark.parametrize("page", PAGES)
+with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
+    PARTS = yaml_load(config)["extra"]["parts"]
+CHAPTERS = contents.read(PARTS)
+NUMBERED = {name: chapter for name, chapter in CHAPTERS.items() if chapter.number}
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 each_script = pytest.mark.parametrize("page", SCRIPTS)
 ROOT = "http://book/"  # stands for wherever the site is served
 
 
+CODE, SPANS = re.compile(r"<pre.*?</pre>", re.DOTALL), re.compile(r"</?span[^>]*>")
+
+
 @cache
 def soup(page):
-    """Parse a page, of which every test looks at all: nothing of it need be collected."""
+    """Parse a page, of which every test looks at all, without the colours of its code."""
+    text = (SITE / page).read_text(encoding="utf-8")
     gc.disable()  # or it would be gone through while more of it is made, again and again
-    parsed = BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+    parsed = BeautifulSoup(CODE.sub(lambda code: SPANS.sub("", code[0]), text), "html.parser")
     gc.freeze()
     gc.enable()
     return parsed
@@ -179,3 +189,80 @@ def test_nothing_of_the_workshop_is_published():
     names = {path.relative_to(SITE).as_posix() for path in SITE.rglob("*") if path.is_file()}
     stray = re.compile(r"\.j2$|conf\.json$|katex\.min\.js$|hooks|^(?!downloads/).*\.(py|ipynb)$")
     assert not [name for name in names if stray.search(name)]
+
+
+@cache
+def meta(page, name):
+    found = soup(page).head.select(f'meta[name="{name}"], meta[property="{name}"]')
+    return found[0]["content"] if len(found) == 1 else None
+
+
+def link(a, page):
+    """Give where a link leads, from the root of the site."""
+    return urljoin(address(page), a["href"]).removeprefix(ROOT)
+
+
+@each_page
+def test_names_and_describes_itself_as_no_other_page_does(page):
+    said, title = meta(page, "description"), meta(page, "og:title")
+    assert 40 <= len(said) <= 160, f"{len(said)}: {said}"
+    assert [other for other in PAGES if meta(other, "description") == said] == [page]
+    if page == "404.html":
+        assert (meta(page, "robots"), title) == ("noindex", None)
+        return
+    assert meta(page, "og:description") == said
+    assert title in soup(page).title.text
+    assert meta(page, "og:type") == ("website" if page == "index.html" else "article")
+    assert meta(page, "twitter:card") in {"summary", "summary_large_image"}
+    assert [other for other in PAGES if meta(other, "og:title") == title] == [page]
+
+
+def test_only_a_site_that_knows_its_address_names_one():
+    known = {page for page in PAGES if soup(page).select('link[rel="canonical"]')}
+    assert known in (set(), set(PAGES) - {"404.html"})
+    for page in PAGES:
+        assert bool(meta(page, "og:image")) == bool(meta(page, "og:url")) == (page in known)
+    if not known:
+        assert not [page for page in PAGES if "http://" in str(soup(page).head)]
+
+
+def test_the_navigation_has_every_chapter_under_its_part_and_nothing_else():
+    page = "chapters/masks/index.html"
+    book = soup(page).select_one(".md-sidebar--primary .md-nav__list > .md-nav__item--active")
+    start, short_path = book.select(".md-nav__link[href]")[:2]
+    assert [link(a, page) for a in (start, short_path)] == ["", "short-path/"]
+    sections = book.select(".md-nav__item--section .md-nav__item--section")
+    assert [part.label.text.strip() for part in sections] == [part["title"] for part in PARTS[1:]]
+    found = [
+        (part.label.text.strip(), " ".join(a.text.split()), link(a, page))
+        for part in sections
+        for a in part.select("a:not(.md-nav--secondary a)")
+    ]
+    assert found == [
+        (chapter.part, chapter.label, contents.address(name)) for name, chapter in NUMBERED.items()
+    ]
+
+
+@each_chapter
+def test_a_chapter_says_what_it_takes_and_gives(chapter):
+    page = f"{contents.address(chapter.name)}index.html"
+    above = content(page)
+    intro = above.select_one("h1 + .aa-intro")
+    text = " ".join(intro.text.split())
+    assert text.startswith(f"{chapter.minutes} · builds on ")
+    needs = {a.text: link(a, page) for a in intro.select("a:not([download])")}
+    assert needs == {CHAPTERS[name].label: contents.address(name) for name in chapter.builds_on}
+    assert f"Afterwards {chapter.after[0].lower()}{chapter.after[1:]}" in text
+    question = above.select_one(".aa-intro ~ * em").text
+    assert meta(page, "description") == f"{question} {chapter.after}"
+    assert question.endswith("?")
+    assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == bool(
+        chapter.number
+    )
+
+
+def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
+    names = ("href", "src", "action")
+    addresses = [tag[name] for name in names for tag in soup("404.html").select(f"[{name}]")]
+    assert len(addresses) > 30
+    assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
