@@ -9,23 +9,16 @@ from book.site.contents import address
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")
 )
-KINDS = ["", "package/attention/", "cheat-sheet/", "glossary/", address("04_reshape_trick")]
+KINDS = ["", "package/masks/", "cheat-sheet/", "glossary/", address("04_reshape_trick")]
 
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 UNFOLD = "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
 # Figures without a drawing, and pictures without a text alternative. A figure may hold two
 # drawings, for a wide page and for a narrow one: one of them is drawn.
-UNDRAWN = """
-() => {
-  const drawn = (part) => {
-    const { width, height } = part.getBoundingClientRect();
-    return width > 0 && height > 0;
-  };
-  const figures = [...document.querySelectorAll("article figure")]
-    .filter((figure) => ![...figure.querySelectorAll("svg, img, table, .aa-stage")].some(drawn));
-  return figures.map((part) => part.outerHTML.slice(0, 200));
-}
-"""
+UNDRAWN = """() => [...document.querySelectorAll("article figure")]
+  .filter((figure) => ![...figure.querySelectorAll("svg, img, table, .aa-stage")]
+    .some((part) => part.getBoundingClientRect().height > 0))
+  .map((part) => part.outerHTML.slice(0, 200))"""
 # Code, its own or printed by a cell, that is cut off and would have to be scrolled.
 CUT = """() => [...document.querySelectorAll("article :is(pre, pre > code)")]
   .filter((code) => code.checkVisibility() && code.scrollWidth > code.clientWidth)
