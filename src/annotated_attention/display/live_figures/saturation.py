@@ -47,7 +47,7 @@ def saturation(
         )
     ax.set(title="size of the derivative", xlabel="width d", ylim=(0, 0.5))
     ax.set_xticks(list(kept), [str(d) for d in kept])
-    ax.legend(fontsize=9)
+    ax.legend(frameon=False, fontsize=9)
     data = {
         "products": [[d, scores.tolist()] for d, scores in kept.items()],
         "width": width,
