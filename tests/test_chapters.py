@@ -69,7 +69,7 @@ def test_keeps_definitions_and_leaves_out_demonstrations(write: Write) -> None:
 def test_leaves_out_exercises_and_solutions(write: Write, options: str) -> None:
     """A stub may share its name with the real class; only whole tags count."""
     other = 'tags=["exercises", "hide-input"]\n'
-    write(f"{options}\nclass Head: stub = True\n", f"{other}class Head: stub = False")
+    write(f"{other}class Head: stub = False", f"{options}\nclass Head: stub = True\n")
     assert load().Head.stub is False
 
 

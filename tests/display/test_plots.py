@@ -42,7 +42,7 @@ def one_query(name="query"):
 
 
 PLACES = {"query": (0.0, 0.0), "key": (1.0, 0.0), "scores": (0.5, 1.0)}
-SHAPES = {"query": (3, 6), "key": (5, 6), "scores": (3, 5), "not drawn": (9,)}
+SHAPES = {"query": (3, 6), "key": (5, 6), "scores": (5, 3), "not drawn": (9,)}
 LETTERS = {3: "n", 5: "m", 6: "d"}
 
 
@@ -106,9 +106,9 @@ def test_other_figures_write_their_numbers():
 
 
 def test_what_flows_where():
-    shown = {"query", "(n, d)", "key", "(m, d)", "scores", "(n, m)", "score"}
+    shown = {"query", "(n, d)", "key", "(m, d)", "scores", "(m, n)", "score"}
     assert set(texts(what_flows())) == shown
-    assert "query (n, d); key (m, d); scores (n, m). " in what_flows().text
+    assert "query (n, d); key (m, d); scores (m, n). " in what_flows().text
     assert "query to scores: score; key to scores." in what_flows().text
     # Blue has a row for each query, green for each key, grey both or none.
     for box, colour in (("query", "n"), ("key", "m"), ("scores", "")):
