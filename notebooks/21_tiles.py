@@ -210,8 +210,8 @@ print(f"merged: total {lse[it].exp():.2f}, the output is equal")
 #
 # Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
 #
-# These are the tiles of the example sentence, two words wide. Below them stand the running numbers
-# of the two queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
+# These are the tiles of the example sentence, two words wide, and the running numbers of the two
+# queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
 # watch when a correction is not 1. Then switch the causal mask on.
 
 # %% jupyter={"source_hidden": true}

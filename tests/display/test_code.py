@@ -121,35 +121,28 @@ def test_source_is_highlighted_and_coloured(run):
 def scaled(x, width):
     """Scale x."""
     if width:
+        x = max(
+            x, width)  # (n,)  # fmt: skip
         x = x / width  # (n,)
     return x  # (n,)
 
 
-def spread(x: int, y: int) -> int:
-    return max(
-        x, y)  # fmt: skip
-
-
 def test_excerpts_are_lines_of_the_source():
-    """They lose their indentation; the comments of a part stand in one column."""
-    output = excerpts(one=(scaled, "x = x", "return"), two=(Documented, "x, text"))
+    """They lose their indentation, but in brackets; the comments of a part stand in one column."""
+    output = excerpts(one=(scaled, "max", "width)  #", "return"), two=(Documented, "x, text"))
     assert str(output).split("\n") == [
         "# one",
-        "x = x / width  # (n,)",
+        "x = max(",
+        "    x, width)  # (n,)  # fmt: skip",
         "return x       # (n,)",
         "",
         "# two",
         "return x, text",
     ]
     assert page(output).select_one(".no-copy > pre > code").get_text() == str(output)
-    for text, found in (("Scale", 0), ("x", 3)):
+    for text, found in (("Scale", 0), ("x", 5)):
         with pytest.raises(ValueError, match=f"one: '{text}' must stand in one line, got {found}"):
             excerpts(one=(scaled, text))
-
-
-def test_excerpts_indent_what_stands_in_brackets():
-    output = excerpts(one=(spread, "return", "x, y)"), two=(spread, "x, y)"))
-    assert str(output) == "# one\nreturn max(\n    x, y)  # fmt: skip\n\n# two\nx, y)  # fmt: skip"
 
 
 def rows(output):

@@ -33,7 +33,6 @@ from annotated_attention.display.live_figures import (
     first_look,
     mask_merger,
     norm_place,
-    saturation,
     tiles_visited,
 )
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
@@ -63,14 +62,14 @@ def still(name="still"):
     return display.finish(display.panels(60, 40)[0], name=name, alt="A still picture.")
 
 
+def parse(figure):
+    return BeautifulSoup(figure.html, "html.parser")
+
+
 def given(figure):
     """Read what the module of a live figure is given."""
-    return json.loads(
-        BeautifulSoup(figure.html, "html.parser").select_one(".aa-live")["data-state"]
-    )
+    return json.loads(parse(figure).select_one(".aa-live")["data-state"])
 
-
-# --- every figure -------------------------------------------------------------------------------
 
 DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
 
@@ -97,17 +96,11 @@ def test_what_json_does_not_have_is_refused():
             display.live(still(), "clocks", data)
 
 
-# --- heads at work ------------------------------------------------------------------------------
-
-
 def test_heads_at_work_are_given_weights_in_hundredths():
     weights = torch.tensor([[[(0.126, 0.874, 0.0), (0.5, 0.25, 0.25)]]])
     data = given(display.heads_at_work(still(), weights, "ab", "xyz", start=(0, 0, 1)))
     assert data["maps"] == [[[[13, 87, 0], [50, 25, 25]]]]
     assert data["heads"] == ["head 1"]
-
-
-# --- the cache fills ----------------------------------------------------------------------------
 
 
 def test_a_cache_fills_as_the_formulas_count():
@@ -124,8 +117,6 @@ def test_a_cache_fills_as_the_formulas_count():
     assert filling.html.count(">new<") == 9 + 3
 
 
-# --- the calculator -----------------------------------------------------------------------------
-
 MODELS = [
     *PRESETS.values(),
     Model(512, 1, layers=0, decoder_layers=1),
@@ -135,28 +126,21 @@ MODELS = [
 
 def test_the_calculator_counts_as_python():
     call = script("calculator")
-    for index in range(120):
+    for index in range(40):
         draw = random.Random(index)
         h = draw.choice([1, 2, 3, 25, 96])
-        sizes = {
-            "embed_dim": h * draw.randint(1, 128),
-            "num_heads": h,
-            "layers": draw.randint(1, 9),
-        }
+        other = {"embed_dim": h * draw.randint(1, 128), "num_heads": h, "layers": 3}
         model = replace(
             MODELS[index % len(MODELS)],
-            **sizes if index >= len(MODELS) else {},  # first those that are published
+            **other if index >= len(MODELS) else {},  # first those that are published
             decoder_layers=draw.choice([0, 1, 7]),
             norms=draw.choice([0, 1]),
         )
-        length, batch, width = draw.choice([1, 3, 131_072]), draw.choice([1, 1024]), 2
-        given = asdict(model), length, batch
-        assert call("rows", *given, width) == counting.rows(model, length, batch, width)
-        assert call("notes", *given, width) == counting.notes(model, length, batch, width)
+        given = asdict(model), draw.choice([1, 3, 131_072]), draw.choice([1, 1024])
+        sizes = (model, *given[1:])
+        assert call("rows", *given, 2) == counting.rows(*sizes, 2)
+        assert call("notes", *given, 2) == counting.notes(*sizes, 2)
     assert call("nearest", call("divisors", 1600), 7) == 4  # of 1, 2, 4, 5, 8
-
-
-# --- clocks and turning arrows ------------------------------------------------------------------
 
 
 def test_clocks_show_the_sinusoidal_code():
@@ -175,19 +159,11 @@ def test_arrows_turn_as_the_package_rotates():
         angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
         a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
         assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
-        score = script("rotation")("score", *arrows.tolist(), *at, 1)
-        assert score == pytest.approx((a @ b).item())
-
-
-# --- the first look -----------------------------------------------------------------------------
 
 
 def test_the_first_look_is_attention():
     x = torch.randn(2, 3, 6)
     torch.testing.assert_close(first_look.shares(x), scaled_dot_product_attention(x, x, x)[1])
-
-
-# --- masks merged -------------------------------------------------------------------------------
 
 
 def test_the_merged_masks_are_drawn():
@@ -197,9 +173,11 @@ def test_the_merged_masks_are_drawn():
     figure = display.mask_merger(words, scores, padding)
     blocked = padding[:, None] | masks.block_future(5)
     expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", figure.html)
-    numbers = [text for text in texts if re.match(r"[.\d]|NaN", text)]
-    assert numbers == [mask_merger.written(weight) for weight in expected.flatten().tolist()]
+    cells = [tag.text.split() for tag in parse(figure).select("td:not(thead td)")]
+    assert [cell[-1] for cell in cells] == [
+        mask_merger.written(weight) for weight in expected.flatten().tolist()
+    ]
+    assert [len(cell) > 1 for cell in cells] == blocked.flatten().tolist()
     assert (
         f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
     )
@@ -207,13 +185,11 @@ def test_the_merged_masks_are_drawn():
         assert script("mask_merger")("digits", weight) == mask_merger.written(weight)
 
 
-# --- the norm's place ---------------------------------------------------------------------------
-
 POST = ["attention", "norm", "feed-forward", "norm"]
 PRE = ["norm", "attention", "norm", "feed-forward"]
 
 
-@pytest.mark.parametrize("parts", [POST, PRE, ["norm", "attention", *PRE]])
+@pytest.mark.parametrize("parts", [POST, PRE])
 def test_parts_stand_where_they_belong(parts):
     boxes, branches = norm_place.place(parts)
     for fork, join in branches:
@@ -229,17 +205,11 @@ def test_the_norms_place_is_shown_with_what_was_measured():
     kept = [[4.0], [3.0, 2.0], [7.0, 5.0, 1.234]]
     assert given(norms)["measured"][0] == ["Gradient", {"post": kept, "pre": kept}]
     assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms.text
-    said = script("norm_place")("run", [139.26, 3, 60.31])
-    assert said == "139 in the first layer, 60.3 in the last"
-
-
-# --- saturation ---------------------------------------------------------------------------------
 
 
 def test_the_softmax_saturates_as_in_python():
     edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
     assert script("saturation")("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
-    assert saturation.histogram(torch.tensor(edges), 2.5) == [1, 1, 0, 1, 2]
     one = chapters.load("01_one_head")
     products = {d: one.products(d) for d in (4, 64)}
     share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
@@ -247,27 +217,12 @@ def test_the_softmax_saturates_as_in_python():
     assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
 
 
-# --- tiles are visited --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("is_causal", "tile"), [*product([True, False], (1, 2, 3, 8))])
-def test_tiles_are_visited_as_the_package_does(is_causal, tile):
+def test_tiles_are_visited_as_the_package_does():
     """The last visit of each query ends with what attention gives, and its log-sum-exp."""
-    source = torch.Generator().manual_seed(7)
-    scores = torch.randn(7, 7, generator=source, dtype=torch.float64)
-    values = torch.randn(7, generator=source, dtype=torch.float64)
-    made = tiles_visited.visits(scores, values, is_causal, tile)
-    theirs = script("tiles_visited")("visits", scores.tolist(), values.tolist(), is_causal, tile)
-    for visit, their in zip(made, theirs, strict=True):
-        assert [*range(7)[visit.rows]] == their["rows"]
-        assert [*range(7)[visit.columns]] == their["columns"]
-        torch.testing.assert_close(visit.running, torch.tensor(their["running"]).double())
-        row = visit.running[0].tolist()
-        assert script("tiles_visited")("written", row) == tiles_visited.written(row)
-    last = {visit.rows.start: visit for visit in made}
+    scores, values = torch.randn(7, 7).double(), torch.randn(7).double()
+    last = {visit.rows.start: visit for visit in tiles_visited.visits(scores, values, True, 2)}
     _, largest, total, mix = torch.cat([visit.running for visit in last.values()]).unbind(-1)
-    future = masks.block_future(7) if is_causal else torch.zeros(7, 7, dtype=torch.bool)
-    masked = scores.masked_fill(future, -math.inf)
+    masked = scores.masked_fill(masks.block_future(7), -math.inf)
     torch.testing.assert_close(mix / total, masked.softmax(-1) @ values)
     torch.testing.assert_close(largest + total.log(), masked.logsumexp(-1))
 
@@ -281,13 +236,10 @@ def test_the_picture_of_tiles_shows_the_running_numbers():
     assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
 
 
-# --- where numbers go ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("split", "merge"), [*product([True, False], repeat=2)])
 def test_numbers_go_where_torch_puts_them(split, merge):
     call = script("where_numbers_go")
-    for n, h, d in product(range(1, 6), range(1, 5), range(1, 5)):
+    for n, h, d in product((1, 5), (1, 3, 4), (1, 2)):
         x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
         heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)
         result = merge_heads(heads) if merge else merge_without_transpose(heads)  # (n, h * d)
@@ -309,8 +261,6 @@ def test_numbers_go_where_torch_puts_them(split, merge):
 
 def test_arrow_keys_stay_on_the_grid():
     call, shape = script("where_numbers_go"), [2, 3, 4]
-    for key in ("ArrowRight", "ArrowDown"):
-        assert call("next", key, 23, shape) == 23
-    for key in ("ArrowLeft", "ArrowUp"):
-        assert call("next", key, 0, shape) == 0
+    at = [call("next", key, 23, shape) for key in ("ArrowRight", "ArrowDown")]
+    assert at == [23, 23]
     assert call("next", "ArrowDown", 11, shape) == 15  # the first row of the next slice

@@ -96,13 +96,3 @@ def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     numbers = (first if first.dim() == 2 else first[0])[drawn.WORDS.index("it")].tolist()
     said = " ".join("-∞" if number == -math.inf else f"{number:.2g}" for number in numbers)
     assert f": {said}" in choice.parent.svg["aria-label"]
-
-
-def test_numbers_in_the_lines_are_computed():
-    made, text = drawn.computation(), display.whole_map().text
-    it, thirsty = drawn.WORDS.index("it"), drawn.WORDS.index("thirsty")
-    animal, food = made["project out"]["output"][it, :2].tolist()
-    assert f"“it” gives {made['softmax']['weights'][0, it, thirsty]:.2f} of its attention" in text
-    assert f"collects {made['mix']['collected'][0, it, 0]:.2f} of quality" in text
-    assert f"gets {animal:.2f} under animal and {food:.2f} under food" in text
-    assert animal > 2 * food

@@ -10,7 +10,7 @@ from http.server import ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from book.site.build import SITE, Quiet
 
@@ -74,31 +74,53 @@ def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
         server.shutdown()
 
 
-@pytest.fixture
-def visit(browser: Browser, served: tuple) -> Iterator[Callable[..., Page]]:
-    """Open a page in a window of its own; at the end, nothing failed and no other host was asked.
+@pytest.fixture(scope="module")
+def windows(browser: Browser, served: tuple) -> Iterator[Callable[..., tuple]]:
+    """Give the window of some options, always the same one, and the list of what went wrong in it.
 
     Options are those of Playwright's ``new_context``. Every page of such a window is watched.
     """
-    contexts, problems = [], []
+    opened: dict[str, tuple[BrowserContext, list[str]]] = {}
     host = urlsplit(served[0]).netloc
 
-    def visit(path: str = "", **options) -> Page:
-        options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
-        window = browser.new_context(base_url=f"{served[0]}/", **options)
-        contexts.append(window)
-        window.on("weberror", lambda error: problems.append(str(error.error)))
-        window.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        window.on(
+    def window(**options) -> tuple[BrowserContext, list[str]]:
+        if repr(options) in opened:
+            return opened[repr(options)]
+        made, problems = browser.new_context(base_url=f"{served[0]}/", **options), []
+        made.on("weberror", lambda error: problems.append(str(error.error)))
+        made.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        made.on(
             "request",
             lambda r: urlsplit(r.url).netloc in (host, "") or problems.append(f"asks for {r.url}"),
         )
+        return opened.setdefault(repr(options), (made, problems))
+
+    yield window
+    for made, _ in opened.values():
+        made.close()
+
+
+@pytest.fixture
+def visit(windows: Callable[..., tuple]) -> Iterator[Callable[..., Page]]:
+    """Open a page in a window that remembers nothing of other tests.
+
+    At the end, nothing failed, no other host was asked, and no cookie was set.
+    """
+    used = []
+
+    def visit(path: str = "", **options) -> Page:
+        options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
+        window, problems = windows(**options)
+        used.append((window, problems))
         page = window.new_page()
         page.goto(path)
         return page
 
     yield visit
-    for window in contexts:
-        assert window.cookies() == []
-        window.close()
-    assert problems == []
+    for window, problems in used:
+        found = [*problems, *window.cookies()]
+        problems.clear()
+        for page in window.pages:
+            page.evaluate("localStorage.clear()")
+            page.close()
+        assert found == []

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from mkdocs.utils.yaml import yaml_load
 
 from book.run import scripts
 from book.site import contents, glossary, takeaway
@@ -19,15 +20,24 @@ assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 SCRIPTS = {f"{contents.address(x.stem)}index.html": x for x in scripts.CHAPTERS.glob("*.py")}
 each_page = pytest.mark.parametrize("page", PAGES)
+with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
+    PARTS = yaml_load(config)["extra"]["parts"]
+CHAPTERS = contents.read(PARTS)
+NUMBERED = {name: chapter for name, chapter in CHAPTERS.items() if chapter.number}
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 each_script = pytest.mark.parametrize("page", SCRIPTS)
 ROOT = "http://book/"  # stands for wherever the site is served
 
 
+CODE, SPANS = re.compile(r"<pre.*?</pre>", re.DOTALL), re.compile(r"</?span[^>]*>")
+
+
 @cache
 def soup(page):
-    """Parse a page, of which every test looks at all: nothing of it need be collected."""
+    """Parse a page, of which every test looks at all, without the colours of its code."""
+    text = (SITE / page).read_text(encoding="utf-8")
     gc.disable()  # or it would be gone through while more of it is made, again and again
-    parsed = BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+    parsed = BeautifulSoup(CODE.sub(lambda code: SPANS.sub("", code[0]), text), "html.parser")
     gc.freeze()
     gc.enable()
     return parsed
@@ -108,20 +118,6 @@ def test_weight_of_our_scripts(page):
 
 
 @each_script
-def test_a_chapter_lists_its_headings(page):
-    headings = [
-        (heading["id"], heading.text.removesuffix("¶").strip().removeprefix("Going deeper: "))
-        for heading in content(page).select("h2, h3")
-    ]
-    listed = [
-        (link["href"].removeprefix("#"), link.text.strip())
-        for link in soup(page).select(".md-sidebar--secondary a.md-nav__link[href^='#']")
-    ]
-    assert headings
-    assert sorted(listed) == sorted(headings) or page == "cheat-sheet/index.html"
-
-
-@each_script
 def test_the_code_on_the_page_is_the_scripts(page):
     wanted = [c.source for c in scripts.code_cells(SCRIPTS[page]) if "hide-input" not in c.tags]
     shown = content(page).select(".aa-cell > .highlight code, .aa-cell > details > .highlight code")
@@ -163,19 +159,76 @@ def test_terms_are_links_in_prose_once_a_page(page):
         assert not above & {"a", "pre", "figure", "summary", "h1", "h2", "h3", "strong", "code"}
 
 
-def test_search_has_the_chapters_once_and_clean():
+def test_search_has_each_section_once_and_clean():
     docs = json.loads((SITE / "search" / "search_index.json").read_text())["docs"]
     assert len({entry["location"] for entry in docs}) == len(docs)
-    for page, script in SCRIPTS.items():
-        location = page.removesuffix("index.html")
-        text = " ".join(x["title"] + x["text"] for x in docs if x["location"].startswith(location))
-        title = script.read_text(encoding="utf-8").partition("\n# # ")[2].partition("\n")[0]
-        assert title in text
-        for unwanted in ("¶", "katex", "<svg"):
-            assert unwanted not in text, page
+    text = " ".join(entry["title"] + entry["text"] for entry in docs)
+    assert not [unwanted for unwanted in ("¶", "katex", "<svg") if unwanted in text]
 
 
 def test_nothing_of_the_workshop_is_published():
     names = {path.relative_to(SITE).as_posix() for path in SITE.rglob("*") if path.is_file()}
     stray = re.compile(r"\.j2$|conf\.json$|katex\.min\.js$|hooks|^(?!downloads/).*\.(py|ipynb)$")
     assert not [name for name in names if stray.search(name)]
+
+
+@cache
+def meta(page, name):
+    found = soup(page).head.select(f'meta[name="{name}"], meta[property="{name}"]')
+    return found[0]["content"] if len(found) == 1 else None
+
+
+def link(a, page):
+    """Give where a link leads, from the root of the site."""
+    return urljoin(address(page), a["href"]).removeprefix(ROOT)
+
+
+@each_page
+def test_describes_itself_as_no_other_page_does(page):
+    said = meta(page, "description")
+    assert 40 <= len(said) <= 160, f"{len(said)}: {said}"
+    assert [other for other in PAGES if meta(other, "description") == said] == [page]
+    assert page == "404.html" or meta(page, "og:description") == said
+    assert (meta(page, "robots") == "noindex") == (page == "404.html")
+
+
+def test_the_navigation_has_every_chapter_under_its_part_and_nothing_else():
+    page = "chapters/masks/index.html"
+    book = soup(page).select_one(".md-sidebar--primary .md-nav__list > .md-nav__item--active")
+    start, short_path = book.select(".md-nav__link[href]")[:2]
+    assert [link(a, page) for a in (start, short_path)] == ["", "short-path/"]
+    sections = book.select(".md-nav__item--section .md-nav__item--section")
+    assert [part.label.text.strip() for part in sections] == [part["title"] for part in PARTS[1:]]
+    found = [
+        (part.label.text.strip(), " ".join(a.text.split()), link(a, page))
+        for part in sections
+        for a in part.select("a:not(.md-nav--secondary a)")
+    ]
+    assert found == [
+        (chapter.part, chapter.label, contents.address(name)) for name, chapter in NUMBERED.items()
+    ]
+
+
+@each_chapter
+def test_a_chapter_says_what_it_takes_and_gives(chapter):
+    page = f"{contents.address(chapter.name)}index.html"
+    above = content(page)
+    intro = above.select_one("h1 + .aa-intro")
+    text = " ".join(intro.text.split())
+    assert text.startswith(f"{chapter.minutes} · builds on ")
+    needs = {a.text: link(a, page) for a in intro.select("a:not([download])")}
+    assert needs == {CHAPTERS[name].label: contents.address(name) for name in chapter.builds_on}
+    assert f"Afterwards {chapter.after[0].lower()}{chapter.after[1:]}" in text
+    question = above.select_one(".aa-intro ~ * em").text
+    assert meta(page, "description") == f"{question} {chapter.after}"
+    assert question.endswith("?")
+    assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == bool(
+        chapter.number
+    )
+
+
+def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
+    names = ("href", "src", "action")
+    addresses = [tag[name] for name in names for tag in soup("404.html").select(f"[{name}]")]
+    assert len(addresses) > 30
+    assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]

@@ -87,3 +87,10 @@ def table(rows: Sequence[Sequence[str]], kind: str = "", ids: Sequence[str] = ()
 def scrolled(content: str, label: str) -> str:
     """Let wide content scroll by itself, by keys as well; ``label`` says what it is."""
     return f'<div class="aa-scroll" tabindex="0" role="region" aria-label="{label}">{content}</div>'
+
+
+def figure(name: str, content: str, text: str, caption: str = "") -> Output:
+    """Put content into a figure of its own anchor, ``#fig-<name>``; ``text`` says what it shows."""
+    under = f"<figcaption>{caption}</figcaption>" if caption else ""
+    html = f'<figure class="aa-figure" id="fig-{name}">{content}{under}</figure>'
+    return Output(f"Figure: {text}", html)

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from annotated_attention.display._html import Output, scrolled, table
+from annotated_attention.display._html import Output, figure, scrolled, table
 from annotated_attention.display.plots import COLOURS, finish, panels
 
 
@@ -88,14 +88,14 @@ def one_query(
     rows.append(["sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", *sums])
     asks = f"“{who}” asks with ({', '.join(f'{number:g}' for number in query.tolist())})"
     shown = scrolled(table(rows, "aa-table"), "from scores to sums")
-    html = (
-        f'<figure class="aa-figure" id="fig-{name}">{shown}'
-        f"<figcaption>{asks}. The values are {', '.join(features)}; their sums take each times the "
-        "weight of its key. The stronger the colour, the more it adds.</figcaption></figure>"
+    caption = (
+        f"{asks}. The values are {', '.join(features)}; their sums take each times the weight of "
+        "its key. The stronger the colour, the more it adds."
     )
     looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
     mixed = ", ".join(map(" ".join, zip(features, sums, strict=True)))
-    return Output(f"Figure: {asks}. Its weights: {looks}. It collects: {mixed}.", html)
+    said = f"{asks}. Its weights: {looks}. It collects: {mixed}."
+    return figure(name, shown, said, caption)
 
 
 def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> None:

@@ -9,7 +9,7 @@ from html import escape
 
 from torch import Tensor
 
-from annotated_attention.display._html import Output, table
+from annotated_attention.display._html import Output, figure, table
 
 _SHADES = ((0.1, 0.3, 0.25), (0.3, 0.6, 0.55), (0.6, 2.0, 0.95))  # from, below, opacity
 
@@ -30,12 +30,11 @@ def heads_map(weights: Tensor, *, name: str, alt: str, caption: str) -> Output:
         + "</tr>"
         for layer, heads in enumerate(weights)
     )
-    html = (
-        f'<figure class="aa-figure" id="fig-{name}"><table class="aa-heads" '
-        f'aria-label="{escape(alt)}"><thead><tr><td></td>{top}</tr></thead>'
-        f"<tbody>{rows}</tbody></table><figcaption>{caption}</figcaption></figure>"
+    drawn = (
+        f'<table class="aa-heads" aria-label="{escape(alt)}"><thead><tr><td></td>{top}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
     )
-    return Output(f"Figure: {alt}", html)
+    return figure(name, drawn, alt, caption)
 
 
 def _cell(layer: int, head: int, weights: Tensor) -> str:

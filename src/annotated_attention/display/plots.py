@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 from torch import Tensor
 
-from annotated_attention.display._html import Output
+from annotated_attention.display._html import Output, figure
 
 # The letters' colours on a light page; display.css has those of a dark one under the same names.
 COLOURS = {"b": "#5b6470", "n": "#0067a5", "m": "#007a5a", "h": "#b34700", "d": "#8a3f8f"}
@@ -83,10 +83,7 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
     buffer = io.StringIO()
     with mpl.rc_context(_STYLE):
         drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = _clean(buffer.getvalue(), name, alt)
-    under = f"<figcaption>{caption}</figcaption>" if caption else ""
-    html = f'<figure class="aa-figure" id="fig-{name}">{svg}{under}</figure>'
-    return Output(f"Figure: {alt}", html)
+    return figure(name, _clean(buffer.getvalue(), name, alt), alt, caption)
 
 
 def attention_map(

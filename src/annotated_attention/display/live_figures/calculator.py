@@ -4,7 +4,7 @@ from dataclasses import asdict
 from html import escape
 
 from annotated_attention import counting
-from annotated_attention.display._html import Output, scrolled, table
+from annotated_attention.display._html import Output, figure, scrolled, table
 from annotated_attention.display._live import live
 
 _BATCH, _WIDTH = 1, 4  # to begin with: sequences, and bytes of one number
@@ -21,14 +21,12 @@ def calculator(preset: str, length: int) -> Output:
     notes = counting.notes(*given)
     listed = "".join(f"<li>{escape(note, quote=False)}</li>" for note in notes)
     costs = scrolled(table(counting.rows(*given), "aa-table"), "costs by part")
-    static = Output(
-        counting.table(*given),
-        f'<figure class="aa-figure" id="fig-calculator"><div class="aa-still">'
-        f"<p>{preset}, length {length:,}, batch {_BATCH}, {_WIDTH} bytes a number</p>"
-        f'{costs}<ul class="aa-notes">{listed}</ul></div>'
-        "<figcaption>Feed-forward networks are four times as wide as the model.</figcaption>"
-        "</figure>",
+    still = (
+        f'<div class="aa-still"><p>{preset}, length {length:,}, batch {_BATCH}, {_WIDTH} bytes a '
+        f'number</p>{costs}<ul class="aa-notes">{listed}</ul></div>'
     )
+    caption = "Feed-forward networks are four times as wide as the model."
+    static = figure("calculator", still, counting.table(*given), caption)
     return live(
         static,
         "calculator",

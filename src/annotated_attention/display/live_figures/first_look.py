@@ -1,6 +1,7 @@
 """The first look: the book's sentence, whose last word can be exchanged; what a word collects."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ def first_look(*, name: str) -> Output:
     """
     x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
     weights = shares(x)
-    data = {
+    data: dict[str, Any] = {
         "words": WORDS,
         "endings": list(ENDINGS),
         "features": FEATURES,
@@ -32,13 +33,8 @@ def first_look(*, name: str) -> Output:
         "collected": (100 * (weights @ x)).round().int().tolist(),
         "query": WORDS.index("it"),
     }
-    return live(still(name, CAPTION), "first_look", data, room=(285, 442))
-
-
-def still(name: str, caption: str) -> Output:
-    """Draw the sentence with its first end as it looks at itself."""
-    weights = shares(map.X[: map.LENGTH])
-    return attention_lines(weights, WORDS, WORDS.index("it"), name=name, caption=caption)
+    still = attention_lines(weights[0], WORDS, data["query"], name=name, caption=CAPTION)
+    return live(still, "first_look", data, room=(285, 442))
 
 
 def shares(x: Tensor) -> Tensor:

@@ -34,7 +34,10 @@ def norm_place(
     """
     depths = sorted({deep for rows in measured.values() for row in rows.values() for deep in row})
     kept = {
-        what: {order: [_rounded(row[deep]) for deep in depths] for order, row in rows.items()}
+        what: {
+            order: [[float(f"{number:.4g}") for number in row[deep]] for deep in depths]
+            for order, row in rows.items()
+        }
         for what, rows in measured.items()
     }
     drawing, axes = panels(660, 380, columns=2, rows=2)
@@ -83,10 +86,6 @@ def place(parts: Sequence[str]) -> tuple[list[Box], list[tuple[float, float]]]:
             branches.append((fork, x + 6))
             fork, x = None, x + 16
     return boxes, branches
-
-
-def _rounded(numbers: Sequence[float]) -> list[float]:
-    return [float(f"{number:.4g}") for number in numbers]
 
 
 def _draw_layer(ax: Axes, order: str, parts: Sequence[str]) -> None:

@@ -1,11 +1,8 @@
 """Saturation: scores, weights and derivative of a softmax, divided and not, as heads get wider."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from annotated_attention.display._html import Output
@@ -31,71 +28,31 @@ def saturation(
     # What is drawn is computed from the numbers that the page is given.
     kept = {d: scores.double().round(decimals=3) for d, scores in products.items()}
     edge = math.ceil(max(float(scores.abs().max()) for scores in kept.values()) - 0.5) + 0.5
-    drawing, axes = panels(660, 210, columns=3)
-    alt = "Histogram of the scores, weights of a query, size of the softmax's derivative."
-    for power, look in _LOOKS.items():
+    drawing, (ax,) = panels(360, 210)
+    alt = "Size of the softmax's derivative by width."
+    for power, label, letter, line in (
+        (0, "not divided", "h", "--"),
+        (0.5, "divided by √d", "d", "-"),
+    ):
         divided = {d: scores / d**power for d, scores in kept.items()}
-        weights = divided[width][query].softmax(-1)
         sizes = {d: measure(scores)[1] for d, scores in divided.items()}
-        _draw(axes, divided[width], edge, weights, sizes, look)
+        look = {"color": COLOURS[letter], "linestyle": line, "label": label}
+        ax.semilogx(list(sizes), list(sizes.values()), marker="o", markersize=4, base=2, **look)
+        share, key = divided[width][query].softmax(-1).max(-1)
         alt += (
-            f" {look['label'].capitalize()}, the scores of width {width} deviate by "
-            f"{measure(divided[width])[0]:.2f}, query {query + 1} gives {weights.max():.2f} to key "
-            f"{int(weights.argmax()) + 1}, and the size of the derivative by width is "
+            f" {label.capitalize()}, the scores of width {width} deviate by "
+            f"{measure(divided[width])[0]:.2f}, query {query + 1} gives {share:.2f} to key "
+            f"{key + 1}, and the size of the derivative by width is "
             f"{', '.join(f'{size:.3f} at {d}' for d, size in sizes.items())}."
         )
-    _label(axes, query, list(kept))
-    caption = "Dashed: not divided. Both histograms are drawn to the same height."
+    ax.set(title="size of the derivative", xlabel="width d", ylim=(0, 0.5))
+    ax.set_xticks(list(kept), [str(d) for d in kept])
+    ax.legend(frameon=False, fontsize=9)
     data = {
         "products": [[d, scores.tolist()] for d, scores in kept.items()],
         "width": width,
         "query": query,
         "edge": edge,
     }
-    static = finish(drawing, name=name, alt=alt, caption=caption)
+    static = finish(drawing, name=name, alt=alt)
     return live(static, "saturation", data, room=(392, 800))
-
-
-# By the power of d that divides.
-_LOOKS: dict[float, dict[str, Any]] = {
-    0.0: {"label": "not divided", "color": COLOURS["h"], "linestyle": "--", "fill": False},
-    0.5: {"label": "divided by √d", "color": COLOURS["d"], "linestyle": "-", "fill": True},
-}
-
-
-def histogram(scores: Tensor, edge: float) -> list[int]:
-    """Count scores in bins 1 wide, from -edge to edge; half a bin over, so one is around zero."""
-    counts, _ = torch.histogram(scores.flatten(), bins=round(2 * edge), range=(-edge, edge))
-    return [int(count) for count in counts]
-
-
-def _draw(
-    axes: Sequence[Axes],
-    scores: Tensor,
-    edge: float,
-    weights: Tensor,
-    sizes: Mapping[int, float],
-    look: dict[str, Any],
-) -> None:
-    left, middle, right = axes
-    counts = histogram(scores, edge)
-    heights = [count / max(counts) for count in counts]
-    area = {"alpha": 0.6, "linewidth": 0} if look["fill"] else {"linewidth": 1.2}
-    left.stairs(heights, [i - edge for i in range(len(heights) + 1)], **look | area)
-    keys = range(1, len(weights) + 1)
-    edges = {"edgecolor": look["color"], "linestyle": look["linestyle"]}
-    middle.set_xlim(0.3, len(keys) + 0.7)
-    middle.bar(keys, weights.tolist(), color=look["color"], fill=look["fill"], **edges | area)
-    line = {key: look[key] for key in ("color", "linestyle", "label")}
-    right.semilogx(list(sizes), list(sizes.values()), marker="o", markersize=4, base=2, **line)
-
-
-def _label(axes: Sequence[Axes], query: int, widths: list[int]) -> None:
-    left, middle, right = axes
-    left.set(title="the scores", xlabel="scores", yticks=[], ylim=(0, 1))
-    middle.set(title=f"weights of query {query + 1}", xlabel="its keys", ylim=(0, 1))
-    middle.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    right.set(title="size of the derivative", xlabel="width d", ylim=(0, 0.5))
-    right.set_xticks(widths, [str(d) for d in widths])
-    right.set_yticks([0, 0.5], ["0", "0.5"])
-    right.legend(frameon=False, fontsize=9)

@@ -3,21 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from annotated_attention.display._html import Output
+from annotated_attention.display._html import Output, figure, scrolled, table
 from annotated_attention.display._live import live
-from annotated_attention.display.plots import COLOURS, finish, panels
 from annotated_attention.modern.tiles import tiles
 
-_SHADES = {"now": 0.4, "done": 0.1, "waiting": 0.0, "skipped": 0.0}
-_TITLES = ("query", "correction", "largest", "total", "mix", "mix / total")
+_TITLES = ("tile", "keys", "query", "correction", "largest", "total", "mix", "mix / total")
 
 
 @dataclass
@@ -38,7 +32,7 @@ class Visit:
 def tiles_visited(
     scores: Tensor, values: Tensor, words: Sequence[str], *, name: str, tile: int, step: int
 ) -> Output:
-    """Show which tile a step computes, and its queries' running numbers; alive, at every step.
+    """Show the running numbers of a step's queries, tile by tile; alive, at every step.
 
     Args:
         scores: (n, n), all finite.
@@ -48,23 +42,29 @@ def tiles_visited(
         tile: number of queries, and of keys, in a tile.
         step: how many tiles have been visited in the picture.
     """
-    n, made = len(words), visits(scores, values, False, tile)
-    drawing, (ax,) = panels(46 * n + 84, 30 * n + 130)
-    _draw(ax, words, scores.tolist(), made, step)
+    made, rows = visits(scores, values, False, tile), [[*_TITLES]]
     now = made[step - 1]
+    for at, visit in enumerate(made[:step], 1):
+        keys = ", ".join(words[visit.columns])
+        if visit.rows == now.rows:
+            rows += [
+                [str(at), keys, word, *written(row)]
+                for word, row in zip(words[now.rows], visit.running.tolist(), strict=True)
+            ]
     said = [
-        f"“{words[i]}” has the largest score {row[1]:g}, total {row[2]:.2f}, mix {row[3]:.2f}"
-        for i, row in zip(range(n)[now.rows], now.running.tolist(), strict=True)
+        f"“{word}” has the largest score {row[1]:g}, total {row[2]:.2f}, mix {row[3]:.2f}"
+        for word, row in zip(words[now.rows], now.running.tolist(), strict=True)
     ]
     alt = (
         f"Scores in tiles of {tile} queries and {tile} keys. {step} of {len(made)} are visited; "
         f"the keys of the last are {', '.join(words[now.columns])}. After it, {'; '.join(said)}."
     )
+    still = scrolled(table(rows, "aa-table"), "running numbers")
     data = {
         "words": list(words), "scores": scores.tolist(), "values": values.tolist(),
         "tile": tile, "step": step,
     }  # fmt: skip
-    return live(finish(drawing, name=name, alt=alt), "tiles_visited", data, room=(430, 440))
+    return live(figure(name, still, alt, alt), "tiles_visited", data, room=(430, 440))
 
 
 def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[Visit]:
@@ -90,43 +90,6 @@ def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[V
             largest = larger
             made.append(Visit(rows, columns, torch.stack([correction, largest, total, mix], -1)))
     return made
-
-
-def _draw(
-    ax: Axes, words: Sequence[str], scores: list[list[float]], made: Sequence[Visit], step: int
-) -> None:
-    """Draw the scores, with an edge around each tile, and the running numbers below."""
-    n = len(words)
-    look: Any = {"ha": "center", "va": "center"}
-    for at, visit in enumerate(made):
-        state = "now" if at == step - 1 else "done" if at < step else "waiting"
-        rows, columns = range(n)[visit.rows], range(n)[visit.columns]
-        ax.add_patch(
-            Rectangle(
-                (columns[0] + 0.04, rows[0] + 0.04), len(columns) - 0.08, len(rows) - 0.08,
-                facecolor=to_rgba(COLOURS["n"], _SHADES[state]), edgecolor=COLOURS["n"],
-                linewidth=2 if state == "now" else 0.6,
-                linestyle=":" if state == "waiting" else "-", zorder=2 if state == "now" else 1,
-            )
-        )  # fmt: skip
-        for i in rows if state != "waiting" else ():
-            for j in columns:
-                weight = "bold" if state == "now" else "normal"
-                text = f"{scores[i][j]:g}"
-                ax.text(j + 0.5, i + 0.5, text, fontsize=11, fontweight=weight, **look)
-    for j, word in enumerate(words):
-        ax.text(j + 0.5, -0.3, word, ha="center", color=COLOURS["m"], fontsize=11)
-        ax.text(-0.15, j + 0.5, word, ha="right", va="center", color=COLOURS["n"], fontsize=12)
-    places = [-0.15, *((k + 0.9) * n / 5 for k in range(5))]
-    for place, title in zip(places, _TITLES, strict=True):
-        ax.text(place, n + 0.9, title, ha="right", fontsize=11)
-    now = made[step - 1]
-    for line, row in enumerate(now.running.tolist()):
-        word = words[range(n)[now.rows][line]]
-        for place, text in zip(places, [word, *written(row)], strict=True):
-            ax.text(place, n + 1.8 + 0.9 * line, text, ha="right", fontsize=12)
-    ax.set(xlim=(-1.4, n), ylim=(n + 1.2 + 0.9 * len(now.running), -0.8))
-    ax.axis("off")
 
 
 def written(row: Sequence[float]) -> list[str]:
