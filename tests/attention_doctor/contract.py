@@ -1,8 +1,8 @@
 """What the doctor says of mistakes and of right code in many forms, recorded.
 
 Of all cases that can be made, the record holds those that reach a branch or a finding that the
-others do not. ``python -m tests.attention_doctor.contract`` compares with the record and shows what
-differs; ``record`` writes it anew, ``record NAME …`` with these cases besides.
+others do not. ``python -m tests.attention_doctor.contract NAME …`` writes it anew, with the named
+cases besides; a diff shows what has changed.
 """
 
 import itertools
@@ -192,28 +192,9 @@ def rotated(version: type[nn.Module]) -> Report:
     return examine(attend, embed_dim=24, num_heads=4, kind="causal")
 
 
-def main() -> int:
-    """Compare with the record, or write it."""
-    torch.set_num_threads(1)
-    before = json.loads(RECORD.read_text(encoding="utf-8"))
-    writes, now, known = sys.argv[1:2] == ["record"], {}, cases()
-    for name in dict.fromkeys([*before, *sys.argv[2:]]):
-        try:
-            now[name] = said(known[name]())
-        except Exception as error:
-            now[name] = [f"raises {type(error).__name__}: {error}"]
-    if writes:
-        lines = [
-            f"{json.dumps(name)}: {json.dumps(x, ensure_ascii=False)}" for name, x in now.items()
-        ]
-        RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-        return 0
-    differ = [name for name in now if before[name] != now[name]]
-    for name in differ:
-        print(f"{name}\n  before {before[name]}\n  now    {now[name]}")
-    print(f"{len(differ)} of {len(now)} differ")
-    return bool(differ)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    torch.set_num_threads(1)
+    known = cases()
+    names = dict.fromkeys([*json.loads(RECORD.read_text(encoding="utf-8")), *sys.argv[1:]])
+    rows = (f"{json.dumps(x)}: {json.dumps(said(known[x]()), ensure_ascii=False)}" for x in names)
+    RECORD.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
