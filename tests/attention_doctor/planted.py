@@ -291,7 +291,6 @@ PLANTED = {
             ("zip(self.queries, self.keys, self.values, strict=True)",
              "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
         ],
-        "keys-and-values-swapped": [("q, k, v = to_q", "q, v, k = to_q")],
         "causal-hides-itself": [("triu(1)", "triu(0)")],
     },
     "einsum": {
