@@ -224,6 +224,20 @@ class ScaledLate(Attention):
         return super().weigh(q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
 
 
+class ByInnerWidth(Attention):
+    """Is narrower inside, and scales by the width of all heads there."""
+
+    def weigh(self, q, k):
+        return super().weigh(q[..., :2] / math.sqrt(H), k[..., :2])
+
+
+class RepeatedApart(Attention):
+    """Repeats keys for neighbours, and values for others."""
+
+    def mix(self, q, k, v):
+        return super().mix(q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])
+
+
 class Rectified(Attention):
     def mix(self, q, k, v):
         return super().mix(q, k, v.relu())
@@ -256,17 +270,23 @@ class OtherWeights(Attention):
 
 SLIPS = [
     (QueriesNormed, "one-side-normed"), (OtherWeights, "other-weights-returned"),
-    (ValuesSplit, "split-without-transpose"), (ScaledLate, "scaled-after-softmax"),
+    (ByInnerWidth, "scale-by-model-width"), (ValuesSplit, "split-without-transpose"),
+    (ScaledLate, "scaled-after-softmax"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("version", "severities"),
-    [(Rectified, ["wrong"]), (AllBent, ["convention"]), (Gated, [])],
+    ("version", "code", "severities"),
+    [
+        (Rectified, "values-bent", ["wrong"]),
+        (AllBent, "values-bent", ["convention"]),
+        (Gated, "values-bent", []),
+        (RepeatedApart, "groups-tiled", ["wrong"]),
+    ],
 )
-def test_values_that_alone_are_bent_are_wrong(version, severities):
+def test_what_is_done_to_values_alone_is_wrong(version, code, severities):
     found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
-    assert [x.severity for x in found.findings if x.code == "values-bent"] == severities
+    assert [x.severity for x in found.findings if x.code == code] == severities
 
 
 @pytest.mark.parametrize(("version", "code"), SLIPS)
