@@ -50,21 +50,6 @@ class Attention(nn.Module):
         return self.mix(*self.heads(query, key, value))
 
 
-class Identity(Attention):
-    def forward(self, query, key=None, value=None):
-        return query
-
-
-class PerToken(Attention):
-    def forward(self, query, key=None, value=None):
-        return self.o(self.q(query).relu())
-
-
-class Mean(Attention):
-    def weigh(self, q, k):
-        return super().weigh(q * 0, k)
-
-
 class ByPlace(Attention):
     """The weights are learned numbers, one for each pair of places."""
 
@@ -116,17 +101,6 @@ class KeyForQuery(Attention):
         return super().mix(q, q, v)
 
 
-class OneHeadsKeys(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k[:, :1], v)
-
-
-class HeadsAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(1, keepdim=True).expand_as(weights)
-
-
 class Inverted(Attention):
     def weigh(self, q, k):
         return super().weigh(q * q.size(-1), k)
@@ -157,20 +131,7 @@ def report(version, kind, looked_into=True):
     return examine(adapted, embed_dim=E, num_heads=H, kind=kind)
 
 
-NONE = [
-    (version, kind)
-    for version in (Identity, PerToken, Mean, ByPlace, HeadsForTokens)
-    for kind in ("self", "causal", "cross", "memory")
-]
-IGNORED = [
-    *((version, kind) for version in (KeysAlone, QueriesAlone) for kind in
-      ("cross", "memory", "self", "causal")),
-    *((version, kind) for version in (QueriesAveraged, SamplesAveraged, Blind) for kind in
-      ("cross", "self", "causal")),
-    (KeysMixed, "cross"),
-]  # fmt: skip
-NAMED = [
-    (version, kind)
-    for version in (HeadsForTokens, KeyForQuery, KeysMixed, OneHeadsKeys, HeadsAveraged, Inverted)
-    for kind in ("self", "causal")
-]
+VERSIONS = (
+    ByPlace, HeadsForTokens, KeysAlone, QueriesAveraged, SamplesAveraged, QueriesAlone, KeysMixed,
+    KeyForQuery, Inverted, Blind,
+)  # fmt: skip

@@ -1,11 +1,9 @@
 """Each mistake with positions, caches, groups and latents, in a style of its own."""
 
-import linecache
 from pathlib import Path
 
-import torch
-
 from attention_doctor import adapters, examine
+from tests.attention_doctor.planted import defined
 from tests.attention_doctor.styles_today.halves import E, H
 
 # Right attention as others write it: rotated, rotated by the length, biased, latent.
@@ -16,6 +14,9 @@ CLASSES = {  # what each of them says that it can do
 }  # fmt: skip
 
 # What people write instead: by mistake the class, the text that is replaced, and by what.
+TURNS = "q, k = turn(q, places), turn(k, places)"
+KEEPS = "k, v = self.keep(cache, k, v)\n        "
+STEPS = KEEPS + "return self.attend(q, k, v, start)"
 SPARE = "y.new_zeros(*y.shape[:2], 16 - y.size(2), D)"
 WRONG = {
     "rotation-layout-mixed": ("Rotary", [
@@ -72,27 +73,33 @@ WRONG = {
     "latent-positions-missing": ("Latent", [
         ("q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)", "k = latent"),
     ]),
+    # Served with rotation and a cache.
+    "no rotation": ("Rotary", [(TURNS, "")]),
+    "along the heads": ("Rotary", [
+        (TURNS, "q = turn(q.transpose(1, 2), torch.arange(H)).transpose(1, 2)"),
+    ]),
+    "queries alone": ("Rotary", [(TURNS, "q = turn(q, places)")]),
+    "keys alone": ("Rotary", [(TURNS, "k = turn(k, places)")]),
+    "opposite senses": ("Rotary", [(TURNS, "q, k = turn(q, -places), turn(k, places)")]),
+    "unrotated keys": ("Rotary", [("k = turn(k, new)", "")]),
+    "no mask": ("Rotary", [(STEPS, STEPS.replace("start", "99"), 0)]),
+    "forgets": ("Rotary", [
+        (STEPS, STEPS.replace("k, v = ", "").replace("start", "0"), 0),
+    ]),
+    "loses the first": ("Rotary", [
+        (STEPS, KEEPS + "first = k.size(2) > 1\n"
+         "        return self.attend(q, k[:, :, first:], v[:, :, first:], start - first)", 0),
+    ]),
+    "the same cache": ("Rotary", [
+        ("return {}", "self.kept = getattr(self, 'kept', None) or {}\n"
+         "        return self.kept", 0),
+    ]),
 }  # fmt: skip
 
 
-def made(name, edits=(), file="<string>"):
+def adapted(name, edits=(), says=None):
     """Make an attention, right or with a mistake, from the same numbers."""
-    text = TEXT
-    for old, new, *which in edits:
-        count = text.count(old)
-        assert count == 1 or which, (count, old)
-        parts = text.split(old)
-        i = which[0] + 1 if which else 1
-        text = old.join(parts[:i]) + new + old.join(parts[i:])
-    exec(compile(text, file, "exec"), space := {"__name__": "theirs"})
-    if file != "<string>":  # its lines can be read
-        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    torch.manual_seed(0)
-    return space[name]()
-
-
-def adapted(name, edits=(), says=None, file="<string>"):
-    module = made(name, edits, file)
+    module = defined(TEXT, edits, "theirs.py")[name]()
     attend = adapters.Adapted(module, module)
     for ability in CLASSES[name] if says is None else says:
         method = {"start": "begin", "at_positions": "anywhere"}.get(ability, ability)
@@ -100,9 +107,11 @@ def adapted(name, edits=(), says=None, file="<string>"):
     return attend
 
 
-def report(name, code="", reference=False):
+def report(flaw="", name="", *, reference=False, says=None):
+    """Examine a class, right or with a flaw, alone or beside the right one."""
+    name, edits = WRONG[flaw] if flaw else (name, ())
     trusted = adapted(name) if reference else None
-    attend = adapted(name, WRONG[code][1] if code else ())
+    attend = adapted(name, edits, says)  # behind it: lines are those of the last that was defined
     return examine(attend, embed_dim=E, num_heads=H, kind="causal", reference=trusted)
 
 

@@ -1,6 +1,11 @@
-"""Self-attention that takes a mask in many styles, and mistakes that are planted in it."""
+"""Attention in many styles of code, mistakes that are planted in it, and what is said of them."""
 
+import linecache
 from pathlib import Path
+
+import torch
+
+from attention_doctor import Report, adapters, examine
 
 E, H = 24, 4
 HEAD = """
@@ -21,9 +26,13 @@ class Attention(nn.Module):
         return x.view(b, n, self.h, self.d).transpose(1, 2)
 
 """
-# Self-attention that takes a mask, True = blocked, as people write it.
+# Attention that takes a mask, True = blocked, as people write it: two files any, all others
+# self-attention.
 STYLES = {
-    "packed": (Path(__file__).with_name("styles") / "packed.py").read_text(),
+    **{
+        file.stem.replace("_", " "): file.read_text()
+        for file in sorted(Path(__file__).with_name("styles").glob("*.py"))
+    },
     "einsum": FOUR
     + """
     def forward(self, x, blocked=None):
@@ -223,82 +232,138 @@ class Attention(nn.Module):
 """,
 }
 
-# Style, what is written there, what is written in its place, the code, and the line that is named.
-PLANTED = [
-    ("packed", "scores / math.sqrt(q.size(-1))", "scores / math.sqrt(e)", "scale-by-model-width",
-     "scores = scores / math.sqrt(e)"),
-    ("packed", "q @ k.transpose(-2, -1)", "q @ q.transpose(-2, -1)", "keys-from-queries",
-     "scores = q @ q.transpose(-2, -1)"),
-    ("packed", "softmax(dim=-1)", "softmax(dim=1)", "softmax-over-heads",
-     "weights = scores.softmax(dim=1)"),
-    ("packed", "heads.transpose(1, 2).reshape", "heads.reshape", "merge-without-transpose",
-     "merged = heads.reshape(b, n, e)"),
-    ("packed", "blocked.unsqueeze(1)", "~blocked.unsqueeze(1)", "mask-inverted",
-     'scores = scores.masked_fill(~blocked.unsqueeze(1), float("-inf"))'),
-    ("einsum", "dim=3", "dim=2", "softmax-over-queries",
-     "attention = torch.softmax(energy / self.d ** 0.5, dim=2)"),
-    ("einsum", "bhql,blhd->bqhd", "bhlq,blhd->bqhd", "mixed-over-queries",
-     'out = torch.einsum("bhlq,blhd->bqhd", attention, v)'),
-    ("einsum", "bqhd,bkhd->bhqk", "bqhd,bkhe->bhqk", "summed-apart",
-     'energy = torch.einsum("bqhd,bkhe->bhqk", q, k)'),
-    ("einsum", "-1e4)", "1e-4)", "fill-does-not-block",
-     "energy = energy.masked_fill(blocked[:, None], 1e-4)"),
-    ("einsum", "-1e4)", "-1e20)", "finite-fill-in-half",
-     "energy = energy.masked_fill(blocked[:, None], -1e20)"),
-    ("bmm, folded", "q * self.d**-0.5", "q * self.d**0.5", "scale-inverted",
-     "scores = torch.bmm(q * self.d**0.5, k.transpose(1, 2))"),
-    ("bmm, folded", "out.view(b, self.h, n, self.d)",
-     "out.view(self.h, b, n, self.d).transpose(0, 1)", "heads-of-other-samples", ""),
-    ("bmm, folded", "blocked.repeat_interleave(self.h, 0)", "blocked.repeat(self.h, 1, 1)",
-     "mask-in-the-wrong-order", ""),
-    ("baddbmm", "alpha=1 / math.sqrt(self.d)", "alpha=1 / self.d", "scale-twice",
-     "scores = torch.baddbmm(bias, q, k.mT, beta=1, alpha=1 / self.d)"),
-    ("fused", "~blocked[:, None]", "(~blocked[:, None]).to(x.dtype)", "fill-does-not-block",
-     "heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)"),
-    ("a list of heads", "k.shape[-1]**-0.5", "k.shape[1]**-0.5", "scale-by-length",
-     "wei = q @ k.transpose(-2, -1) * k.shape[1]**-0.5"),
-    ("a list of heads", "F.softmax(wei, dim=-1)", "F.softmax(wei, dim=0)",
-     "softmax-over-samples", "wei = F.softmax(wei, dim=0)"),
-    ("grouped and rotated", "* self.d**-0.5", "/ math.sqrt(e)", "scale-by-model-width",
-     "scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(e)"),
-    ("grouped and rotated", "heads.transpose(1, 2).contiguous().reshape(b, n, e)",
-     "heads.reshape(b, n, e)", "merge-without-transpose",
-     "return self.o_proj(heads.reshape(b, n, e))"),
-    ("grouped and rotated", "scores = scores + mask", "scores = scores * mask", "mask-multiplied",
-     "scores = scores * mask"),
-    ("grouped and rotated", "dim=-1, dtype", "dim=-2, dtype", "softmax-over-queries", ""),
-    ("grouped and rotated", "self.q_proj(x).view(b, n, -1, self.d).transpose(1, 2)",
-     "self.q_proj(x).view(b, -1, n, self.d)", "split-without-transpose",
-     "q = self.q_proj(x).view(b, -1, n, self.d)"),
-    ("grouped and rotated", "* self.d**-0.5", "/ self.d", "scale-twice",
-     "scores = torch.matmul(q, k.transpose(2, 3)) / self.d"),
-    ("grouped and rotated", "repeat_interleave(self.h // self.g, dim=1)",
-     "repeat(1, self.h // self.g, 1, 1)", "groups-tiled",
-     "k, v = (y.repeat(1, self.h // self.g, 1, 1) for y in (k, v))"),
-    ("grouped and rotated", 'float(\"-inf\")', "1e9", "fill-does-not-block",
-     "scores = scores + mask"),
-    ("through a view", "/ math.sqrt(self.d)", "/ self.d", "scale-twice",
-     "scores = q @ k.mT / self.d"),
-    ("a bias by distance", "@ v).transpose(1, 2)",
-     "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)", "heads-of-other-samples",
-     ""),
-    ("a bias by distance", "torch.where(blocked[:, None], ", "torch.where(blocked[:, None].mT, ",
-     "mask-transposed", ""),
-    ("a bias by distance", "scores = torch.where(blocked[:, None], float(\"-inf\"), scores)",
-     "blocked = None", "mask-ignored", ""),
-    ("by hand", "raised * ~blocked[:, None]", "raised * blocked[:, None]", "mask-inverted", ""),
-    ("by logarithms", "-math.inf", "1", "fill-does-not-block",
-     "scores = scores.masked_fill(blocked[:, None], 1)"),
-    ("in place", "scores /= math.sqrt(self.d)", "scores /= self.d", "scale-twice",
-     "scores /= self.d"),
-    ("vmap", "scores.softmax(-1)", "scores.softmax(-2)", "softmax-over-queries",
-     "return scores.softmax(-2) @ v"),
-    ("grouped and rotated", "self.k_proj(x).view(b, n, -1, self.d).transpose(1, 2)",
-     "self.k_proj(x).view(b, -1, n, self.d)", "split-without-transpose",
-     "k = self.k_proj(x).view(b, -1, n, self.d)"),
-    ("grouped and rotated", "v = self.v_proj(x)", "v = self.k_proj(x)", "values-from-keys",
-     "heads = torch.matmul(weights, v)"),
-    ("a bias by distance", "(self.q, self.k, self.v))\n        place",
-     "(self.q, self.q, self.v))\n        place", "keys-from-queries",
-     "scores = q @ k.mT / math.sqrt(self.d)"),
-]  # fmt: skip
+# By style and code: what is written there, and what is written in its place.
+PLANTED = {
+    "packed": {
+        "softmax-over-heads": [("softmax(dim=-1)", "softmax(dim=1)")],
+        "no-scale": [("scores = scores / math.sqrt(q.size(-1))", "pass")],
+        "chunks-in-the-wrong-order": [("q, k, v = qkv", "k, q, v = qkv")],
+        "heads-in-a-plain-list": [
+            ("self.qkv, self.out = nn.Linear(e, 3 * e), nn.Linear(e, e)",
+             "self.layers = [nn.Linear(e, 3 * e), nn.Linear(e, e)]"),
+            ("self.qkv(x)", "self.layers[0](x)"),
+            ("self.out(merged)", "self.layers[1](merged)"),
+        ],
+    },
+    "parameters by head": {
+        "input-changed-in-place": [
+            ("q = torch", "query /= query.norm(dim=-1, keepdim=True)\n        q = torch"),
+        ],
+        "mask-after-softmax": [
+            ("logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)", "pass"),
+            ("heads = torch", "if blocked is not None:\n            weights = torch.einsum("
+             "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        heads = torch"),
+        ],
+        "chunks-in-the-wrong-order": [
+            ("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q"),
+        ],
+        "keys-and-values-swapped": [
+            ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bhmd->bhnm", q, v)'),
+            ("weights, v)", "weights, k)"),
+        ],
+        "keys-of-one-head": [
+            ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bmd->bhnm", q, k[:, 0])'),
+        ],
+        "interleaved-per-head": [
+            ("self.w_q = nn.Parameter(torch.randn(shape) * size)",
+             "self.qkv = nn.Parameter(torch.randn(3 * e, e) * size)"),
+            ("self.w_k = nn.Parameter(torch.randn(shape) * size)", "self.h = h"),
+            ("self.w_v = nn.Parameter(torch.randn(shape) * size)", ""),
+            ('q = torch.einsum("bne,hed->bhnd", query, self.w_q)',
+             "q, k, v = torch.einsum('bne,htde->tbhnd', query, self.qkv.unflatten(0, "
+             "(self.h, 3, -1)))"),
+            ('k = torch.einsum("bme,hed->bhmd", key, self.w_k)', ""),
+            ('v = torch.einsum("bme,hed->bhmd", value, self.w_v)', ""),
+        ],
+        "no-scale": [(" * q.shape[-1] ** -0.5", "")],
+        "softmax-over-heads": [
+            ("logits.softmax(dim=-1)", "logits.exp() / logits.exp().sum(1, keepdim=True)"),
+        ],
+        "weights-averaged-over-heads": [
+            ('"bhnm,bhmd->bhnd", weights', '"bnm,bhmd->bhnd", weights.mean(1)'),
+        ],
+        "causal-hides-itself": [("place > place[:, None]", "place >= place[:, None]")],
+        "dropout-in-evaluation": [("self.dropout, self.training)", "self.dropout)")],
+    },
+    "loop": {
+        "padding-mask-on-queries": [("s[blocked] =", "s[blocked.unsqueeze(2).expand_as(s)] =")],
+        "shared-heads": [
+            ("zip(self.queries, self.keys, self.values, strict=True)",
+             "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
+        ],
+        "causal-hides-itself": [("triu(1)", "triu(0)")],
+    },
+    "einsum": {
+        "softmax-over-queries": [("dim=3", "dim=2")],
+        "mixed-over-queries": [("bhql,blhd->bqhd", "bhlq,blhd->bqhd")],
+        "summed-apart": [("bqhd,bkhd->bhqk", "bqhd,bkhe->bhqk")],
+        "fill-does-not-block": [("-1e4)", "1e-4)")],
+    },
+    "bmm, folded": {"scale-inverted": [("q * self.d**-0.5", "q * self.d**0.5")]},
+    "baddbmm": {"scale-twice": [("alpha=1 / math.sqrt(self.d)", "alpha=1 / self.d")]},
+    "fused": {
+        "fill-does-not-block": [("~blocked[:, None]", "(~blocked[:, None]).to(x.dtype)")],
+    },
+    "a list of heads": {
+        "softmax-over-samples": [("F.softmax(wei, dim=-1)", "F.softmax(wei, dim=0)")],
+    },
+    "grouped and rotated": {
+        "groups-tiled": [
+            ("repeat_interleave(self.h // self.g, dim=1)", "repeat(1, self.h // self.g, 1, 1)"),
+        ],
+        "fill-does-not-block": [('float("-inf")', "1e9")],
+    },
+    "a bias by distance": {
+        "heads-of-other-samples": [
+            ("@ v).transpose(1, 2)",
+             "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)"),
+        ],
+        "mask-ignored": [
+            ('scores = torch.where(blocked[:, None], float("-inf"), scores)', "blocked = None"),
+        ],
+    },
+    "by hand": {"mask-inverted": [("raised * ~blocked[:, None]", "raised * blocked[:, None]")]},
+    "by logarithms": {"fill-does-not-block": [("-math.inf", "1")]},
+    "in place": {"scale-twice": [("scores /= math.sqrt(self.d)", "scores /= self.d")]},
+    "vmap": {"softmax-over-queries": [("scores.softmax(-1)", "scores.softmax(-2)")]},
+    "through a view": {"scale-twice": [("/ math.sqrt(self.d)", "/ self.d")]},
+}  # fmt: skip
+CAUSAL = ("causal-hides-itself",)
+ON_SELF = ("interleaved-per-head", "padding-mask-on-queries")
+
+
+def defined(text, edits=(), file="mine.py"):
+    """Give the names of a file, whose lines can be read, after edits of it.
+
+    Each edit is what is written there, and what is written in its place; a number says in which
+    place, counted from 0, and without one it is the only one.
+    """
+    for old, new, *which in edits:
+        parts = text.split(old)
+        assert len(parts) == 2 or which, (len(parts) - 1, old)
+        i = which[0] + 1 if which else 1
+        text = old.join(parts[:i]) + new + old.join(parts[i:])
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    exec(compile(text, file, "exec"), space := {"__name__": "theirs"})
+    torch.manual_seed(0)
+    return space
+
+
+def report(style: str, code: str = "", kind: str = "") -> Report:
+    """Examine a style, right or with a mistake."""
+    text = HEAD + STYLES[style]
+    module = defined(text, PLANTED[style][code] if code else ())["Attention"](E, H)
+    three = "query, key, value" in text
+    usual = "self" if code in ON_SELF or not three else "cross"
+    kind = kind or ("causal" if code in CAUSAL else usual)
+    attend = module
+    if three and kind != "cross":
+        attend = adapters.Adapted(lambda x, blocked=None: module(x, x, x, blocked), module)
+    if code == "padding-mask-on-queries":
+        inner = attend
+        attend = adapters.Adapted(
+            lambda x, y: inner(x, None if y is None else y[:, 0]), module, "padding"
+        )
+    if kind == "causal":
+        module.causal = True
+    return examine(attend, embed_dim=E, num_heads=H, kind=kind)

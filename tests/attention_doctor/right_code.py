@@ -30,11 +30,6 @@ class Decoder(Attention):
             "packed": {"c_attn": nn.Linear(E, 3 * E)},
             "packed by head": {"qkv": nn.Linear(E, 3 * E)},
             "packed matrix": {"in_proj": matrix(E, 3 * E)},
-            "lists": {
-                name: nn.ModuleList(nn.Linear(E, D) for _ in range(H))
-                for name in ("queries", "keys", "values")
-            },
-            "einsum": {name: matrix(H, E, D) for name in ("w_q", "w_k", "w_v")},
             "matrices": {name: matrix(E, E) for name in ("W_Q", "W_K", "W_V")},
             "shared keys": {
                 "q_proj": nn.Linear(E, E), "k_proj": nn.Linear(E, D), "v_proj": nn.Linear(E, D),
@@ -45,7 +40,7 @@ class Decoder(Attention):
         }  # fmt: skip
         for name, layer in layers[layout].items():
             setattr(self, name, layer)
-        if layout in ("einsum", "matrices", "packed matrix"):
+        if layout in ("matrices", "packed matrix"):
             del self.o
             self.w_o = matrix(E, E)
             self.o = lambda x: x @ self.w_o
@@ -57,11 +52,6 @@ class Decoder(Attention):
             return self.qkv(x).unflatten(-1, (self.h, 3, -1)).permute(3, 0, 2, 1, 4)
         if self.layout == "packed matrix":
             return map(by_heads, (x @ self.in_proj).chunk(3, -1))
-        if self.layout == "lists":
-            lists = (self.queries, self.keys, self.values)
-            return (torch.stack([head(x) for head in heads], 1) for heads in lists)
-        if self.layout == "einsum":
-            return (torch.einsum("bne,hed->bhnd", x, w) for w in (self.w_q, self.w_k, self.w_v))
         if self.layout == "matrices":
             return (by_heads(x @ w) for w in (self.W_Q, self.W_K, self.W_V))
         if self.layout == "shared keys":
@@ -70,8 +60,7 @@ class Decoder(Attention):
 
 
 LAYOUTS = [
-    "packed", "packed by head", "packed matrix", "lists", "einsum", "matrices", "shared keys",
-    "keys and values",
+    "packed", "packed by head", "packed matrix", "matrices", "shared keys", "keys and values",
 ]  # fmt: skip
 
 
@@ -124,24 +113,6 @@ PARTS = [
     ("identity",), ("residual",), ("block", "rotary"),
     ("rotary", "qk norm", "gate", "window", "sinks", "block"),
 ]  # fmt: skip
-
-
-class Positioned(nn.Module):
-    """Self-attention that takes a mask, with a bias by distance."""
-
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
-        self.near = nn.Parameter(torch.randn(H, 31))
-
-    def forward(self, x, blocked=None):
-        q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
-        distance = torch.arange(x.size(1)) - torch.arange(x.size(1))[:, None]
-        scores = q @ k.mT / math.sqrt(E // H) + self.near[:, distance + 15]
-        if blocked is not None:
-            low = torch.finfo(scores.dtype).min
-            scores = scores.masked_fill(blocked[:, None], low)
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(-2))
 
 
 def turned(x, sign=1):

@@ -1,5 +1,6 @@
 """From the command line to a report: building, calling, the adapter to paste, exit codes."""
 
+import itertools
 import os
 import re
 import runpy
@@ -121,8 +122,6 @@ CALLS = {
     "memory": (CROSS, "--kind memory --mask allowed", 0, "q=x, k=context, v=context"),
     "a name says it": (MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n"
                        "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
-    "numbers": (MINE.replace("mask[:, None]", "(1 - mask)[:, None] == 1"),
-                "--kind self --mask 'allowed float'", 0, "bnm allowed float"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
     "other names of sizes": (
@@ -134,14 +133,6 @@ CALLS = {
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask[:, None]",
                                                                    "mask[:, None, None]"),
         "--kind causal --mask blocked", 0, "mask=bm blocked"),
-    "inverted padding and the future": (
-        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask[:, None]",
-                                                                   "~mask[:, None, None]"),
-        "--kind causal --mask blocked", 1, "wrong: mask-inverted"),
-    "an overflow under the future": (
-        MINE.replace("scores, v = self.scores(x)", HIDES).replace(
-            "mask[:, None], -math.inf", "mask[:, None, None], -1e9"),
-        "--kind causal --mask blocked", 0, "convention: finite-fill-in-half"),
     "padding is ignored under the future": (
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
         "--kind causal --mask 'bm blocked'", 1, "wrong: mask-ignored"),
@@ -161,10 +152,11 @@ CALLS = {
         ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
         "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),
-    "another option": (CAUSAL.replace("self, d_in,", "self, factor, d_in,"),
-                       "--kind causal --init factor=2.5", 0, ""),
     "an expression": (CAUSAL.replace("self, d_in,", "self, part, d_in,"),
                       "--kind causal --init part=nn.Linear(e,h*d)", 0, ""),
+    "a reference": (MINE.replace("math.sqrt(q.size(-1))", "1"),
+                    "--kind self --mask blocked --init dim=12 --reference "
+                    "torch.nn.MultiheadAttention", 1, "are not those of MultiheadAttention"),
     "a further argument": (MINE.replace("mask=None", "factor").replace(
         "if mask is", "mask = None; assert factor == 2\n        if mask is"),
         "--kind self --call factor=2", 0, "factor=2"),
@@ -378,11 +370,17 @@ PLACED = {
     "nm": "mask", "bm": "mask[:, None, None]", "b11m": "mask",
     "nmb": "mask.permute(2, 0, 1)[:, None]", "nm1": "mask[..., 0]",
 }  # fmt: skip
-TURNED = {"blocked": "{}", "allowed": "~({})", "allowed int": "({}) == 0", "additive": "({}) < -9"}
+TURNED = {
+    "blocked": "{}", "allowed": "~({})", "allowed int": "({}) == 0", "blocked float": "({}) > 0",
+    "additive": "({}) < -9",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("meaning", TURNED)
-@pytest.mark.parametrize("shape", PLACED)
+# Each of the one with some of the other: axes and meanings are read apart.
+FORMS = [*zip(PLACED, itertools.cycle(TURNED), strict=False)]
+
+
+@pytest.mark.parametrize(("shape", "meaning"), FORMS)
 def test_every_form_of_a_mask(shape, meaning):
     placed, dim = PLACED[shape], len(shape.replace("(bh)", "b"))
     text = MASKED.replace("PLACED", TURNED[meaning].format(placed)).replace("DIM", str(dim))

@@ -83,8 +83,7 @@ def test_training_that_stays_random_is_not_asked():
     assert any("still random" in reason for reason in found.not_examined)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["self", "causal"])
+@pytest.mark.parametrize(("kind", "width"), [("self", 1), ("causal", 2), ("causal", 3)])
 def test_a_window_is_a_convention_and_its_width_is_told(width, kind):
     class Windowed(Attention):
         def hidden(self, n, m):

@@ -10,7 +10,6 @@ from torch import nn
 from attention_doctor import examine
 from attention_doctor.adapters import adapt
 from tests.attention_doctor.demanded import Attention, E, H, split
-from tests.attention_doctor.right_code import turned
 
 
 def distance(n):
@@ -182,7 +181,6 @@ class Late(nn.Module):
 
 # The class, the kind, and what is said of it.
 DESIGNS = [
-    (Attention, "self", ()),
     (Blocks, "self", ("sliding-window", "order-matters")),
     (Shifted, "self", ("sliding-window",)),
     (Cut, "self", ("sliding-window", "order-matters")),
@@ -226,9 +224,18 @@ class ScaledLate(Attention):
         return super().weigh(q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
 
 
-class TimesRoot(Attention):
+class ByInnerWidth(Attention):
+    """Is narrower inside, and scales by the width of all heads there."""
+
     def weigh(self, q, k):
-        return super().weigh(q * math.sqrt(E * q.size(-1)), k)
+        return super().weigh(q[..., :2] / math.sqrt(H), k[..., :2])
+
+
+class RepeatedApart(Attention):
+    """Repeats keys for neighbours, and values for others."""
+
+    def mix(self, q, k, v):
+        return super().mix(q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])
 
 
 class Rectified(Attention):
@@ -253,13 +260,6 @@ class QueriesNormed(Attention):
         return super().mix(F.normalize(q, dim=-1), k, v)
 
 
-class Exchanged(Attention):
-    """Rotates keys and queries; the layers of keys and values are exchanged."""
-
-    def mix(self, q, k, v):
-        return super().mix(turned(q), turned(v), k)
-
-
 class OtherWeights(Attention):
     """Returns weights that are not those that it used."""
 
@@ -268,35 +268,25 @@ class OtherWeights(Attention):
         return super().forward(x), (2 * q @ k.mT).softmax(-1)
 
 
-class Filled(Attention):
-    """Fills up to a length with zeros, which it hides; adds a bias after the softmax."""
-
-    def forward(self, x):
-        self.n = x.size(1)
-        return super().forward(torch.cat([x, x.new_zeros(len(x), 9 - self.n, E)], 1))[:, : self.n]
-
-    def hidden(self, n, m):
-        return (torch.arange(n) >= self.n).expand(n, n)
-
-    def weigh(self, q, k):
-        return super().weigh(q, k) + torch.linspace(-1, 1, 81).view(9, 9).to(q)
-
-
 SLIPS = [
-    (TimesRoot, "scale-inverted"), (Rectified, "values-bent"),
-    (QueriesNormed, "one-side-normed"), (Exchanged, "keys-and-values-swapped"),
-    (OtherWeights, "other-weights-returned"), (Filled, "query-order-matters"),
-    (ValuesSplit, "split-without-transpose"), (ScaledLate, "scaled-after-softmax"),
+    (QueriesNormed, "one-side-normed"), (OtherWeights, "other-weights-returned"),
+    (ByInnerWidth, "scale-by-model-width"), (ValuesSplit, "split-without-transpose"),
+    (ScaledLate, "scaled-after-softmax"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("version", "severities"),
-    [(Rectified, ["wrong"]), (AllBent, ["convention"]), (Gated, [])],
+    ("version", "code", "severities"),
+    [
+        (Rectified, "values-bent", ["wrong"]),
+        (AllBent, "values-bent", ["convention"]),
+        (Gated, "values-bent", []),
+        (RepeatedApart, "groups-tiled", ["wrong"]),
+    ],
 )
-def test_values_that_alone_are_bent_are_wrong(version, severities):
+def test_what_is_done_to_values_alone_is_wrong(version, code, severities):
     found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
-    assert [x.severity for x in found.findings if x.code == "values-bent"] == severities
+    assert [x.severity for x in found.findings if x.code == code] == severities
 
 
 @pytest.mark.parametrize(("version", "code"), SLIPS)

@@ -21,10 +21,8 @@ GROUPED = {"num_key_value_heads": 2, **SIZES}
 MODELS = {
     "bert": ("Bert", SIZES, {"attention_mask": PADDED}),
     "gpt2": ("GPT2", {"n_embd": E, "n_head": H, "n_layer": 2}, {}),
-    "llama": ("Llama", GROUPED, {}),
     "llama, padded": ("Llama", {"attn_implementation": "eager", **GROUPED},
                       {"attention_mask": PADDED}),
-    "qwen3": ("Qwen3", {"head_dim": 8, **GROUPED}, {}),
     "gpt-oss": ("GptOss", {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
                            "sliding_window": 4, **GROUPED}, {}),
     "t5": ("T5", {"d_model": E, "num_heads": H, "d_kv": E // H, "d_ff": 32, "num_layers": 2}, {}),
@@ -115,6 +113,44 @@ def test_mistakes_in_a_model_are_named(options, codes):
     assert len(found.examined) == 1
     assert [x.code for x in found.examined[0].findings if x.severity == "wrong"] == codes
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+class Odd(demanded.Attention):
+    """Takes tokens in either layout, and what only looks like them; may return fewer features."""
+
+    def __init__(self, batch_first, width=demanded.E):
+        super().__init__()
+        self.n_heads, self.batch_first, self.width = demanded.H, batch_first, width
+
+    def forward(self, x, factor, positions=0, residual=0):
+        x = (x + positions) * factor
+        y = super().forward(x if self.batch_first else x.transpose(0, 1))
+        return ((y if self.batch_first else y.transpose(0, 1)) + residual)[..., : self.width]
+
+
+class OddModel(nn.Module):
+    def __init__(self, width=demanded.E):
+        super().__init__()
+        self.embedding = nn.Embedding(50, demanded.E)
+        self.first, self.last = Odd(True), Odd(False, width)
+
+    def forward(self, ids):
+        x, factor = self.embedding(ids), torch.ones(1, 1, demanded.E)
+        x = self.first(x, factor, torch.zeros_like(x), residual=x)
+        return self.last(x.transpose(0, 1), factor)
+
+
+def test_what_is_no_hidden_state_stays_as_the_model_gave_it():
+    found = examine_model(OddModel(), IDS, attention="Odd")
+    assert found.ok, found
+    assert [x.version for x in found.examined] == ["right", "right"]
+    assert not any(x.startswith("samples") for y in found.examined for x in y.not_examined)
+
+
+def test_one_attention_that_could_not_be_asked_is_said():
+    found = examine_model(OddModel(width=9), IDS, attention="Odd")
+    assert (found["first"].ok, found["last"].asked, found.asked, found.ok) == (True, *[False] * 3)
+    assert found.verdict == "✗ OddModel: 2 attentions, 2 kinds, 1 could not be asked"
 
 
 def test_a_rotation_of_one_side_is_named_without_positions_to_ask_for():

@@ -9,16 +9,11 @@ from attention_doctor import adapters, examine, situations
 from attention_doctor.look_attention import look
 from attention_doctor.patient import Patient
 from attention_doctor.roles import Sizes
-from tests.attention_doctor.planted import HEAD, STYLES, E, H
+from tests.attention_doctor.planted import HEAD, STYLES, E, H, defined
 
 
-def made(text, folder):
-    """Write the file, and make its class."""
-    file = folder / "mine.py"
-    file.write_text(HEAD + text)
-    exec(compile(file.read_text(), file, "exec"), space := {"__name__": "mine"})
-    torch.manual_seed(0)
-    return space["Attention"](E, H)
+def made(style, *edits):
+    return defined(HEAD + STYLES[style], edits)["Attention"](E, H)
 
 
 def report(module, kind="self", **options):
@@ -26,8 +21,8 @@ def report(module, kind="self", **options):
 
 
 @pytest.mark.parametrize("style", ["einsum", "in place"])
-def test_right_code_is_seen_as_it_is(style, tmp_path):
-    patient = Patient(made(STYLES[style], tmp_path), Sizes(E, H, E), "self")
+def test_right_code_is_seen_as_it_is(style):
+    patient = Patient(made(style), Sizes(E, H, E), "self")
     with patient.admitted():
         case = next(situations.masked(patient))
         (seen,) = look(patient, case).found
@@ -37,8 +32,8 @@ def test_right_code_is_seen_as_it_is(style, tmp_path):
     assert int(seen.mask.sum()) == H * int(case.blocked.sum())
 
 
-def test_compiled_code_is_seen_line_by_line(tmp_path):
-    module = made(STYLES["packed"], tmp_path)
+def test_compiled_code_is_seen_line_by_line():
+    module = made("packed")
     found = report(torch.compile(module, backend="eager", fullgraph=True))
     assert "mine.py" in found.inside
 
@@ -57,11 +52,11 @@ def test_a_detour_through_numpy_is_examined_from_outside():
     assert found.results["order"] == "fine"
 
 
-def test_an_error_of_the_sight_is_no_error_of_the_doctor(tmp_path, monkeypatch):
+def test_an_error_of_the_sight_is_no_error_of_the_doctor(monkeypatch):
     def stumble(*_):
         raise KeyError("lost")
 
-    module = made(STYLES["packed"].replace("heads.transpose(1, 2)", "heads"), tmp_path)
+    module = made("packed", ("heads.transpose(1, 2)", "heads"))
     monkeypatch.setattr("attention_doctor.look_trace._copied", stumble)
     found = report(module)
     assert found.codes[0] == "merge-without-transpose"
@@ -69,10 +64,9 @@ def test_an_error_of_the_sight_is_no_error_of_the_doctor(tmp_path, monkeypatch):
     assert "the sight fails, with KeyError" in reason
 
 
-def test_no_scale_is_wrong_by_a_reference_that_has_one(tmp_path):
-    text = STYLES["packed"]
-    right = made(text, tmp_path)
-    module = made(text.replace("scores = scores / math.sqrt(q.size(-1))", "pass"), tmp_path)
+def test_no_scale_is_wrong_by_a_reference_that_has_one():
+    right = made("packed")
+    module = made("packed", ("scores = scores / math.sqrt(q.size(-1))", "pass"))
     for reference, severity in ((right, "wrong"), (module, "convention")):
         found = report(module, reference=reference)
         (finding,) = (x for x in found.findings if x.code == "no-scale")
@@ -80,7 +74,7 @@ def test_no_scale_is_wrong_by_a_reference_that_has_one(tmp_path):
         assert found.ok == (severity == "convention")
 
 
-def test_without_projections_no_scale_is_a_convention(tmp_path):
+def test_without_projections_no_scale_is_a_convention():
     found = report(adapters.adapt(lambda x: (x @ x.mT).softmax(-1) @ x, mask="none"))
     assert found.codes == ("no-scale",)
     assert found.ok
