@@ -60,7 +60,8 @@ def bare(module: Any, **options: Any) -> Contender:
     """Make the shortest equivalent without weights: two products and the fused kernel."""
 
     def attend(x: Tensor) -> Tensor:
-        heads = F.scaled_dot_product_attention(*split(module, x), **options)
+        q, k, v = split(module, x)
+        heads = F.scaled_dot_product_attention(q, k, v, **options)
         return module.out_proj(heads.transpose(1, 2).flatten(2))
 
     return attend

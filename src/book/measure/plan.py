@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 from book.measure import contenders as made
 from book.measure.timing import MODES, Case, Size
@@ -42,7 +43,7 @@ def plan() -> Iterator[Case]:
 def _with_each_allocator() -> Iterator[Case]:
     """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
     for memory, environment in _allocators():
-        where = {"memory": memory}
+        where: dict[str, Any] = {"memory": memory}
         case = partial(Case, environment=environment)
         masks = (*MASKS, EVERY_HEAD)
         for size, weights, mask, mode in product(SIZES, (False, True), masks, MODES):
@@ -55,7 +56,7 @@ def _with_each_allocator() -> Iterator[Case]:
             build = partial(made.one_by_one, size, mode)
             yield case("one by one", size, mode, build, ("all heads at once",), options=where)
         for n, kept in KEPT:
-            size, options = (1, n, *SIZES[2][2:]), {"kept": kept} | where
+            size, options = (1, n, *SIZES[2][2:]), {"kept": kept, **where}
             build, bases = partial(made.more_tokens, size, kept), ("bare minimum", "without")
             yield case("cache", size, MODES[2], build, bases, options=options)
             build = partial(made.kept_in_fewer_keys, size, kept)
