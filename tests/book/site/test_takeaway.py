@@ -15,7 +15,7 @@ from book.site import takeaway
 
 SCRIPT = scripts.CHAPTERS / "05_batches.py"
 ADDRESS = "https://github.com/owner/name"
-# The checkout is not seen: with -S nobody reads the line that leads from the libraries to it.
+# The checkout is not seen: with -ES nobody reads the line that leads from the libraries to it.
 LOADS = """
 import sys
 sys.path[:0] = [{source!r}, {libraries!r}]
@@ -32,7 +32,7 @@ def test_the_archive_holds_what_chapters_import(tmp_path):
     assert takeaway.INSTALL in said
     source, libraries = unpacked / "src", os.path.dirname(os.path.dirname(nbformat.__file__))
     code = LOADS.format(source=str(source), libraries=libraries)
-    run = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-ES", "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     first, *names, imported = run.stdout.split()
     assert first == str(source / "annotated_attention" / "chapters.py")
