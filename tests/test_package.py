@@ -19,22 +19,6 @@ import yaml
 import annotated_attention
 from book.run import scripts
 
-CORE = """
-import sys
-from annotated_attention import *
-extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs", "attention_doctor"}
-rooms = ("display", "exercises", "chapters", "pretrained", "mistakes", "published")
-print(*(extra | {f"annotated_attention.{room}" for room in rooms}) & set(sys.modules))
-import annotated_attention.pretrained.bert  # what reads checkpoints is imported to read one
-print(*{"safetensors", "tokenizers", "transformers", "huggingface_hub"} & set(sys.modules))
-"""
-
-
-def test_core_needs_nothing_but_torch():
-    run = subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, check=True)
-    assert run.stdout == "\n\n"
-
-
 PROJECT = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRA = "pip install 'annotated-attention[{}]'".format
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])".format
@@ -114,10 +98,23 @@ def test_wheel_and_source_hold_the_package_and_not_the_workshop(built):
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-WORKS = """
+ALONE = """
+import runpy
+import sys
+from pathlib import Path
+
 import torch
-from annotated_attention import MultiheadAttention, counting, measured, mistakes, published
+
+from annotated_attention import *
+import annotated_attention.pretrained.bert  # what reads checkpoints is imported to read one
+
+rooms = ("display", "exercises", "chapters", "mistakes", "published")
+print({"attention_doctor", *(f"annotated_attention.{room}" for room in rooms)} & set(sys.modules))
+
+from annotated_attention import chapters, counting, display, exercises
+from annotated_attention import measured, mistakes, published
 from annotated_attention.modern import GroupedQueryAttention
+from annotated_attention.pretrained.checkpoint import read_tokenizer
 
 x = torch.randn(2, 5, 24)
 final = MultiheadAttention(24, 4, batch_first=True)
@@ -125,25 +122,6 @@ print(final(x, x, x, is_causal=True)[0].shape)
 grouped = GroupedQueryAttention(24, 4, num_kv_heads=2, batch_first=True)
 print(grouped(x, x, x, is_causal=True)[0].shape)
 print([bool(dir(room)) for room in (counting, measured, mistakes, published)])
-"""
-
-
-def test_all_that_needs_no_extra_works_with_pytorch_alone(alone, tmp_path):
-    shape = "torch.Size([2, 5, 24])"
-    said = run(alone, "-c", WORKS, cwd=tmp_path).splitlines()
-    assert said == [shape, shape, str([True] * 4)]
-    (tmp_path / "layer.py").write_text("from annotated_attention import MultiheadAttention\n")
-    sizes = ["--embed-dim", "24", "--num-heads", "4"]
-    doctor = alone.parent / "attention-doctor"
-    said = run(doctor, "layer.py:MultiheadAttention", *sizes, cwd=tmp_path)
-    assert said[1:].startswith(" MultiheadAttention: nothing wrong")
-
-
-MISSES = """
-from pathlib import Path
-
-from annotated_attention import chapters, display, exercises
-from annotated_attention.pretrained.checkpoint import read_tokenizer
 
 Path("tokenizer.json").touch()
 for use in (
@@ -156,15 +134,22 @@ for use in (
         use()
     except Exception as error:
         print(error)
+
+Path("layer.py").write_text("from annotated_attention import MultiheadAttention")
+doctor = str(Path(sys.executable).with_name("attention-doctor"))
+sizes = ["--embed-dim", "24", "--num-heads", "4"]
+sys.argv = [doctor, "layer.py:MultiheadAttention", *sizes]
+runpy.run_path(doctor, run_name="__main__")
 """
 
 
-def test_what_needs_more_says_in_its_error_what_brings_it(alone, tmp_path):
-    said = run(alone, "-c", MISSES, cwd=tmp_path).splitlines()
+def test_with_pytorch_alone_it_works_and_says_what_brings_the_rest(alone, tmp_path):
+    said = run(alone, "-c", ALONE, cwd=tmp_path).splitlines()
+    shape = "torch.Size([2, 5, 24])"
+    assert said[:4] == ["set()", shape, shape, str([True] * 4)]
     remedies = [EXTRA("book"), EXTRA("book"), EXTRA("trained"), "(pip install -e .)"]
-    assert [line.endswith(end) for line, end in zip(said, remedies, strict=True)] == [True] * 4, (
-        said
-    )
+    assert [line.endswith(end) for line, end in zip(said[4:8], remedies, strict=True)] == [True] * 4
+    assert said[8][1:].startswith(" MultiheadAttention: nothing wrong")
     assert set(PROJECT["optional-dependencies"]) == {"book", "trained"}
 
 

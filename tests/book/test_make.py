@@ -246,16 +246,6 @@ def test_failing_cell_keeps_the_last_site(book):
     assert (fingerprint(book), result.read_bytes()) == before
 
 
-def test_a_file_no_longer_loaded_may_go(book):
-    chapter = book / "notebooks" / "02_two_heads.py"
-    with changed(chapter, ("data.txt", "pyproject.toml")):
-        (book / "data.txt").rename(book / "elsewhere.txt")
-        run = make(book, "build/notebooks/01_one_head.ipynb", "build/notebooks/02_two_heads.ipynb")
-        (book / "elsewhere.txt").rename(book / "data.txt")
-    assert run.returncode == 0, run.stdout
-    assert executed(run) == {"02_two_heads"}
-
-
 def test_missing_python_is_named(tmp_path):
     shutil.copy2(scripts.ROOT / "Makefile", tmp_path)
     for name in ("mkdocs.yml", "requirements.lock"):

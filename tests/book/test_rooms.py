@@ -1,6 +1,5 @@
 """What imports what: ``run`` knows nothing of ``site``, only hooks know MkDocs, few the doctor."""
 
-import ast
 import re
 
 import pytest
@@ -21,18 +20,6 @@ def test_imports(path):
     if room in {"run", "shapes", "setup"}:
         unwanted += r"|book\.site" + (r"|book\.run" if room != "run" else "")
     assert not unwanted or not [name for name in names if re.match(unwanted, name)]
-
-
-SETTLED = {"read_text": 1, "write_text": 2}  # arguments, when the last of them is the encoding
-
-
-@pytest.mark.parametrize("path", SOURCES)
-def test_files_are_read_alike_where_the_language_is_another(path):
-    for call in ast.walk(ast.parse((ROOM / path).read_text(encoding="utf-8"))):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            least = SETTLED.get(call.func.attr, 0)
-            named = "encoding" in {keyword.arg for keyword in call.keywords}
-            assert named or len(call.args) >= least, f"{path}:{call.lineno} names no encoding"
 
 
 def test_the_doctor_stands_on_the_package_and_only_what_is_about_it_imports_it():

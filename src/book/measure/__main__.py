@@ -7,20 +7,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from annotated_attention.measured import DATA
-from book.measure.machine import provenance
-from book.measure.memory import memory, ways
+from book.measure.machine import new_process, provenance
+from book.measure.memory import FORGET, WAYS, memory
 from book.measure.plan import plan
-from book.measure.process import new_process
 from book.measure.timing import Case, measure
 
 SECONDS = 2  # for each case
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and rewrite the results.
+    """Measure all, or renew one section and say where it comes from; print and keep the results.
 
     Raises:
         SystemExit: the arguments do not fit.
@@ -28,38 +25,22 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m book.measure")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
     only = parser.parse_args(arguments).only
-    old = json.loads(DATA.read_text("utf-8")) if only else None
-    for new in everything(only, provenance(["--only", only] if only else [])):
-        found = renewed(old, new, only) if old else new
-        DATA.write_text(as_json(found), encoding="utf-8")
-
-
-def renewed(old: dict[str, Any], new: dict[str, Any], section: str) -> dict[str, Any]:
-    """Put one section into older results, and say where it comes from."""
-    others = [row for row in old["times"] if row["section"] != section]
-    origins = old["provenance"].get("renewed", {}) | {section: new["provenance"]}
-    return {
-        "provenance": old["provenance"] | {"renewed": origins},
-        "times": others + new["times"],
-        "memory": new["memory"] or old["memory"],
-    }
-
-
-def everything(only: str | None, origin: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Measure all or one section; yield what there is after the times, and at the end."""
+    origin = provenance(["--only", only] if only else [])
     found: dict[str, Any] = {"provenance": origin, "times": [], "memory": []}
+    if only:
+        found = json.loads(DATA.read_text("utf-8"))
+        found["provenance"].setdefault("renewed", {})[only] = origin
+        found["times"] = [row for row in found["times"] if row["section"] != only]
     cases = [case for case in plan() if only in (None, case.section)]
-    names = list(ways()) if only in (None, "memory") else []
-    with tqdm(total=len(cases) + len(names), file=sys.stderr) as bar:
-        for case, row in measured(cases):
-            found["times"].append(row)
-            advance(bar, f"{case}: {line(row)}")
-        yield found
-        for name in names:
-            row = memory(name)
-            found["memory"].append(row)
-            advance(bar, f"memory {name}: {row['bytes']}")
-    yield found
+    for number, (case, row) in enumerate(measured(cases), 1):
+        found["times"].append(row)
+        print(f"{number}/{len(cases)} {case}: {row['ratios']}", flush=True)
+    DATA.write_text(as_json(found), encoding="utf-8")
+    if only in (None, "memory") and FORGET.exists():
+        found["memory"] = [memory(name) for name in WAYS]
+        for row in found["memory"]:
+            print(f"memory {row['name']}: {row['bytes']}")
+        DATA.write_text(as_json(found), encoding="utf-8")
 
 
 def measured(cases: Iterable[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -69,20 +50,6 @@ def measured(cases: Iterable[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
             for case in group:
                 row = elsewhere(measure, case, SECONDS) if environment else measure(case, SECONDS)
                 yield case, row
-
-
-def advance(bar: Any, text: str) -> None:
-    """Show a result above the progress bar, and move the bar."""
-    tqdm.write(text, file=sys.stdout)
-    bar.update()
-
-
-def line(row: dict[str, Any]) -> str:
-    """Write what a case has shown for the terminal."""
-    base = next(iter(row["ratios"]))
-    ratios = row["ratios"][base]
-    shown = [f"{name} {mid:.2f} ({low:.2f} to {up:.2f})" for name, (low, mid, up) in ratios.items()]
-    return f"x {base}: {'; '.join(shown)}"
 
 
 def as_json(found: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
-"""Make contenders with the same parameters, and check that they compute the same result."""
+"""Contenders with the same parameters, each with another that must compute the same result."""
 
+import copy
 from typing import Any
 
 import torch
@@ -7,44 +8,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import chapters
-from annotated_attention.masks import block_future, block_padding
+from annotated_attention.masks import (
+    attention_to_heads,
+    block_future,
+    block_padding,
+    merge_masks,
+    padding_to_heads,
+)
+from annotated_attention.modern import CachedAttention, KVCache, LatentAttention, StaticCache
+from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.multihead import MultiheadAttention
-from book.measure.timing import Contender, Size
+from book.measure.timing import Contender, Contenders, Size
 
-Contenders = dict[str, Contender]
-ROUNDING = 1e-4  # of float32, as a part of the result
+SHARING = 4  # heads that share one head of keys and values
 
 
-def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = True) -> None:
-    """Compare all contenders with one of them: outputs, with and without gradients, and gradients.
+def like(expected: str, made: dict[str, Contender]) -> Contenders:
+    """Compare all contenders with one of them."""
+    return {name: (contender, made[expected]) for name, contender in made.items()}
 
-    Args:
-        made: the contenders.
-        x: what they are called with.
-        expected: the one that the others are compared with.
-        gradients: False compares outputs without gradients alone, for what is never trained.
 
-    Raises:
-        AssertionError: two differ by more than rounding; the message names the contender.
-    """
+def calls(module: Any, **options: Any) -> Contender:
+    """Call a module on x as queries, keys and values."""
+    return lambda x: module(x, x, x, **options)[0]
 
-    def results(contender: Contender) -> dict[str, Tensor]:
-        with torch.no_grad():
-            evaluated = contender(x)
-        if not gradients:
-            return {"output without gradients": evaluated}
-        output = contender(x)
-        slope = torch.arange(output.numel()).view(output.shape).cos()
-        (gradient,) = torch.autograd.grad(output, x, slope)
-        found = {"output without gradients": evaluated, "output": output, "gradient": gradient}
-        return {what: x.detach() for what, x in found.items()}
 
-    right = results(made[expected])
-    for name in made.keys() - {expected}:
-        for what, found in results(made[name]).items():
-            apart = float((found - right[what]).norm() / right[what].norm())
-            if not apart <= ROUNDING:
-                raise AssertionError(f"{name} differs from {expected}: {what} by {apart:.1e}")
+def alone(module: Any, **options: Any) -> Contender:
+    """Call a module that takes x alone."""
+    return lambda x: module(x, **options)[0]
 
 
 def pair(size: Size, mode: str, bias: bool = True) -> tuple[Any, Any]:
@@ -57,64 +48,51 @@ def pair(size: Size, mode: str, bias: bool = True) -> tuple[Any, Any]:
     return ours.train(mode != "inference"), theirs.train(mode != "inference")
 
 
+def split(module: Any, x: Tensor) -> tuple[Tensor, ...]:
+    """Make queries, keys and values of each head with one product."""
+    h = module.num_heads
+    g = getattr(module, "num_kv_heads", h)
+    packed = F.linear(x, module.in_proj_weight, module.in_proj_bias).unflatten(-1, (h + 2 * g, -1))
+    return tuple(part.transpose(1, 2) for part in packed.split((h, g, g), -2))
+
+
 def bare(module: Any, **options: Any) -> Contender:
     """Make the shortest equivalent without weights: two products and the fused kernel."""
-    h = module.num_heads
 
     def attend(x: Tensor) -> Tensor:
-        packed = F.linear(x, module.in_proj_weight, module.in_proj_bias)
-        q, k, v = (t.unflatten(-1, (h, -1)).transpose(1, 2) for t in packed.chunk(3, -1))
+        q, k, v = split(module, x)
         heads = F.scaled_dot_product_attention(q, k, v, **options)
         return module.out_proj(heads.transpose(1, 2).flatten(2))
 
     return attend
 
 
-def calls(module: Any, **options: Any) -> Contender:
-    """Call a module on x alone."""
-    return lambda x: module(x, x, x, **options)[0]
+def masks(size: Size, blocked: Tensor, in_each_head: Tensor) -> dict[str, dict[str, Any]]:
+    """Make the arguments of the final class for each kind of mask.
 
+    Sentences in the padded batch are from half as long to nearly as long as the longest.
 
-def lengths_of(b: int, n: int) -> Tensor:
-    """Return lengths of sentences in a padded batch: from half to nearly all."""
-    return torch.arange(b) % 4 * n // 8 + n // 2
-
-
-def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contenders:
-    """Make the final class, PyTorch's, and the bare minimum, under one mask."""
-    ours, theirs = pair(size, mode)
-    b, n, e, h = size
-    given, hint, least = _mask_for_each(mask, b, n, h)
-    made = {
-        "PyTorch": calls(theirs, need_weights=need_weights, **given, **hint),
-        "final class": calls(ours, need_weights=need_weights, **given),
+    Args:
+        size: b, n, e and h.
+        blocked: (n, n), True hides.
+        in_each_head: (b * h, n, n), True hides.
+    """
+    b, n, _, _ = size
+    padding = {"key_padding_mask": block_padding(torch.arange(b) % 4 * n // 8 + n // 2, n)}
+    return {
+        "none": {},
+        "causal": {"is_causal": True},
+        "padding": padding,
+        "boolean": {"attn_mask": blocked},
+        "floats": {"attn_mask": torch.zeros(n, n).masked_fill(blocked, -torch.inf)},
+        "boolean, every head": {"attn_mask": in_each_head},
+        "padding and causal": padding | {"is_causal": True},
     }
-    if not need_weights:
-        made["bare minimum"] = bare(theirs, **least)
-    assert_same(made, torch.randn(b, n, e, requires_grad=True), "PyTorch")
-    return made
 
 
-def _mask_for_each(mask: str, b: int, n: int, h: int) -> tuple[dict[str, Any], ...]:
-    """Return a mask as both classes take it, what PyTorch's needs besides, and the kernel's."""
-    if mask == "none":
-        return {}, {}, {}
-    if mask == "causal":
-        return (
-            {"is_causal": True},
-            {"attn_mask": block_future(n)},
-            {"is_causal": True},
-        )
-    if mask == "padding":
-        padding = block_padding(lengths_of(b, n), n)
-        return {"key_padding_mask": padding}, {}, {"attn_mask": ~padding[:, None, None]}
-    blocked = scattered(n)
-    if mask == "boolean, every head":
-        heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])
-        return {"attn_mask": heads}, {}, {"attn_mask": ~heads.unflatten(0, (b, h))}
-    added = torch.zeros(n, n).masked_fill(blocked, -torch.inf)
-    ours, least = (blocked, ~blocked) if mask == "boolean" else (added, added)
-    return {"attn_mask": ours}, {}, {"attn_mask": least}
+def for_pytorch(given: dict[str, Any], n: int) -> dict[str, Any]:
+    """Add what PyTorch's class needs besides: the mask that ``is_causal`` is a hint to."""
+    return {"attn_mask": block_future(n)} | given if "is_causal" in given else given
 
 
 def scattered(n: int, step: int = 37) -> Tensor:
@@ -122,6 +100,71 @@ def scattered(n: int, step: int = 37) -> Tensor:
     i = torch.arange(n)
     blocked = (i[:, None] * step + i * 101) % 127 < 42  # (n, n)
     return blocked & (i > 0)  # (n, n)
+
+
+def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contenders:
+    """Make the final class, PyTorch's, and the bare minimum, under one mask."""
+    ours, theirs = pair(size, mode)
+    b, n, _, h = size
+    heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])
+    given = masks(size, scattered(n), heads)[mask]
+    made = {
+        "PyTorch": calls(theirs, need_weights=need_weights, **for_pytorch(given, n)),
+        "final class": calls(ours, need_weights=need_weights, **given),
+    }
+    if not need_weights:
+        padding = padding_to_heads(given.get("key_padding_mask"))
+        blocked, bias = merge_masks(padding, attention_to_heads(given.get("attn_mask"), h))
+        seen = bias if blocked is None else ~blocked
+        made["bare minimum"] = bare(theirs, attn_mask=seen, is_causal=mask == "causal")
+    return like("PyTorch", made)
+
+
+def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
+    """Make the final class under every kind of mask; each is compared with PyTorch's."""
+    ours, theirs = pair(size, mode)
+    b, n, _, h = size
+    future = block_future(n)
+    names = (
+        "no mask", "is_causal", "padding", "attn_mask, boolean", "attn_mask, floats",
+        "attn_mask, every head", "padding and is_causal",
+    )  # fmt: skip
+    kinds = masks(size, future, future.expand(b * h, n, n)).values()
+    return {
+        name: (
+            calls(ours, need_weights=need_weights, **given),
+            calls(theirs, **for_pytorch(given, n)),
+        )
+        for name, given in zip(names, kinds, strict=True)
+    }
+
+
+def versions(size: Size, mode: str) -> Contenders:
+    """Make the final class and PyTorch's, with weights and without, and the bare minimum."""
+    ours, theirs = pair(size, mode, bias=False)
+    made = {
+        "bare minimum": bare(theirs),
+        "PyTorch": calls(theirs, need_weights=False),
+        "PyTorch, weights": calls(theirs),
+        "07 final class": calls(ours, need_weights=False),
+        "07 final class, weights": calls(ours),
+    }
+    return like("PyTorch", made)
+
+
+def fast_path(size: Size, mode: str) -> Contenders:
+    """Make PyTorch's evaluation with and without its "fast path", and the final class's."""
+    ours, theirs = pair(size, mode)
+
+    def slow(x: Tensor) -> Tensor:
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            return theirs(x, x, x, need_weights=False)[0]
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+
+    fast, final = (calls(module, need_weights=False) for module in (theirs, ours))
+    return like("fast path off", {"fast path off": slow, "fast path": fast, "final class": final})
 
 
 def one_by_one(size: Size, mode: str) -> Contenders:
@@ -139,64 +182,102 @@ def one_by_one(size: Size, mode: str) -> Contenders:
         for module in (listed, reshaped):
             module.w_o.copy_(outward)
     made = {"all heads at once": calls(reshaped), "a list of heads": calls(listed)}
-    assert_same(made, torch.randn(*size[:3], requires_grad=True), "all heads at once")
+    return like("all heads at once", made)
+
+
+def fewer_keys(size: Size, mode: str) -> Contenders:
+    """Make causal attention with keys for every head, with groups, and with latents.
+
+    Each computes something of its own, so each is compared with another way to the same result:
+    the fused kernel on its own products, and for latents the other form.
+    """
+    made: Contenders = {}
+    for name, (module, options) in _sharing(size).items():
+        if options:
+            same = alone(module, absorb=not options["absorb"])
+        else:
+            same = bare(module, is_causal=True, enable_gqa=True)
+        made[name] = alone(module, **options), same
     return made
 
 
-def versions(size: Size, mode: str) -> Contenders:
-    """Make the final class and PyTorch's, with weights and without, and the bare minimum."""
-    ours, theirs = pair(size, mode, bias=False)
-    made = {
-        "bare minimum": bare(theirs),
-        "PyTorch": calls(theirs, need_weights=False),
-        "PyTorch, weights": calls(theirs),
-        "07 final class": calls(ours, need_weights=False),
-        "07 final class, weights": calls(ours),
+def kept_in_fewer_keys(size: Size, kept: int) -> Contenders:
+    """Make the same with a cache: n tokens follow ``kept`` others."""
+    before = torch.randn(size[0], kept, size[2])
+    return {
+        name: (continued(module, before, KVCache(), **options), behind(before, alone(module)))
+        for name, (module, options) in _sharing(size).items()
     }
-    assert_same(made, torch.randn(*size[:3], requires_grad=True), "PyTorch")
-    return made
 
 
-def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
-    """Make the final class under every kind of mask; each is compared with PyTorch's."""
-    ours, theirs = pair(size, mode)
+def _sharing(size: Size) -> dict[str, tuple[Any, dict[str, bool]]]:
+    """Make modules, and how to call them; a latent is as wide as four heads and half a one more."""
+    _, _, e, h = size
+    torch.manual_seed(1)
+    d = e // h
+    heads = {"every head": h, "groups": max(h // SHARING, 1), "one head": 1}
+    made: dict[str, tuple[Any, dict[str, bool]]] = {
+        name: (CachedAttention(e, h, num_kv_heads=g, batch_first=True), {})
+        for name, g in heads.items()
+    }
+    latents = LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, batch_first=True)
+    forms = {
+        "latents": (latents, {"absorb": False}),
+        "latents, absorbed": (latents, {"absorb": True}),
+    }
+    return made | forms
+
+
+def more_tokens(size: Size, kept: int) -> Contenders:
+    """Make one attention with each cache, and without; n tokens follow ``kept`` others.
+
+    Each computes the output of the n tokens. Without a cache, the final class needs all tokens for
+    that. With one, the others are kept, and the n tokens are forgotten before each call.
+    """
     b, n, e, h = size
-    future = block_future(n)
-    added = torch.zeros(n, n).masked_fill(future, -torch.inf)
-    padding = block_padding(lengths_of(b, n), n)
-    kinds: dict[str, dict[str, Any]] = {
-        "no mask": {},
-        "is_causal": {"is_causal": True},
-        "padding": {"key_padding_mask": padding},
-        "attn_mask, boolean": {"attn_mask": future},
-        "attn_mask, floats": {"attn_mask": added},
-        "attn_mask, every head": {"attn_mask": future.expand(b * h, n, n)},
-        "padding and is_causal": {"key_padding_mask": padding, "is_causal": True},
-    }
-    x = torch.randn(b, n, e, requires_grad=True)
-    made = {}
-    for name, given in kinds.items():
-        made[name] = calls(ours, need_weights=need_weights, **given)
-        hint = {"attn_mask": future, **given} if "is_causal" in given else given
-        assert_same({name: made[name], "PyTorch": calls(theirs, **hint)}, x, "PyTorch")
-    return made
-
-
-def fast_path(size: Size) -> Contenders:
-    """Make PyTorch's evaluation with and without its "fast path", and the final class's."""
-    ours, theirs = pair(size, "inference")
-
-    def slow(x: Tensor) -> Tensor:
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            return theirs(x, x, x, need_weights=False)[0]
-        finally:
-            torch.backends.mha.set_fastpath_enabled(True)
-
+    torch.manual_seed(1)
+    module = CachedAttention(e, h, batch_first=True)
+    final = MultiheadAttention(e, h, batch_first=True)
+    final.load_state_dict(module.state_dict())
+    before = torch.randn(b, kept, e)
     made = {
-        "fast path off": slow,
-        "fast path": calls(theirs, need_weights=False),
-        "final class": calls(ours, need_weights=False),
+        "without": behind(before, calls(final.eval(), need_weights=False, is_causal=True)),
+        "grows": continued(module, before, KVCache()),
+        "fixed size": continued(module, before, StaticCache(b, h, kept + n, e // h)),
+        "bare minimum": _bare_with_cache(module, before, n),
     }
-    assert_same(made, torch.randn(*size[:3], requires_grad=True), "fast path off")
-    return made
+    return like("without", made)
+
+
+def behind(before: Tensor, call: Contender) -> Contender:
+    """Compute the outputs of tokens that follow others from all of them."""
+    return lambda x: call(torch.cat([before, x], 1))[:, before.size(1) :]
+
+
+@torch.no_grad()
+def continued(module: Any, before: Tensor, cache: Cache, **options: Any) -> Contender:
+    """Call a module with a cache that has kept what came before."""
+    module.eval()(before, cache)
+
+    def call(x: Tensor) -> Tensor:
+        if isinstance(cache, KVCache):  # to crop it would take time; a copy has the same tensors
+            return module(x, copy.copy(cache), **options)[0]
+        cache.crop(before.size(1))
+        return module(x, cache, **options)[0]
+
+    return call
+
+
+@torch.no_grad()
+def _bare_with_cache(module: Any, before: Tensor, n: int) -> Contender:
+    """Make the shortest equivalent: keys and values have their place, and the fused kernel runs."""
+    kept = before.size(1)
+    _, keys, values = (F.pad(x, (0, 0, 0, n)) for x in split(module, before))
+    allowed = None if n == 1 else ~block_later(kept + torch.arange(n), kept + n)
+
+    def attend(x: Tensor) -> Tensor:
+        q, keys[:, :, kept:], values[:, :, kept:] = split(module, x)
+        heads = F.scaled_dot_product_attention(q, keys, values, allowed)
+        return module.out_proj(heads.transpose(1, 2).flatten(2))
+
+    return attend

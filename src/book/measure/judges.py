@@ -10,7 +10,6 @@ a class as they ask for it, so a class that takes PyTorch's arguments is given t
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +24,17 @@ from book.measure.machine import provenance
 
 DATA = Path(__file__).with_name("judges.json")
 Build = Callable[..., Any]  # makes a module from e, h and options by the names of PyTorch
-TORCHCODE = "https://github.com/duoan/TorchCode/blob/master/torch_judge/tasks"
-SOURCES = {
-    "d2l": "https://d2l.ai/chapter_attention-mechanisms-and-transformers/multihead-attention.html",
-    "TorchCode": f"{TORCHCODE}/mha.py",
-    "TorchCode, cross-attention": f"{TORCHCODE}/cross_attention.py",
-    "Deep-ML": "https://github.com/Open-Deep-ML/DML-OpenProblem/tree/main/questions/"
-    "94_implement-multi-head-attention",
-    "TorchLeet": "https://github.com/Exorust/TorchLeet/tree/main/llm/Multi-Head-Attention",
-}
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A judge: what it asks, in words and in code."""
-
-    name: str
-    asks: str
-    accepts: Callable[[Build], bool]
 
 
 def shape(build: Build) -> bool:
-    """Ask for the shape of one output, for ones and lengths of the samples."""
+    """The shape of one output."""
     x, y, lengths = torch.ones(2, 4, 100), torch.ones(2, 6, 100), torch.tensor([3, 2])
     padding = torch.arange(6) >= lengths[:, None]
     return build(100, 5)(x, y, y, key_padding_mask=padding)[0].shape == (2, 4, 100)
 
 
 def one_sample(build: Build) -> bool:
-    """Compare one sample without a mask; ask for shapes, gradients, and heads that differ."""
+    """Outputs for one sample without a mask; shapes, gradients that exist."""
     x = torch.randn(2, 6, 32)
     if build(32, 4)(x, x, x)[0].shape != x.shape:
         return False
@@ -72,7 +53,7 @@ def one_sample(build: Build) -> bool:
 
 
 def last_key_matters(build: Build) -> bool:
-    """Ask for shapes, for gradients, and that the last key matters to the first query."""
+    """Shapes, gradients that exist, that the last key matters."""
     for b, n, m, e, h in ((2, 6, 10, 64, 4), (1, 3, 20, 32, 2)):
         query, key = torch.randn(b, n, e), torch.randn(b, m, e)
         if build(e, h)(query, key, key)[0].shape != query.shape:
@@ -87,7 +68,7 @@ def last_key_matters(build: Build) -> bool:
 
 
 def whole_numbers(build: Build) -> bool:
-    """Compare whole numbers so large that each query takes a single key, in a single sequence."""
+    """Outputs, for whole numbers so large that each query takes one key."""
     for n, e, h in ((4, 4, 2), (6, 8, 4), (6, 8, 2)):
         module = build(e, h)
         x = torch.randperm(n * e).view(1, n, e).float()
@@ -103,7 +84,7 @@ def whole_numbers(build: Build) -> bool:
 
 
 def outputs(build: Build) -> bool:
-    """Compare the outputs of three samples without a mask with those of PyTorch's class."""
+    """Outputs for three samples without a mask, against PyTorch's class."""
     query, key, value = torch.rand(3, 3, 4, 8)
     module = build(8, 2)
     expected = reference(module, 8, 2)(query, key, value)[0]
@@ -111,7 +92,7 @@ def outputs(build: Build) -> bool:
 
 
 def parity(build: Build) -> bool:
-    """Compare with PyTorch's class: outputs, weights, gradients; masks; dropout in both modes."""
+    """Outputs, weights and gradients against PyTorch's class, with masks and with dropout."""
     future = block_future(5, 5)
     some = torch.rand(2 * 4, 5, 5).gt(0.6).index_fill(-1, torch.tensor(0), False)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
@@ -144,7 +125,7 @@ def everything(module: nn.Module, query: Tensor, key: Tensor, **masks: Any) -> l
 
 
 def doctor(build: Build) -> bool:
-    """Examine the module as cross-attention and as causal attention."""
+    """What this page says; it is given no reference."""
     return all(
         examine(torch_like(build(24, 4), kind), kind=kind, embed_dim=24, num_heads=4).ok
         for kind in ("cross", "causal")
@@ -163,45 +144,36 @@ def reference(module: nn.Module, e: int, h: int, **options: Any) -> nn.Multihead
     return trusted.to(next(module.parameters()).dtype)
 
 
-JUDGES = (
-    Judge("d2l", "the shape of one output", shape),
-    Judge(
-        "TorchCode, cross-attention",
-        "shapes, gradients that exist, that the last key matters",
-        last_key_matters,
+TORCHCODE = "https://github.com/duoan/TorchCode/blob/master/torch_judge/tasks"
+JUDGES = {  # each with where it was read, if it is of others; its docstring says what it asks for
+    "d2l": (
+        shape,
+        "https://d2l.ai/chapter_attention-mechanisms-and-transformers/multihead-attention.html",
     ),
-    Judge(
-        "Deep-ML",
-        "outputs, for whole numbers so large that each query takes one key",
+    "TorchCode, cross-attention": (last_key_matters, f"{TORCHCODE}/cross_attention.py"),
+    "Deep-ML": (
         whole_numbers,
+        "https://github.com/Open-Deep-ML/DML-OpenProblem/tree/main/questions/"
+        "94_implement-multi-head-attention",
     ),
-    Judge(
-        "TorchCode",
-        "outputs for one sample without a mask; shapes, gradients that exist",
-        one_sample,
-    ),
-    Judge(
-        "TorchLeet",
-        "outputs for three samples without a mask, against PyTorch's class",
+    "TorchCode": (one_sample, f"{TORCHCODE}/mha.py"),
+    "TorchLeet": (
         outputs,
+        "https://github.com/Exorust/TorchLeet/tree/main/llm/Multi-Head-Attention",
     ),
-    Judge(
-        "parity, as in this book",
-        "outputs, weights and gradients against PyTorch's class, with masks and with dropout",
-        parity,
-    ),
-    Judge("the doctor", "what this page says; it is given no reference", doctor),
-)
+    "parity, as in this book": (parity, ""),
+    "the doctor": (doctor, ""),
+}
 PLANTED = [code for code, entry in MISTAKES.items() if entry.of is MultiheadAttention]
 
 
-def accepted(judge: Judge, code: str = "") -> bool:
+def accepted(judge: str, code: str = "") -> bool:
     """Ask a judge about a planted mistake, or about the right version.
 
     What makes the judge's own code fail is refused, as a judge that stops says no.
 
     Args:
-        judge: who is asked.
+        judge: who is asked, by name.
         code: of the mistake; the right version if it is empty.
     """
     version = MISTAKES[code].version if code else MultiheadAttention
@@ -212,36 +184,25 @@ def accepted(judge: Judge, code: str = "") -> bool:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return judge.accepts(build)
+            return JUDGES[judge][0](build)
         except Exception:
             return False
-
-
-def measured(judges: tuple[Judge, ...] = JUDGES) -> dict[str, list[str]]:
-    """List the mistakes that each judge accepts, by their codes.
-
-    Raises:
-        ValueError: a judge refuses the right version: it was restated wrongly.
-    """
-    for judge in judges:
-        if not accepted(judge):
-            raise ValueError(f"{judge.name} refuses the right version")
-    return {judge.name: [code for code in PLANTED if accepted(judge, code)] for judge in judges}
 
 
 def table(found: dict[str, list[str]]) -> str:
     """Write what was found as the table of the doctor's page."""
     rows = ["| judge | asks for | accepts |", "|---|---|---|"]
-    for judge in JUDGES:
-        source = SOURCES.get(judge.name)
-        name = f"[{judge.name}]({source})" if source else judge.name
-        rows.append(f"| {name} | {judge.asks} | {len(found[judge.name])} of {len(PLANTED)} |")
+    for judge, (accepts, source) in JUDGES.items():
+        name = f"[{judge}]({source})" if source else judge
+        said = (accepts.__doc__ or "").rstrip(".")
+        asks = said[:1].lower() + said[1:]
+        rows.append(f"| {name} | {asks} | {len(found[judge])} of {len(PLANTED)} |")
     return "\n".join(rows)
 
 
 def main() -> None:
     """Measure, rewrite the data, and print the table."""
-    found = measured()
+    found = {judge: [code for code in PLANTED if accepted(judge, code)] for judge in JUDGES}
     origin = provenance([]) | {"command": "python -m book.measure.judges"}
     text = json.dumps({"provenance": origin, "accepted": found}, indent=1)
     DATA.write_text(text + "\n", encoding="utf-8")

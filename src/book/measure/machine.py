@@ -1,13 +1,18 @@
-"""Describe where the numbers come from, and how much memory is left."""
+"""Describe where the numbers come from, and call functions in a process of their own."""
 
+import multiprocessing
 import os
 import platform
+import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -22,15 +27,11 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
     cpu = Path("/proc/cpuinfo")
-    models = (
-        [x for x in cpu.read_text("utf-8").splitlines() if "model name" in x]
-        if cpu.exists()
-        else []
-    )
+    models = re.findall("model name.*: (.*)", cpu.read_text("utf-8")) if cpu.exists() else []
     return {
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "cpu": models[0].partition(": ")[2] if models else platform.processor(),
+        "cpu": models[0] if models else platform.processor(),
         "threads": torch.get_num_threads(),
         "load": [round(x, 2) for x in os.getloadavg()],
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -39,10 +40,21 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def free_memory() -> int:
-    """Return how many bytes the machine could still hand out."""
-    lines = Path("/proc/meminfo")
-    if not lines.exists():
-        return 4 * 2**30
-    found = [x.split()[1] for x in lines.read_text("utf-8").splitlines() if "MemAvailable" in x]
-    return 1024 * int(found[0])
+@contextmanager
+def new_process(environment: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
+    """Start a new process, and yield a function that calls other functions in it.
+
+    Args:
+        environment: variables that only the new process has; the C library reads its own once.
+
+    Yields:
+        ``call(function, *arguments)`` for functions that can be imported, so no lambdas. It raises
+        whatever the function raises.
+    """
+
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        with patch.dict(os.environ, environment):  # the process starts with the first call
+            return pool.submit(function, *arguments).result()
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield call

@@ -1,57 +1,45 @@
 """Measure the memory that a call takes at most, against the length of the sequence."""
 
-import resource
-from collections.abc import Callable
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from annotated_attention.masks import block_padding
 from annotated_attention.multihead import MultiheadAttention
-from book.measure.machine import free_memory
-from book.measure.process import new_process
+from book.measure.machine import new_process
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # of one sequence
 E, H = 512, 8
-
-Attend = Callable[[Tensor], Tensor]
-
-
-def ways() -> dict[str, Callable[[int], Attend]]:
-    """List what is measured: for a length, a function of x, one sequence of length n."""
-
-    def ours(*, padded: bool = False, **options: Any) -> Callable[[int], Attend]:
-        module = MultiheadAttention(E, H, batch_first=True)
-
-        def at(n: int) -> Attend:
-            padding = block_padding(torch.tensor([n // 2]), n) if padded else None
-            return lambda x: module(x, x, x, padding, **options)[0]
-
-        return at
-
-    return {
-        "final class": ours(need_weights=False),
-        "final class, causal": ours(need_weights=False, is_causal=True),
-        "final class, padding": ours(need_weights=False, padded=True),
-        "final class, weights": ours(need_weights=True),
-    }
+WAYS: dict[str, dict[str, bool]] = {
+    "final class": {"need_weights": False},
+    "final class, causal": {"need_weights": False, "is_causal": True},
+    "final class, padding": {"need_weights": False},
+    "final class, weights": {"need_weights": True},
+}
+FORGET = Path("/proc/self/clear_refs")  # Linux: the highest point so far; nothing else is measured
 
 
 def memory(name: str) -> dict[str, Any]:
     """Measure one way at each length, forward and backward, each in a process of its own.
 
     Returns:
-        ``bytes`` by length, or None if the call would need more than half of the free memory.
+        ``bytes`` by length, or None if the call would need more than half of the machine's memory.
     """
     found = list[int | None]()
     last: int | None = 0
     for n in LENGTHS:  # twice the length takes four times the bytes, at most
         if last is not None:
-            last = None if 4 * last > free_memory() / 2 else peak(name, n)
+            last = None if 4 * last > whole_memory() / 2 else peak(name, n)
         found.append(last)
     return {"name": name, "lengths": list(LENGTHS), "bytes": found}
+
+
+def whole_memory() -> int:
+    """Return how many bytes of memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def peak(name: str, n: int) -> int:
@@ -65,25 +53,18 @@ def peak(name: str, n: int) -> int:
 
 def _raised(name: str, n: int) -> int:
     """Return the bytes by which one call raises what is held."""
-    at = ways()[name]
-    at(16)(torch.randn(1, 16, E)).sum().backward()  # the first call loads libraries
+    module, options = MultiheadAttention(E, H, batch_first=True), WAYS[name]
+    padded = block_padding(torch.tensor([n // 2]), n) if "padding" in name else None
+    x = torch.randn(1, 16, E)
+    module(x, x, x, **options)[0].sum().backward()  # the first call loads libraries
     x = torch.randn(1, n, E, requires_grad=True)
-    attend, before = at(n), _start()
-    attend(x).sum().backward()
+    FORGET.write_text("5", "utf-8")
+    before = _highest()
+    module(x, x, x, padded, **options)[0].sum().backward()
     return _highest() - before
 
 
-def _start() -> int:
-    """Forget the highest point so far, where that is possible, and return where it stands."""
-    if (forget := Path("/proc/self/clear_refs")).exists():
-        forget.write_text("5", "utf-8")
-    return _highest()
-
-
 def _highest() -> int:
-    """Return the most memory that was held. (Linux's rusage remembers the parent process.)"""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    lines = status.read_text("utf-8").splitlines()
-    return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))
+    """Return the most memory that was held, in bytes."""
+    (kilobytes,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text("utf-8"))
+    return 1024 * int(kilobytes)

@@ -4,10 +4,9 @@ import platform
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 from book.measure import contenders as made
-from book.measure.caching import more_tokens
-from book.measure.fewer_keys import fewer_keys, kept_in_fewer_keys
 from book.measure.timing import MODES, Case, Size
 
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
@@ -30,11 +29,12 @@ def plan() -> Iterator[Case]:
         for mode in MODES[:2]:
             build = partial(made.versions, size, mode)
             yield Case("versions", size, mode, build, ("bare minimum",))
-        build = partial(made.fast_path, size)
-        yield Case("fast path", size, "inference", build, ("fast path off",))
+        build = partial(made.fast_path, size, MODES[2])
+        yield Case("fast path", size, MODES[2], build, ("fast path off",))
     middle = SIZES[1]
     for mode in MODES[:2]:
-        yield Case("fewer keys", middle, mode, partial(fewer_keys, middle), ("every head",))
+        build = partial(made.fewer_keys, middle, mode)
+        yield Case("fewer keys", middle, mode, build, ("every head",))
     for weights, mode in product((False, True), MODES[:2]):
         build = partial(made.mask_kinds, middle, mode, weights)
         yield Case("masks", middle, mode, build, ("no mask",), options={"weights": weights})
@@ -43,32 +43,26 @@ def plan() -> Iterator[Case]:
 def _with_each_allocator() -> Iterator[Case]:
     """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
     for memory, environment in _allocators():
+        where: dict[str, Any] = {"memory": memory}
+        case = partial(Case, environment=environment)
         masks = (*MASKS, EVERY_HEAD)
         for size, weights, mask, mode in product(SIZES, (False, True), masks, MODES):
-            yield Case(
-                mask if mask == EVERY_HEAD else "final class", size, mode,
-                partial(made.final_class, size, mode, mask, weights),
-                ("PyTorch",) + ("bare minimum",) * (not weights),
-                options={"mask": mask, "weights": weights, "memory": memory},
-                environment=environment, profiled=False,
-            )  # fmt: skip
+            build = partial(made.final_class, size, mode, mask, weights)
+            section = mask if mask == EVERY_HEAD else "final class"
+            bases = ("PyTorch",) + ("bare minimum",) * (not weights)
+            options = {"mask": mask, "weights": weights} | where
+            yield case(section, size, mode, build, bases, options=options, profiled=False)
         for size, mode in product(SIZES[1:], MODES[:2]):
-            yield Case(
-                "one by one", size, mode, partial(made.one_by_one, size, mode),
-                ("all heads at once",), options={"memory": memory}, environment=environment,
-            )  # fmt: skip
+            build = partial(made.one_by_one, size, mode)
+            yield case("one by one", size, mode, build, ("all heads at once",), options=where)
         for n, kept in KEPT:
-            size = (1, n, *SIZES[2][2:])
-            yield Case(
-                "cache", size, "inference", partial(more_tokens, size, kept),
-                ("bare minimum", "without"), options={"kept": kept, "memory": memory},
-                environment=environment,
-            )  # fmt: skip
-            yield Case(
-                "cache of fewer keys", size, "inference",
-                partial(kept_in_fewer_keys, size, kept), ("every head",),
-                options={"kept": kept, "memory": memory}, environment=environment,
-            )  # fmt: skip
+            size, options = (1, n, *SIZES[2][2:]), {"kept": kept, **where}
+            build, bases = partial(made.more_tokens, size, kept), ("bare minimum", "without")
+            yield case("cache", size, MODES[2], build, bases, options=options)
+            build = partial(made.kept_in_fewer_keys, size, kept)
+            yield case(
+                "cache of fewer keys", size, MODES[2], build, ("every head",), options=options
+            )
 
 
 def _allocators() -> Iterable[tuple[str, dict[str, str]]]:

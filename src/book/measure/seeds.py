@@ -11,6 +11,7 @@ For the chapter "Fewer keys", trained models are made to share keys, and trained
 import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,10 +30,8 @@ from annotated_attention.seq2seq import Seq2SeqTransformer
 from book.measure.machine import provenance
 
 FOLDER = Path(annotated_attention.__file__).parent / "data"
-DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"
-POSITIONS_DATA = FOLDER / "positions.json"
-GROUPS_DATA = FOLDER / "groups.json"
 SEEDS = range(5)
+Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
     ("ten_backwards", 1, "STEPS", MultiheadAttention),
@@ -103,18 +102,11 @@ def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
     measured = {"accuracy": curve[training.COPY_STEPS]}
     if layers == 2:
         measured |= training.silenced_copies(model)
-        measured["one head"] = min(
-            alone(training, model, attention, head)
-            for attention in model.layers
-            for head in range(heads)
-        )
+        for chosen in product(model.layers, range(heads)):
+            with training.silenced(chosen):
+                left = training.copied(model)
+            measured["one head"] = min(measured.get("one head", 1.0), left)
     return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
-
-
-def alone(training: Any, model: Any, attention: MultiheadAttention, head: int) -> float:
-    """Measure how well a model copies with one head silenced."""
-    with training.silenced((attention, head)):
-        return float(training.copied(model))
 
 
 def run_warm_up(
@@ -201,30 +193,26 @@ def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
         torch.nn.init.xavier_uniform_(new.in_proj_weight[e:])
 
 
-Experiments = dict[str, tuple[Sequence[Any], Callable[[Any, int], dict[str, Any]]]]
-
-
-def write(data: Path, experiments: Experiments) -> None:
-    """Train every setup from every seed, with a progress bar, and rewrite the data."""
-    found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}}
-    for name, (setups, train) in experiments.items():
-        rows = found[name] = list[dict[str, Any]]()
-        total = len(setups) * len(SEEDS)
-        for seed in SEEDS:
-            for setup in setups:
-                rows.append(train(setup, seed))
-                bar = ("#" * (20 * len(rows) // total)).ljust(20, ".")
-                print(f"[{bar}] {len(rows)}/{total} {rows[-1]}", flush=True)
-    data.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
+    """List what is trained: for each file of data its tables, and of each the setups."""
+    return {
+        "positions": {"runs": (list(chapters.load("18_positions").KINDS), positions)},
+        "warm_up": {"runs": (WARM_UPS, run_warm_up)},
+        "groups": {"runs": (GROUPS, share_keys)},
+        "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},
+    }
 
 
 def main() -> None:
-    """Rewrite all results."""
-    chapter: Any = chapters.load("18_positions")
-    write(POSITIONS_DATA, {"runs": (list(chapter.KINDS), positions)})
-    write(WARM_UP_DATA, {"runs": (WARM_UPS, run_warm_up)})
-    write(GROUPS_DATA, {"runs": (GROUPS, share_keys)})
-    write(DATA, {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)})
+    """Train every setup from every seed, and rewrite the data."""
+    for file, tables in experiments().items():
+        found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}}
+        for name, (setups, train) in tables.items():
+            rows = found[name] = list[dict[str, Any]]()
+            for seed, setup in product(SEEDS, setups):
+                rows.append(train(setup, seed))
+                print(f"{file} {len(rows)}/{len(setups) * len(SEEDS)} {rows[-1]}", flush=True)
+        (FOLDER / f"{file}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

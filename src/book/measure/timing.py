@@ -1,4 +1,4 @@
-"""Time contenders in turns, and report what they spend their time on."""
+"""Compare contenders, time them in turns, and report what they spend their time on."""
 
 import os
 import resource
@@ -14,9 +14,11 @@ from torch.autograd.profiler import profile
 from torch.utils.benchmark import Timer
 
 Contender = Callable[[Tensor], Tensor]  # of x, b x n x e, the output in the same shape
+Contenders = dict[str, tuple[Contender, Contender]]  # each with another that it must equal
 Size = tuple[int, int, int, int]  # of b, n, e and h
 
 MODES = ("forward", "forward + backward", "inference")
+ROUNDING = 1e-4  # of float32, as a part of the result
 ROUNDS = 7  # at least
 BLOCK = 0.01  # seconds that a contender has, at least, when it is its turn
 WATCHED = 5  # calls that are profiled, of which the quickest is kept
@@ -34,7 +36,7 @@ class Case:
     section: str
     size: Size
     mode: str
-    build: Callable[[], dict[str, Contender]]  # makes them, and asserts that they are equal
+    build: Callable[[], Contenders]
     baselines: tuple[str, ...]  # what the others are divided by
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
     environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
@@ -46,12 +48,37 @@ class Case:
         return ", ".join([self.section, str(self.size), self.mode, *options])
 
 
+def assert_same(name: str, contender: Contender, other: Contender, x: Tensor, mode: str) -> None:
+    """Compare a contender with another, as it is timed: outputs, and gradients with a backward.
+
+    Raises:
+        AssertionError: they differ by more than rounding; the message names the contender.
+    """
+
+    def results(contender: Contender) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(mode != "inference"):
+            output = contender(x)
+        found = {"output": output.detach()}
+        if mode == "forward + backward":
+            slope = torch.arange(output.numel()).view(output.shape).cos()
+            (found["gradient"],) = torch.autograd.grad(output, x, slope)
+        return found
+
+    right = results(other)
+    for what, found in results(contender).items():
+        apart = float((found - right[what]).norm() / right[what].norm())
+        if not apart <= ROUNDING:
+            raise AssertionError(f"{name} has another {what} than it should, by {apart:.1e}")
+
+
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
     torch.manual_seed(0)
     x = torch.randn(case.size[:3], requires_grad=True)
-    threads = torch.get_num_threads()
-    made = {name: _as_call(contender, x, case.mode) for name, contender in case.build().items()}
+    threads, made = torch.get_num_threads(), dict[str, Callable[[], None]]()
+    for name, (contender, other) in case.build().items():
+        assert_same(name, contender, other, x, case.mode)
+        made[name] = _as_call(contender, x, case.mode)
     timers = {
         name: Timer("call()", globals={"call": call}, num_threads=threads)
         for name, call in made.items()

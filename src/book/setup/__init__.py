@@ -1,1 +1,1 @@
-"""The environment: .venv from the lock, the lock itself, the trained weights."""
+"""The environment: .venv from the lock, the lock itself; what a release changes."""

@@ -7,12 +7,14 @@ that the notebook calls; ``docs/assets/answers.js`` compares.
 import json
 import re
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bs4 import BeautifulSoup, Tag
 
 from annotated_attention import exercises
-from annotated_attention.exercises._exercise import Either, Exercise
+
+if TYPE_CHECKING:
+    from annotated_attention.exercises._exercise import Exercise
 
 CHECK = re.compile(r"^exercises\.(?P<chapter>\w+)\.(?P<name>check_\w+)\(\w+\)$", re.MULTILINE)
 FIELD = re.compile(r"\bNone\b")
@@ -37,8 +39,10 @@ def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
             stub.insert_before(_form(rows, table))
 
 
-def export(exercise: Exercise) -> dict[str, Any] | None:
+def export(exercise: "Exercise") -> dict[str, Any] | None:
     """Give an exercise's table for the browser; None if it asks for anything but numbers."""
+    from annotated_attention.exercises._exercise import Either  # with torch, so not for every page
+
     right = _flat(exercise.right)
     if exercise.sizes or right is None:
         return None

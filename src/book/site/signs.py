@@ -9,7 +9,6 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from attention_doctor.codes import CODES
 from book.run import scripts
 
 CHAPTER = "15_testing_attention"
@@ -58,6 +57,8 @@ def probes() -> str:
 
 
 def _table(causes: str, complain: Callable[[str], None]) -> Iterator[str]:
+    from attention_doctor.codes import CODES  # with torch, so not for every page
+
     yield from ("| likely cause | code | chapter |", "|---|---|---|")
     for line in causes.splitlines():
         chapter, _, codes = line.removeprefix("- ").rpartition(": ")

@@ -9,15 +9,14 @@ from book.run import scripts
 
 KEPT = json.loads(judges.DATA.read_text("utf-8"))["accepted"]
 SLOW = {"parity, as in this book", "the doctor"}  # these are asked about a few
-each_judge = pytest.mark.parametrize("judge", judges.JUDGES, ids=lambda judge: judge.name)
 
 
-@each_judge
+@pytest.mark.parametrize("judge", judges.JUDGES)
 def test_a_judge_accepts_what_is_right_and_what_the_data_say(judge):
     assert judges.accepted(judge)
-    few = judges.PLANTED[:: 15 if judge.name in SLOW else 1]
+    few = judges.PLANTED[:: 15 if judge in SLOW else 1]
     found = [code for code in few if judges.accepted(judge, code)]
-    assert found == [code for code in KEPT[judge.name] if code in few], "run book.measure.judges"
+    assert found == [code for code in KEPT[judge] if code in few], "run book.measure.judges"
 
 
 def test_the_page_shows_the_data_and_counts_them():

