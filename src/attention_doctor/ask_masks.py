@@ -183,24 +183,19 @@ def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
     """A fully masked row has no agreed result, but it must not change other rows."""
     situations.only_for(patient, "cross", "self")
     _needs_masks(patient)
-    known: set[str] = set()
-    for case, rows in situations.fully_masked_rows(patient):
-        finding = _empty_rows(patient, case, rows)
-        if finding is not None and finding.code not in known:
-            known.add(finding.code)
-            yield finding
-
-
-def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Finding | None:
-    blocked = case.blocked
-    assert blocked is not None
-    output = patient.ask(case.inputs, blocked)
-    bad = ~output.isfinite().all(-1)
-    if (bad & ~rows).any():
-        evidence = f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows"
-        symptom = "a fully masked query makes others NaN"
-        return wrong("nan-spreads", symptom, f"{evidence}, with {case.name}")
-    if bad.any():
-        evidence = f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}"
-        return convention("nan-row", "a fully masked query gets NaN", evidence)
-    return None
+    without = None
+    for case in situations.masked(patient):
+        assert case.blocked is not None
+        blocked, padding = case.blocked.clone(), case.varies == "padding"
+        blocked[: 1 if padding else None, : None if padding else 1] = True
+        rows = blocked.all(-1)  # (b, n)
+        bad = ~patient.ask(case.inputs, blocked).isfinite().all(-1)
+        if (others := bad & ~rows).any():
+            evidence = f"{int(others.sum())} of {int((~rows).sum())} other rows, with {case.name}"
+            yield wrong("nan-spreads", "a fully masked query makes others NaN", evidence)
+            return
+        if bad.any() and without is None:
+            evidence = f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}"
+            without = convention("nan-row", "a fully masked query gets NaN", evidence)
+    if without is not None:
+        yield without

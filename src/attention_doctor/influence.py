@@ -26,13 +26,23 @@ def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     before = patient.answer(inputs, blocked)
     size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
     times = 3 * inputs.key.square().mean().sqrt()  # larger than those that are there
-    other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
+    (b, m), n = inputs.key.shape[:2], inputs.query.size(1)
+    other = patient.draw(11, b, n, m)
     other = other.map(lambda x: times * x)
-    moved = before.new_zeros(*before.shape[:2], *inputs.key.shape[:2])
-    for i, j in itertools.product(*map(range, inputs.key.shape[:2])):
+
+    def effect(i: slice | int, j: slice | int) -> Tensor:
         after = patient.ask(_replaced(inputs, other, i, j), blocked)
-        moved[..., i, j] = (after - before).abs().amax(-1) / size
-    return moved.nan_to_num(torch.inf, torch.inf)
+        return ((after - before).abs().amax(-1) / size).nan_to_num(torch.inf, torch.inf)
+
+    moved, own = before.new_zeros(b, n, b, m), torch.arange(b)
+    whole = torch.stack([effect(i, slice(None)) for i in range(b)], -1)  # (b, n, b)
+    if whole.movedim(1, 2)[own[:, None] != own].any():
+        for i, j in itertools.product(range(b), range(m)):
+            moved[..., i, j] = effect(i, j)
+    else:  # each sample for itself: a token of all of them at once
+        for j in range(m):
+            moved[own, :, own, j] = effect(slice(None), j)
+    return moved
 
 
 def within(moved: Tensor) -> Tensor:
@@ -71,7 +81,7 @@ def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
     return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
 
 
-def _replaced(inputs: Inputs, other: Inputs, i: int, j: int) -> Inputs:
+def _replaced(inputs: Inputs, other: Inputs, i: slice | int, j: slice | int) -> Inputs:
     chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
     chosen[i, j] = True
     key = torch.where(chosen, other.key, inputs.key)

@@ -1,7 +1,7 @@
 """The inputs and masks of the tests, with sizes at which mistakes become visible."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -99,16 +99,6 @@ def future(patient: Patient) -> Situation | None:
         return None
     blocked = block_future(n).expand(patient.b, n, n)
     return Situation("the future blocked", patient.draw(3, n=n, m=n), blocked)
-
-
-def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
-    """Make cases with some fully masked rows, which are returned as well, (b, n)."""
-    for situation in masked(patient):
-        assert situation.blocked is not None
-        _, samples, queries, _ = _MASKS[situation.varies]
-        blocked = situation.blocked.clone()
-        blocked[: 1 if samples else None, : 1 if queries else None] = True
-        yield replace(situation, blocked=blocked), blocked.all(-1)
 
 
 def _random(b: int, n: int, m: int, seed: int) -> Tensor:
