@@ -35,6 +35,10 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
         return target, ""
     parameters = named_parameters(target)
     arguments = known(target, given, sizes, kind)
+    takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(target).values())
+    if (extra := [name for name in given if name not in parameters]) and not takes_any:
+        text = f"the constructor has no {', '.join(extra)} (`--init`)"
+        raise Unasked("construction", text, f"It has: {', '.join(parameters)}.")
     if missing := [name for name in required(parameters) if name not in arguments]:
         text = f"the constructor's {', '.join(missing)} cannot be filled in"
         values = " ".join(f"{name}=…" for name in missing)
@@ -42,11 +46,10 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     guessed = {name: x for name, x in arguments.items() if name not in given}
     try:
         with _unfilled_is_nan():
-            made = target(**{**arguments, **given})
+            made = target(**arguments, **{name: given[name] for name in extra})
     except Exception as error:
         built = said(guessed) or "nothing"
-        remedy = f"It was built with {built}; it has: {', '.join(parameters)}. "
-        remedy += "Say what fits: `--init name=value`."
+        remedy = f"It was built with {built}. Say what fits: `--init name=value`."
         raise Unasked("construction", describe(error), remedy) from error
     for x in made.parameters() if isinstance(made, nn.Module) else ():
         if not is_uninitialized(x) and x.is_floating_point():

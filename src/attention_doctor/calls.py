@@ -18,6 +18,7 @@ from attention_doctor.roles import (
     meaning_of,
     named_parameters,
     required,
+    signature,
 )
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
@@ -64,6 +65,10 @@ def called(
         text = f"an object of type {type(attend).__name__} cannot be called"
         raise Unasked("call", text, "Name a class whose objects can be called, or a function.")
     parameters = named_parameters(function)
+    takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(function).values())
+    if (extra := [name for name in further if name not in parameters]) and not takes_any:
+        text = f"its call has no {', '.join(extra)} (`--call`)"
+        raise Unasked("call", text, f"It has: {', '.join(parameters)}.")
     layout = layout or ("nbe" if getattr(attend, "batch_first", True) is False else "bne")
     words = mask.split()
     others = {*required(parameters)} - {*further} - _TORCHS

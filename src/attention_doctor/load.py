@@ -29,9 +29,13 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
     kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing appears beside the file
     try:
         module = _imported(file)
-    except (Exception, SystemExit) as error:  # a script may end the interpreter
-        remedy = "It must be importable on its own; what runs as a script belongs under "
-        remedy += '`if __name__ == "__main__":`.'
+    except SystemExit as error:  # a file that is a script, and ends the interpreter
+        remedy = 'Put what runs as a script under `if __name__ == "__main__":`.'
+        raise Unasked("import", f"SystemExit: {error.code}", remedy) from None
+    except Exception as error:
+        remedy = "Run `python` on the file first: it must be importable on its own."
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            remedy = f"Install {error.name} beside this package, or run from where it is found."
         raise Unasked("import", describe(error), remedy) from error
     finally:
         sys.dont_write_bytecode = kept
@@ -45,6 +49,10 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
             remedy = f"Name one of: {', '.join(there)}." if there else "It defines none."
             raise Unasked("import", f"{path} has no class or function {name}", remedy)
         target = getattr(target, part)
+    if not callable(target):
+        kind = type(target).__name__
+        remedy = "Name a class, a function or a module."
+        raise Unasked("import", f"{name} is an object of type {kind}", remedy)
     return target, vars(module)
 
 
