@@ -163,7 +163,7 @@ class Exercise:
 
     def _draw(self, seed: int, sizes: Mapping[str, Any]) -> Drawn:
         """Draw what an answer is given, the same each time."""
-        torch.manual_seed(seed)
+        _seed(seed)
         return self.draw(**sizes)
 
     def _require_output(self, answer: object, drawn: Drawn, trials: Sequence[Drawn]) -> None:
@@ -203,7 +203,7 @@ class Exercise:
     def _outcome(self, answer: Any, drawn: Drawn) -> Tensor | Refused:
         """Give what an answer makes of what was drawn, or why it makes nothing."""
         given = copy.deepcopy(drawn)
-        torch.manual_seed(0)
+        _seed(0)
         try:
             output = self._output(answer, given).detach()
             _require_unchanged(given, drawn)
@@ -293,7 +293,7 @@ class Exercise:
         output = self._output(answer, given)
         if not output.requires_grad:
             return {}
-        torch.manual_seed(99)
+        _seed(99)
         mixture = torch.randn(output.shape, dtype=output.dtype)
         try:
             found = torch.autograd.grad(
@@ -302,6 +302,11 @@ class Exercise:
         except Exception as error:
             raise Refused(f"differentiating its output raises {describe(error)}") from None
         return {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
+
+
+def _seed(seed: int) -> None:
+    """Start the processor's random numbers anew; ``torch.manual_seed`` takes as long as a run."""
+    torch.default_generator.manual_seed(seed)
 
 
 def normal(**shapes: tuple[int, ...]) -> dict[str, Tensor]:
