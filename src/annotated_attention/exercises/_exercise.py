@@ -177,24 +177,25 @@ class Exercise:
             _require_dtype(found, right, drawn)
             return
         easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
-        entirely, partly = self._sentences(answer, drawn, [*trials, *easy])
+        others = [*(trial for trial in trials if trial is not drawn), *easy]
+        entirely, partly = self._sentences(answer, found, drawn, others)
         if isinstance(found, Raised):
             raise Refused(f"{entirely} So {found}" if entirely else str(found))
         why = entirely or partly or self.why(answer, found, right, *drawn.values())
         raise Refused(why or self._difference(found, right, drawn))
 
     def _sentences(
-        self, answer: object, drawn: Drawn, trials: Sequence[Drawn]
+        self, answer: object, here: Tensor | Refused, drawn: Drawn, others: Sequence[Drawn]
     ) -> tuple[str | None, str | None]:
-        """Find wrong answers that do the same: here and in all trials, and here alone."""
-        here, mine = self._outcome(answer, drawn), [self._outcome(answer, x) for x in trials]
+        """Find wrong answers that do the same: here and in all other trials, and here alone."""
+        mine = [self._outcome(answer, trial) for trial in others]
         partly = None
-        if not any(isinstance(outcome, Tensor) for outcome in mine):
+        if not any(isinstance(outcome, Tensor) for outcome in [here, *mine]):
             return None, None
         for sentence, row in self.rows():
             there = self._outcome(row, drawn)
             if self._alike(there, here) and _error(there) is _error(here):
-                theirs = (self._outcome(row, trial) for trial in trials)
+                theirs = (self._outcome(row, trial) for trial in others)
                 if all(map(self._alike, theirs, mine)):
                     return sentence, partly
                 partly = partly or sentence
