@@ -322,7 +322,6 @@ def test_a_head_that_is_stored_counts(differs, tmp_path):
 REFUSED = {
     "llama": [
         ({"model_type": "gemma"}, "model_type ('gemma') must be 'llama' or 'mistral' or 'qwen2'"),
-        ({"num_key_value_heads": 3}, "num_heads (4) must be divisible by num_kv_heads (3)"),
         ({"head_dim": 5}, "rotary_dim (5) must be even"),
         ({"hidden_act": ["silu"]}, "hidden_act (['silu']) must be one of swish, silu"),
         ({"attention_bias": 1}, "attention_bias (1) must be true or false"),
@@ -331,21 +330,14 @@ REFUSED = {
         ({"rope_interleaved": True}, "rope_interleaved (True) must be False"),
         ({"is_causal": False}, "is_causal (False) must be True"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor (0.5) must be 1.0"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "must not have partial_rotary_fac"),
         ({"rope_parameters": 500.0}, "rope_parameters (500.0) must be an object or null"),
-        ({"rope_parameters": {"rope_type": "su"}}, "rope_type ('su') must be one of default"),
-        (OLDER | {"rope_scaling": {"type": "linear"}}, "'linear' must have factor"),
         (OLDER | {"rope_theta": "5"}, "base ('5') must be a number"),
         ({"rope_scaling": {"type": "linear"}}, "must say what rope_parameters say"),
         ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
-        ({"num_hidden_layers": 4}, "lacks model.layers.3.input_layernorm.weight"),
         ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
     ],
     "mistral": [({"layer_types": ["full_attention"] * 3}, "must be sliding_attention in every")],
     "qwen2": [
-        ({"layer_types": ["sliding_attention"]}, "must be a tuple with the kind of 3 layers"),
-        ({"layer_types": ["linear_attention"] * 3}, "'linear_attention' must be one of full"),
-        ({"use_sliding_window": False}, "window (None) must be given where layer_types has"),
         ({"layer_types": "full"}, "layer_types ('full') must be an array"),
     ],
 }
@@ -379,7 +371,6 @@ def shard(folder):
         (lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
          ValueError, "model-00001-of.* is not a whole safetensors file"),
         (damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
-        (damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
         (damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
          r"names '../a.safetensors', which is no safetensors file of its folder"),
         (lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
