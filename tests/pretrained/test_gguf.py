@@ -46,12 +46,15 @@ def test_rows_are_dequantised_a_few_at_a_time(tmp_path):
     assert peak < 4 * model.embed_tokens.weight.numel() / 2
 
 
-def test_the_tokeniser(tmp_path):
+def test_the_tokeniser_and_the_examples(tmp_path):
     _, tokenizer = load_gguf(write(tmp_path / "small.gguf", llama(True)))
     given = tokenizer.encode("<|im_start|>the cat 12ü<|im_end|>")
     assert given.tokens == ["<|im_start|>", "the", "Ġcat", "Ġ", "1", "2", "Ã", "¼", "<|im_end|>"]
     assert tokenizer.decode(given.ids) == "the cat 12ü"
     assert [tokenizer.id_to_token(i) for i in range(TOKENS)] == WORDS
+    found = doctest.testmod(pretrained.gguf, globs={"folder": tmp_path, "torch": torch})
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 BAD = {
@@ -62,6 +65,7 @@ BAD = {
     "num_heads (4) must be divisible by num_kv_heads (3)": {
         "settings": {"attention.head_count_kv": 3}
     },
+    "tokenizer.ggml.model ('llama') must be 'gpt2'": {"tokeniser": {"model": "llama"}},
     "tokenizer.ggml.pre ('qwen2') must be 'smollm'": {"tokeniser": {"pre": "qwen2"}},
     f"knows {TOKENS} tokens, and llama.vocab_size is 9": {"settings": {"vocab_size": 9}},
     "lacks blk.1.ffn_up.weight": {
@@ -105,13 +109,6 @@ def test_what_cannot_be_dequantised(tmp_path):
     reader.data.flush()
     with pytest.raises(ValueError, match=r"token_embd\.weight \(I32\) cannot be dequantised"):
         load_gguf(path)
-
-
-def test_examples_run(tmp_path):
-    write(tmp_path / "small.gguf", llama(True))
-    found = doctest.testmod(pretrained.gguf, globs={"folder": tmp_path, "torch": torch})
-    assert found.attempted > 0
-    assert found.failed == 0
 
 
 def test_the_chat_model(chat_model, monkeypatch):

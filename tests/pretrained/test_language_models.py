@@ -167,7 +167,7 @@ def fields_of(choice):
     return fields
 
 
-@settings(REPRODUCIBLE, max_examples=30)
+@settings(REPRODUCIBLE, max_examples=20)
 @given(CHOICES)
 def test_logits_states_and_gradients(choice):
     """As transformers 4 and 5 write them, in one file or several, padded on the left or not."""
@@ -238,7 +238,7 @@ def test_half_precision(tmp_path):
         assert (ours(given) - exact).abs().mean() < allowed
 
 
-@settings(REPRODUCIBLE, max_examples=15)
+@settings(REPRODUCIBLE, max_examples=8)
 @given(
     st.fixed_dictionaries({
         "rotary_scaling": st.none() | st.sampled_from(ROTATIONS[1:]),
