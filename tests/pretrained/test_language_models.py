@@ -167,7 +167,7 @@ def fields_of(choice):
     return fields
 
 
-@settings(REPRODUCIBLE, max_examples=30)
+@settings(REPRODUCIBLE, max_examples=20)
 @given(CHOICES)
 def test_logits_states_and_gradients(choice):
     """As transformers 4 and 5 write them, in one file or several, padded on the left or not."""
@@ -207,15 +207,14 @@ def test_generation_is_theirs(family, tmp_path):
         close(found, right)
 
 
-@pytest.mark.parametrize("padding", [None, PADDING], ids=["whole", "padded"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_chunks_with_a_cache(family, padding, tmp_path):
-    made(tmp_path, family, max_position_embeddings=40)
+def test_chunks_with_a_cache(family, tmp_path):
+    """Where the padding ends within a chunk, and where there is none; generating has a KVCache."""
+    made(tmp_path, family)
     ours = load_language_model(tmp_path, dtype=torch.float64)
-    whole, given = ours(tokens(), None, padding), tokens()
+    whole, given = ours(tokens(), None, PADDING), tokens()
     d, g = ours.settings.head_dim, ours.settings.num_kv_heads
     kinds = (
-        lambda _: KVCache(),
         lambda _: StaticCache(B, g, 11, d, dtype=torch.float64),
         lambda window: WindowCache(window) if window else KVCache(),
     )
@@ -224,16 +223,13 @@ def test_chunks_with_a_cache(family, padding, tmp_path):
         with torch.no_grad():
             for part in given.split([3, 1, 3], 1):
                 done += part.size(1)
-                seen = None if padding is None else padding[:, :done]
-                parts.append(ours(part, caches, seen))
-        real = slice(None) if padding is None else ~padding
-        torch.testing.assert_close(torch.cat(parts, 1)[real], whole[real])
+                parts.append(ours(part, caches, PADDING[:, :done]))
+        torch.testing.assert_close(torch.cat(parts, 1)[~PADDING], whole[~PADDING])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_half_precision(family, tmp_path):
+def test_half_precision(tmp_path):
     """In bfloat16, which rounds positions from 256 on, no further off than transformers is."""
-    model, given = made(tmp_path, family), tokens(300)
+    model, given = made(tmp_path, "qwen3"), tokens(300)
     with torch.no_grad():
         exact = model(given).logits
         ours = load_language_model(tmp_path, dtype=torch.bfloat16)
@@ -242,7 +238,7 @@ def test_half_precision(family, tmp_path):
         assert (ours(given) - exact).abs().mean() < allowed
 
 
-@settings(REPRODUCIBLE, max_examples=15)
+@settings(REPRODUCIBLE, max_examples=8)
 @given(
     st.fixed_dictionaries({
         "rotary_scaling": st.none() | st.sampled_from(ROTATIONS[1:]),
@@ -326,7 +322,6 @@ def test_a_head_that_is_stored_counts(differs, tmp_path):
 REFUSED = {
     "llama": [
         ({"model_type": "gemma"}, "model_type ('gemma') must be 'llama' or 'mistral' or 'qwen2'"),
-        ({"num_key_value_heads": 3}, "num_heads (4) must be divisible by num_kv_heads (3)"),
         ({"head_dim": 5}, "rotary_dim (5) must be even"),
         ({"hidden_act": ["silu"]}, "hidden_act (['silu']) must be one of swish, silu"),
         ({"attention_bias": 1}, "attention_bias (1) must be true or false"),
@@ -335,21 +330,14 @@ REFUSED = {
         ({"rope_interleaved": True}, "rope_interleaved (True) must be False"),
         ({"is_causal": False}, "is_causal (False) must be True"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor (0.5) must be 1.0"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "must not have partial_rotary_fac"),
         ({"rope_parameters": 500.0}, "rope_parameters (500.0) must be an object or null"),
-        ({"rope_parameters": {"rope_type": "su"}}, "rope_type ('su') must be one of default"),
-        (OLDER | {"rope_scaling": {"type": "linear"}}, "'linear' must have factor"),
         (OLDER | {"rope_theta": "5"}, "base ('5') must be a number"),
         ({"rope_scaling": {"type": "linear"}}, "must say what rope_parameters say"),
         ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
-        ({"num_hidden_layers": 4}, "lacks model.layers.3.input_layernorm.weight"),
         ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
     ],
     "mistral": [({"layer_types": ["full_attention"] * 3}, "must be sliding_attention in every")],
     "qwen2": [
-        ({"layer_types": ["sliding_attention"]}, "must be a tuple with the kind of 3 layers"),
-        ({"layer_types": ["linear_attention"] * 3}, "'linear_attention' must be one of full"),
-        ({"use_sliding_window": False}, "window (None) must be given where layer_types has"),
         ({"layer_types": "full"}, "layer_types ('full') must be an array"),
     ],
 }
@@ -383,7 +371,6 @@ def shard(folder):
         (lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
          ValueError, "model-00001-of.* is not a whole safetensors file"),
         (damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
-        (damaged_index(lambda x: x.update({"more": x[QUERY]})), ValueError, "more is else"),
         (damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
          r"names '../a.safetensors', which is no safetensors file of its folder"),
         (lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,

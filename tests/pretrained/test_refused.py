@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,25 +44,20 @@ def test_tensors(bert, copy, change, words):
         load_encoder(copy(bert[1], tensors=change))
 
 
-FIELDS = {
-    "model_type": ["roberta", "gpt2", None],
-    "hidden_size": [25, 0, "24", 24.0, True, None],
-    "num_attention_heads": [5],
-    "vocab_size": [8],
-    "pad_token_id": [-1],
-    "hidden_act": ["swish", None, ["gelu"]],
-    "layer_norm_eps": [0, "1e-12", None],
-    "position_embedding_type": ["relative_key"],
-    "is_decoder": [True],
-    "add_cross_attention": [True],
-}
+FIELDS = [
+    ("model_type", "roberta"), ("hidden_size", 25), ("hidden_size", 0), ("hidden_size", True),
+    ("hidden_size", None), ("num_attention_heads", 5), ("vocab_size", 8), ("pad_token_id", -1),
+    ("hidden_act", "swish"), ("hidden_act", ["gelu"]), ("layer_norm_eps", 0),
+    ("layer_norm_eps", "1e-12"), ("position_embedding_type", "relative_key"), ("is_decoder", True),
+    ("add_cross_attention", True),
+]  # fmt: skip
 
 
 def test_fields(bert, copy):
     """Each is named, with its value."""
     config = copy(bert[1]) / "config.json"
     original = json.loads(config.read_text())
-    for name, value in [(name, value) for name, values in FIELDS.items() for value in values]:
+    for name, value in FIELDS:
         config.write_text(json.dumps(original | {name: value}))
         with pytest.raises(ValueError, match=name) as refused:
             load_encoder(config.parent)
@@ -78,16 +74,8 @@ def pickled(path):
     torch.save({QUERY: Bomb()}, path)
 
 
-def left_out(path):
-    path.unlink()
-
-
 def moved(path):
     pickled(path.rename(path.with_name("pytorch_model.bin")))
-
-
-def cut(at):
-    return lambda path: path.write_bytes(path.read_bytes()[:at])
 
 
 def text(content):
@@ -99,12 +87,10 @@ def text(content):
     [
         ("config.json", text('{"model_type": "bert"'), ValueError, "config.json is not JSON"),
         ("config.json", text("[]"), ValueError, "must hold an object, got list"),
-        ("tokenizer.json", left_out, FileNotFoundError, "there is no tokenizer.json in"),
+        ("tokenizer.json", Path.unlink, FileNotFoundError, "there is no tokenizer.json in"),
         ("tokenizer.json", text('{"version"'), ValueError, "tokenizer.json is not a tokenizer"),
-        ("model.safetensors", left_out, FileNotFoundError, "there is no model.safetensors in"),
         ("model.safetensors", moved, FileNotFoundError, "pickled weights are never read"),
         ("model.safetensors", pickled, ValueError, "not a whole safetensors file"),
-        ("model.safetensors", cut(-1), ValueError, "not a whole safetensors file"),
     ],
 )
 def test_files(bert, copy, name, damage, error, words):

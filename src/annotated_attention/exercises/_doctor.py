@@ -20,7 +20,7 @@ def made(answer: Any, embed_dim: int = WIDTH) -> nn.Module:
     require_function(answer)
     if isinstance(answer, nn.Module):
         raise Refused("give the class itself, not a module of it.")
-    torch.manual_seed(15)
+    torch.default_generator.manual_seed(15)
     module = answer(embed_dim, HEADS)
     if not isinstance(module, nn.Module):
         raise Refused(f"it makes an object of type {type(module).__name__}; a module is asked for.")

@@ -163,7 +163,7 @@ class Exercise:
 
     def _draw(self, seed: int, sizes: Mapping[str, Any]) -> Drawn:
         """Draw what an answer is given, the same each time."""
-        torch.manual_seed(seed)
+        _seed(seed)
         return self.draw(**sizes)
 
     def _require_output(self, answer: object, drawn: Drawn, trials: Sequence[Drawn]) -> None:
@@ -177,24 +177,25 @@ class Exercise:
             _require_dtype(found, right, drawn)
             return
         easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
-        entirely, partly = self._sentences(answer, drawn, [*trials, *easy])
+        others = [*(trial for trial in trials if trial is not drawn), *easy]
+        entirely, partly = self._sentences(answer, found, drawn, others)
         if isinstance(found, Raised):
             raise Refused(f"{entirely} So {found}" if entirely else str(found))
         why = entirely or partly or self.why(answer, found, right, *drawn.values())
         raise Refused(why or self._difference(found, right, drawn))
 
     def _sentences(
-        self, answer: object, drawn: Drawn, trials: Sequence[Drawn]
+        self, answer: object, here: Tensor | Refused, drawn: Drawn, others: Sequence[Drawn]
     ) -> tuple[str | None, str | None]:
-        """Find wrong answers that do the same: here and in all trials, and here alone."""
-        here, mine = self._outcome(answer, drawn), [self._outcome(answer, x) for x in trials]
+        """Find wrong answers that do the same: here and in all other trials, and here alone."""
+        mine = [self._outcome(answer, trial) for trial in others]
         partly = None
-        if not any(isinstance(outcome, Tensor) for outcome in mine):
+        if not any(isinstance(outcome, Tensor) for outcome in [here, *mine]):
             return None, None
         for sentence, row in self.rows():
             there = self._outcome(row, drawn)
             if self._alike(there, here) and _error(there) is _error(here):
-                theirs = (self._outcome(row, trial) for trial in trials)
+                theirs = (self._outcome(row, trial) for trial in others)
                 if all(map(self._alike, theirs, mine)):
                     return sentence, partly
                 partly = partly or sentence
@@ -203,7 +204,7 @@ class Exercise:
     def _outcome(self, answer: Any, drawn: Drawn) -> Tensor | Refused:
         """Give what an answer makes of what was drawn, or why it makes nothing."""
         given = copy.deepcopy(drawn)
-        torch.manual_seed(0)
+        _seed(0)
         try:
             output = self._output(answer, given).detach()
             _require_unchanged(given, drawn)
@@ -293,7 +294,7 @@ class Exercise:
         output = self._output(answer, given)
         if not output.requires_grad:
             return {}
-        torch.manual_seed(99)
+        _seed(99)
         mixture = torch.randn(output.shape, dtype=output.dtype)
         try:
             found = torch.autograd.grad(
@@ -302,6 +303,11 @@ class Exercise:
         except Exception as error:
             raise Refused(f"differentiating its output raises {describe(error)}") from None
         return {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
+
+
+def _seed(seed: int) -> None:
+    """Start the processor's random numbers anew; ``torch.manual_seed`` takes as long as a run."""
+    torch.default_generator.manual_seed(seed)
 
 
 def normal(**shapes: tuple[int, ...]) -> dict[str, Tensor]:

@@ -102,12 +102,13 @@ def _examined(answer: Any) -> str:
 
 def _require_initialised(answer: Any) -> None:
     """Refuse parameters that hold whatever was in memory; here, that is NaN."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    # `use_deterministic_algorithms` does the same, and first imports PyTorch's compiler.
+    torch.set_deterministic_debug_mode("warn")
     try:
         module = _doctor.made(answer)
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.set_deterministic_debug_mode(before)
     for name, parameter in module.named_parameters():
         if parameter.isnan().any():
             raise Refused(

@@ -45,7 +45,7 @@ check_scaled = Exercise(
 
 
 def _attend(version: type[MultiheadAttention]) -> Attend:
-    torch.manual_seed(15)
+    torch.default_generator.manual_seed(15)
     module = version(_doctor.WIDTH, _doctor.HEADS, batch_first=True).eval()
     return lambda x: module(x, x, x)[0]
 

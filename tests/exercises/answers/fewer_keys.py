@@ -6,9 +6,7 @@ from typing import Any
 import torch
 
 
-def token_bytes(
-    each: int = 2, layers: bool = True, shared: bool = True, width: str = "right"
-) -> Callable[[dict[str, int]], float]:
+def token_bytes(each: int = 2, width: str = "right") -> Callable[[dict[str, int]], float]:
     """Write the formula, well or badly."""
 
     def answer(config: dict[str, int]) -> float:
@@ -17,7 +15,7 @@ def token_bytes(
         wide = config["hidden_size"] // (g if width == "by keys" else h)
         if width != "never given":
             wide = config.get("head_dim", wide)
-        kept = (config["num_hidden_layers"] if layers else 1, 2, g if shared else h, wide)
+        kept = (config["num_hidden_layers"], 2, g, wide)
         return each * torch.empty(kept, dtype=torch.int8).untyped_storage().nbytes()
 
     return answer
@@ -27,17 +25,12 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_groups": [
         (torch.arange(3).repeat_interleave(2) != torch.arange(3).repeat(2), "✓ "),
         (torch.arange(3).repeat(2), "these are the KV heads that `repeat` gives"),
-        (torch.arange(3).repeat_interleave(2), "that `repeat_interleave` gives"),
         ([1, 0, 0, 0, 0, 1], "the other way round"),
-        (torch.arange(2).repeat_interleave(3) != torch.arange(2).repeat(3), "two KV heads"),
         ([0, 1, 1, 0, 1, 0], "look at head 3 again"),
     ],
     "check_token_bytes": [
         (token_bytes(), "✓ "),
         (token_bytes(each=1), "that is half"),
-        (token_bytes(each=4), "two bytes, not four"),
-        (token_bytes(layers=False), "each layer has a cache of its own"),
-        (token_bytes(shared=False), "a KV head for each head of queries"),
         (token_bytes(width="never given"), "`head_dim` where that is given"),
         (token_bytes(width="by keys"), "divided by the heads of *queries*"),
         (lambda config: 7, "it returns 7; right is 192."),

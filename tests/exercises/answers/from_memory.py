@@ -53,25 +53,18 @@ class AnyWidth(Right):
         super().__init__(embed_dim - embed_dim % num_heads, num_heads)
 
 
-class Swapped(Right):
-    def forward(self, query: Any, key: Any, value: Any, blocked: Any = None) -> Any:
-        return super().forward(key, query, query)
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_order": [
         (exchanged("scale", "mask"), "✓ "),
         (exchanged("mask", "softmax"), "the numbers are wrong"),
         (exchanged("split", "score"), "“score” comes too early: scores compare"),
         (exchanged("mix", "merge"), "“merge” comes too early: nothing is mixed"),
-        (["split", "project", *ORDER[2:]], "“split” comes too early: there"),
         (["project", *ORDER[:-1]], "the second “project” comes too early"),
     ],
     "check_attention": [
         (Right, "✓ "),
         (WithWeights, "✓ "),
         (Unset, "inner.out_proj.weight is never given numbers"),
-        (Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
     ],
     "check_mended": [
         (StraightMerge, "merge-without-transpose"),

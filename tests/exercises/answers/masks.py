@@ -11,10 +11,6 @@ def named(rows: list[Rows]) -> dict[str, Rows]:
     return dict(zip(("the cat drank milk", "it was _ _"), rows, strict=True))
 
 
-def turn(rows: Rows) -> Rows:
-    return ["".join(column) for column in zip(*rows, strict=True)]
-
-
 def changed(sample: int, row: int, text: str) -> dict[str, Rows]:
     rows = [[*rows] for rows in RIGHT]
     rows[sample][row] = text
@@ -25,7 +21,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_merged": [
         (dict(reversed(named(RIGHT).items())), "✓ merged_by_hand: right"),
         (named([["...."] * 4, ["..xx", "..xx", "...x", "...."]]), "merged with “and”"),
-        (named([turn(rows) for rows in RIGHT]), "rows and columns are swapped"),
         (changed(0, 1, ".xxx"), "1 of the 32 cells are wrong. The first is in “the cat drank milk”"
          ", in the row of “cat” and the column of “cat”: you say blocked, but this pair is not"),
         (changed(1, 3, "xx.x"), "in “it was _ _”, in the row of the last “_” and the column of the "

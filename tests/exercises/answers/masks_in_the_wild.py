@@ -35,7 +35,6 @@ def top_left(given: Tensor, n: int) -> Tensor:
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_make_ready": [
         (for_each_head, "✓ "),
-        (lambda given, n: ~right(given, n), "It is inverted"),
         (lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner?"),
         (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
         (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),

@@ -91,15 +91,12 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (SHAPES, "✓ my_shapes: right"),
         (SHAPES | {"the queries of the heads": (7, 3, 2, 4)}, "the default is (n, b, e)"),
         (SHAPES | {"the queries of the heads": (2, 3, 7)}, "not quite. Its axes are (b, h, n, d)"),
-        (SHAPES | {"the mask, merged": (2, 3, 7, 9)}, "nothing is copied for heads or queries"),
-        (SHAPES | {"the output": (9, 2, 12)}, "there is a row for each query"),
         (SHAPES | {"the weights": (2, 3, 7, 9)}, "the weights, (2, 3, 7, 9): by default you get"),
         (SHAPES | {"the weights": 9}, "the weights: it is an object of type int; a tuple"),
     ],
     "check_alibi": [
         (InAttend, "✓ AlibiAttention: right"),
         (less(lambda q, far: -slopes(q) * far), "the sign is wrong"),
-        (less(lambda q, far: far / 4), "every head has the same slope"),
         (OnlyWithWeights, "need_weights = False: not yet: that is the ordinary score"),
         (ForgetsTheFuture, "is_causal = True, need_weights = True: the shape is right, but"),
         (Learned, "ALiBi's slopes are fixed, but slopes would be learned"),
@@ -114,7 +111,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda theirs: taking()(theirs).eval(), "not with training = True: training is 0"),
         (taking("kdim"), "not with kdim = 7, vdim = 9: your code raises RuntimeError"),
         (taking(load=False), "the parameters have other numbers: load the state_dict"),
-        (taking("bias", strict=False), "only one of the two modules has in_proj_bias, out_proj"),
         (lambda theirs: theirs, "it returns PyTorch's own module"),
     ],
 }  # fmt: skip

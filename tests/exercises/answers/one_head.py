@@ -40,8 +40,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_scores": [
         ([6.0, torch.tensor(4)], "✓ my_scores"),
         ([4, 6], "the other way round"),
-        ([3, 4], 'your query is "it"'),
-        ([9, 3], "you scored each key with itself"),
         ([6, 3], '3 is not the score with "it"'),
         ([6, None], "not yet, 1 of the 2 numbers is missing"),
         ([6], "a list of 2 numbers is asked for, and there are 1 of them"),
@@ -49,8 +47,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_weights": [
         (of_drank(0.46, 0.17, 0.06), "✓ my_weights"),
-        (of_drank(4, 2, 0), "these are the scores."),
-        (of_drank(0.73, 0.27, 0), "exp(0) is 1, not 0"),
         (of_drank(0.9, 0.3, 0.1), "your weights add up to 1.80"),
         (of_drank(0.34, 0.3, 0.06), 'they add up to 1.00, but the weight of "was" is not 0.30'),
         (of_drank(0.26, 0.16, 0.10), 'by √4 = 2. Or your query is "was"; here "drank" asks.'),
@@ -64,6 +60,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (in_place, "changes its argument query in place"),
         (half_gradient, "the gradient of value is not"),
         (lambda q, k, v: q @ k.T, "shape (3, 5); what fits is (n, d_v), here (3, 7)"),
-        (lambda q, k, v: (q @ k).softmax(-1) @ v, "you multiply query by key as it is"),
     ],
 }  # fmt: skip

@@ -14,19 +14,9 @@ def by_slices(block: Tensor, num_heads: int) -> Tensor:
     return wide
 
 
-def interleaved(block: Tensor, num_heads: int) -> Tensor:
-    wide = block.new_zeros(num_heads * len(block), num_heads * len(block))
-    for i in range(num_heads):
-        wide[i::num_heads, i::num_heads] = block
-    return wide
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_widen": [
         (by_slices, "✓ "),
-        (lambda block, h: by_slices(block, h).T, "right but transposed"),
-        (interleaved, "dealt out to the heads in turn"),
-        (lambda block, h: block.tile(h, h), "every head sees every slice"),
         (lambda block, h: torch.cat([block] * h, -1), "stand side by side"),
         (lambda block, h: by_slices(block.detach(), h), "no gradient reaches block"),
         (lambda block, h: by_slices(block, 4), "but not with h = 2, d = 5: "),

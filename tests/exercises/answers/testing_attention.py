@@ -46,7 +46,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (scaled(lambda e, h: (e // h) ** -0.5), "✓ "),
         (scaled(lambda e, h: e**-0.5), "finds 1 thing. scale-by-model-width"),
         (scaled(lambda e, h: 6**-0.5), "scale-by-convention"),  # right at one width alone
-        (scaled(lambda e, h: (e // h) ** 0.5), "scale-inverted"),
         (scaled(lambda e, h: (e // h) ** -0.5, max), "the doctor sees no factor 1/√d"),
     ],
     "check_samples_touch": [

@@ -30,14 +30,11 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_parts": [
         (torch.tensor([0.2, 0.6, 0.2]), "✓ "),
         ((0.8, 0.15, 0.05), "these are the weights"),
-        ((0.8 / 0.25, 0.15 / 4, 0.05 / 4), "you divided the weights by the norms"),
-        ((0.25 / 0.8, 4 / 0.15, 4 / 0.05), "you divided the norms by the weights"),
         ((0.2, 0.2, 0.2), "that is not the weight of cat times its norm"),
     ],
     "check_my_head": [
         (by_loops, "✓ "),
         (lambda w, k: largest(w.diagonal(k, 2, 3).mean(2)), "that head looks ahead"),
-        (lambda w, k: largest(w.diagonal(-k, 2, 3).amax(2)), "the mean, not the max"),
         (wrapping, "i - distance is negative and wraps round"),
         (lambda w, k: divmod(int(w.diagonal(-k).mean(-1).argmax()), w.size(1)),
          "unless you name the last two, -2 and -1"),
