@@ -16,14 +16,8 @@ from attention_doctor.roles import Sizes, Unasked, named_parameters, required, s
 def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tuple[Any, str]:
     """Construct a class, or call a function that makes an attention.
 
-    Args:
-        target: a class or a factory; anything else is an attention already, and is returned.
-        given: arguments of the constructor that the user has said.
-        sizes: for all arguments whose names say which size they are.
-        kind: as in ``examine``.
-
-    Returns:
-        What was built, and with which arguments, as a text; "" where nothing was guessed.
+    Anything else is an attention already, and is returned. Gives what was built, and with which
+    arguments that nobody has said, as a text.
 
     Raises:
         Unasked: an argument is not known, or the constructor raises.

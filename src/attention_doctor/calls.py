@@ -113,15 +113,8 @@ def reacting(
 ) -> tuple[bool, ...]:
     """Tell whether the last queries react to key 0 and to key 1, with key 1 blocked.
 
-    Args:
-        attend: what is called.
-        kind: as in ``examine``.
-        sizes: those that it was built with.
-        every_query: whether key 1 is blocked for all, or for the first query of the first sample.
-        errors: takes what a call raises.
-
-    Returns:
-        Two truth values; nothing if a call fails.
+    It is blocked for every query, or for the first one of the first sample. If a call fails, the
+    result is empty, and ``errors`` takes what it raises.
     """
     patient = Patient(attend, sizes, kind)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)

@@ -88,11 +88,8 @@ def chosen(
 ) -> Report | ModelReport:
     """Leave findings out of a report; what could not be asked stays.
 
-    Args:
-        report: any report.
-        select: the codes that count; none means all.
-        ignore: the codes that do not count.
-        wrong: the codes that are wrong though they are conventions.
+    Codes in ``select`` count, none means all; those in ``ignore`` do not. Conventions in ``wrong``
+    are wrong.
 
     Raises:
         ValueError: there is no such code.

@@ -21,9 +21,7 @@ State = Mapping[str, Tensor]
 def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding]:
     """Give both the same parameters, and compare outputs in every situation.
 
-    Args:
-        patient: the implementation under examination, admitted.
-        reference: the trusted implementation, called in the same way; it is left as it was.
+    The reference is called in the same way as the patient, and is left as it was.
 
     Raises:
         NotAsked: the reference cannot be called.

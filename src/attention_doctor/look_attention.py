@@ -242,15 +242,10 @@ def _last(steps: list[Step], names: Container[str]) -> Step | None:
 
 
 def _scale(first: Product, chain: list[Step]) -> tuple[float | None, Step | None]:
-    """Multiply the factors on the scores, wherever they come in.
+    """Multiply the factors on the scores, wherever they come in on the way to the softmax.
 
-    Args:
-        first: the product of queries and keys.
-        chain: the steps from there to the softmax.
-
-    Returns:
-        The factor, or None if it is no number; and the last step with one that no other cancels, as
-        those of a soft cap do.
+    The factor is None if it is no number. The step is the last with one that no other cancels, as
+    those of a soft cap do.
     """
     found = [x for side in first.operands[::-1] for x in _of_side(side.step)]
     found.append((first.factor, first.step))

@@ -113,13 +113,7 @@ class Inside:
 
 
 def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Finding]:
-    """Name the mistakes that show inside.
-
-    Args:
-        inside: what was seen.
-        findings: what was found from outside.
-        right: whether it is as right as attention without positions.
-    """
+    """Name the mistakes that show inside; few where it is ``right`` as without positions."""
     patient, first = inside.patient, inside.first
     if first is None:
         return []

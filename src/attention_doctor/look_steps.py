@@ -36,16 +36,10 @@ def back(
     stops: Container[str] = (),
     not_past: Container[Step] = (),
 ) -> list[Step]:
-    """Go back to the nearest step that fits.
+    """Go back from ``start``, which may fit itself, to the nearest step that fits.
 
-    Args:
-        start: where to begin; it may fit itself.
-        found: tells whether a step fits.
-        stops: names of steps that are not gone through.
-        not_past: further steps that are not gone through.
-
-    Returns:
-        The way from the step that fits to ``start``, both included; empty if none fits.
+    Steps of a name in ``stops``, or that are in ``not_past``, are not gone through. Gives the way
+    from the step that fits to ``start``, both included; empty if none fits.
     """
     behind: dict[Step, Step | None] = {start: None}
     waiting = deque([start])

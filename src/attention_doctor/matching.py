@@ -43,14 +43,7 @@ class Plan(NamedTuple):
 
 
 def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> Plan:
-    """Match arguments with tensors.
-
-    Args:
-        function: what is called.
-        kind: as in ``examine``.
-        mask: may name the argument that takes the mask.
-        further: other arguments that are said.
-    """
+    """Match arguments with tensors; ``mask`` may name the argument that takes the mask."""
     parameters = named_parameters(function)
     inputs = {name: input_of(name) for name in parameters if name not in further}
     needed = [name for name in required(parameters) if name in inputs]

@@ -21,16 +21,7 @@ def adapter(
 ) -> str:
     """Write a file that builds what is examined, and calls it with the arguments that it takes.
 
-    Args:
-        target: a class, a factory or a function of the file.
-        file: where it is defined.
-        name: its name there.
-        kind: as in ``examine``.
-        sizes: the sizes that are asked for.
-        init: what was said for the constructor.
-
-    Returns:
-        The text of a Python file; what nobody has said is ``...``.
+    ``init`` is what was said for the constructor; what nobody has said is ``...``.
     """
     folder, module = dotted(file.resolve())
     built = inspect.isclass(target)

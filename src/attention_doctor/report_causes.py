@@ -35,11 +35,7 @@ def merged(
 ) -> list[Finding]:
     """Put causes first, each with what it explains folded under it, and say what to do.
 
-    Args:
-        findings: what was found from outside.
-        seen: the mistakes that show inside.
-        diagnosis: what the weights say.
-        kind: as in ``examine``.
+    ``findings`` are from outside, ``seen`` are those that show inside.
     """
     forgotten = any(x.code == "mask-missing-in-evaluation" for x in findings)
     named = None if forgotten else diagnosis.finding  # that the mask is ignored is half of it

@@ -52,9 +52,7 @@ def cases(patient: Patient) -> list[Situation]:
 def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     """Make a case with each kind of mask that the implementation takes.
 
-    Args:
-        patient: the implementation under examination.
-        square: use as many samples as queries and keys, so that a wrong axis fits by chance.
+    A square one has as many samples as queries and keys, so that a wrong axis fits by chance.
     """
     b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
     if square:
