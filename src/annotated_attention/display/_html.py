@@ -94,3 +94,8 @@ def figure(name: str, content: str, text: str, caption: str = "") -> Output:
     under = f"<figcaption>{caption}</figcaption>" if caption else ""
     html = f'<figure class="aa-figure" id="fig-{name}">{content}{under}</figure>'
     return Output(f"Figure: {text}", html)
+
+
+def told(still: str, text: str) -> str:
+    """Put a sentence under a still that a live figure replaces, so that both go together."""
+    return f"<div>{still}<p>{text}</p></div>"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from annotated_attention.display._html import Output, figure, scrolled, table
+from annotated_attention.display._html import Output, figure, scrolled, table, told
 from annotated_attention.display._live import live
 
 
@@ -28,7 +28,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
         )
     rows.append(["weights", *(f"{weight:.2f}" for weight in shown[step - 1])])
     still = scrolled(table(rows, "aa-table"), "vectors of each word")
-    static = figure(name, still, " ".join(said), " ".join(said))
+    static = figure(name, told(still, " ".join(said)), " ".join(said))
     data = {"words": list(words), "weights": shown, "step": step, "cached": True}
     return live(static, "cache_filling", data, room=(518, 518))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from annotated_attention.display._html import Output, figure, scrolled, table
+from annotated_attention.display._html import Output, figure, scrolled, table, told
 from annotated_attention.display._live import live
 from annotated_attention.masks import block_future
 
@@ -35,7 +35,7 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
         "Two masks, merged for each sample, and the weights that are left: p, blocked as padding; "
         f"a, blocked by attn_mask. Blocked, of {future.numel()} cells: {', '.join(counts)}."
     )
-    static = figure("mask-merger", scrolled(drawn, "masks merged"), said, said)
+    static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said)
     data = {"words": [*words], "scores": scores.tolist(), "padding": padding.tolist()}
     return live(static, "mask_merger", data, room=(510, 1090))
 

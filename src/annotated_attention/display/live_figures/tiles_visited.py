@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from annotated_attention.display._html import Output, figure, scrolled, table
+from annotated_attention.display._html import Output, figure, scrolled, table, told
 from annotated_attention.display._live import live
 from annotated_attention.modern.tiles import tiles
 
@@ -64,7 +64,7 @@ def tiles_visited(
         "words": list(words), "scores": scores.tolist(), "values": values.tolist(),
         "tile": tile, "step": step,
     }  # fmt: skip
-    return live(figure(name, still, alt, alt), "tiles_visited", data, room=(430, 440))
+    return live(figure(name, told(still, alt), alt), "tiles_visited", data, room=(430, 440))
 
 
 def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[Visit]:
