@@ -31,6 +31,7 @@ class MultiheadAttention(nn.Module):
     - ``is_causal`` alone suffices, and applies together with any other mask;
     - a bad argument is named, in a ValueError for a size, a shape or a device that does not fit, in
       a TypeError for another type or dtype, or a nested tensor.
+
     Examples:
         >>> import torch
         >>> from annotated_attention import MultiheadAttention

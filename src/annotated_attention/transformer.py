@@ -140,6 +140,7 @@ class TransformerEncoderLayer(_Layer):
 
     ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
     ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
+
     Examples:
         >>> import torch
         >>> from annotated_attention import TransformerEncoderLayer

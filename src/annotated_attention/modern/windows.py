@@ -24,6 +24,7 @@ def block_outside(positions: Tensor, m: int, window: int, *, sinks: int = 0) -> 
             those that followed the first ``sinks`` were dropped, as a ``WindowCache`` does.
         window: w, how many keys a query sees at most, itself included.
         sinks: how many of the first keys each query sees besides, if they are not in its future.
+
     Returns:
         blocked, (n, m), or (b, 1, n, m), as in ``block_later``.
 
