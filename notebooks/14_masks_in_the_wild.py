@@ -535,9 +535,9 @@ FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> str:
     """Say what weights the scores 3, 1 and -2 get."""
     scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)  # (m,)
-    mask = blocked.to(dtype)                              # (m,)
+    hidden = blocked.to(dtype)                            # (m,)
     try:
-        filled = scores + mask * fill if added else scores.masked_fill(blocked, fill)
+        filled = scores + hidden * fill if added else scores.masked_fill(blocked, fill)
     except RuntimeError as error:
         return "overflow" if "overflow" in str(error) else "error"
     weights = filled.softmax(-1)  # (m,)

@@ -169,8 +169,8 @@ for g in (6, 3, 2, 1):
 
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
-# a query head to the keys and values that it reads. Look at the first three for now. The last way,
-# **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
+# a query head to the keys and values that it reads. This section is about the first three; the last
+# way, **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
 
 # %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, g: int) -> None:

@@ -69,7 +69,8 @@ for length in (1024, 4096, 16384, 65536):
 # %% [markdown]
 # From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
 # the window about four times. At 65,536 tokens, a share of 0.03 is left. These are the scores that
-# are *needed*. A mask alone still computes those of all pairs; the section on tiles below skips the others.
+# are *needed*. A mask alone still computes those of all pairs; the section on tiles below skips the
+# others.
 #
 # ## What a stack of windows sees
 #

@@ -145,9 +145,9 @@ class _Attention:
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
-        mask = inputs[len(roles)] if len(inputs) > len(roles) else None
-        if plan.mask and (plan.needs_mask or mask is not None):
-            given[plan.mask] = mask
+        blocked = inputs[len(roles)] if len(inputs) > len(roles) else None
+        if plan.mask and (plan.needs_mask or blocked is not None):
+            given[plan.mask] = blocked
         if plan.rotation:
             given |= self._rotation(inputs[0].size(self.layout.index("n")), inputs[0].dtype)
         return self.attend(**given, **plan.further)
