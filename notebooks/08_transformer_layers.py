@@ -497,7 +497,8 @@ for (layers, kind, steps, rate), found in runs.items():
 #
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
 # the depth and the high rate together that make the start dangerous. The chapter on
-# [training](10_training.ipynb) uses the small model of the last row, with 400 steps.
+# [training](10_training.ipynb) uses the small model of the last row, and trains it for
+# 400 steps.
 #
 # ## The final norm
 #

@@ -184,7 +184,7 @@ if BertModel:
 # %% [markdown]
 # GPT-2, a decoder, fits as well. Its norms come first, there is one more norm at the end [[Radford
 # et al., section 2.3<!-- quoted -->](../docs/references.md#radford-2019)], and its matrices are
-# stored transposed. Its weights are large, so here is a small model with random ones, made by
+# stored transposed. Its weights are a large download, so here is a small model with random ones, made by
 # `transformers`. Its layers are read into our encoder, which becomes a decoder with `is_causal`: ours
 # then makes the mask itself. The logits come from the table of the words once more.
 

@@ -338,7 +338,7 @@ print("each document: as it is alone")
 # `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
 # key it is about, and gives True where the key is visible. That is cheap to ask, since no score is
 # needed. So `create_block_mask` asks it for all pairs once, before the first score, and notes which tiles
-# to visit; its table then serves all heads and layers. Our `tiled_attention` takes the same rule. Here
+# to visit. Its table serves all layers, and all heads as well, unless the rule looks at the head. Our `tiled_attention` takes the same rule. Here
 # are three rules, and the masks that they must equal.
 
 # %%
