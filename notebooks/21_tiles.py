@@ -25,7 +25,7 @@ display.chapter_map("score", "mask", "softmax", "mix")
 # ## Two sums
 #
 # Take the first query that you followed by hand: the word *it* in the book's example sentence,
-# whose words are unchanged as queries, keys and values. Its weight for a key is the exponential of
+# whose embeddings serve as queries, keys and values, without any projection. Its weight for a key is the exponential of
 # the score, divided by the sum of all exponentials. So the output is a quotient of two sums:
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
@@ -60,8 +60,9 @@ one.show(names, ["total", *one.FEATURES], torch.stack(rows))
 # %% [markdown]
 # The total of all eight keys is 24.83, as in [One
 # head](01_one_head.ipynb#weights-shares-of-one-whole), and the last line is what *it* collected
-# there: 1.32 of animal and 0.72 of food. At no time were there more than four exponentials, and the
-# eight weights were never written down.
+# there: 1.32 of animal, 0.72 of food and 0.78 of quality. At no time were there more than four
+# exponentials, and the eight weights were never written down. (Only the eight scores were computed
+# at once; the section on [tiles](#tiles) cuts them, too.)
 #
 # ## When the exponential is too large
 #
