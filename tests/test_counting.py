@@ -284,7 +284,7 @@ def test_presets_are_the_published_models() -> None:
         ({"layers": -1}, r"layers \(-1\) must be at least 0"),
         ({"layers": 0, "decoder_layers": 0}, r"must not both be 0"),
         ({"output": "all"}, r"output \('all'\) must be one of"),
-        ({"num_kv_heads": 3}, r"num_heads \(8\) must be divisible by num_kv_heads"),
+        ({"num_kv_heads": 16}, r"num_heads \(8\) must be divisible by num_kv_heads"),
     ],
 )
 def test_bad_sizes(change: dict[str, Any], message: str) -> None:
