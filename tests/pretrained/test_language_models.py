@@ -371,7 +371,7 @@ def test_shards_are_refused(damage, error, words, tmp_path):
         ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
         ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
         ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
-        ({"embed_dim": 21}, r"embed_dim \(21\) must be divisible by num_heads \(4\)"),
+        ({"embed_dim": 22}, r"embed_dim \(22\) must be divisible by num_heads \(4\)"),
     ],
 )
 def test_what_llama_cannot_say_is_not_saved(change, words, tmp_path):
