@@ -5,9 +5,8 @@ import pickle
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,35 +16,17 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write a chapter into an empty notebooks folder; forget what was loaded, before and after."""
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a chapter that is not in the book, alone or with others; forget an earlier one."""
     monkeypatch.setattr(chapters, "NOTEBOOKS", tmp_path)
-    _forget()
 
-    def write(*cells: str, name: str = "01_one_head") -> Path:
+    def write(*cells: str, name: str = "01_head") -> Path:
         path = tmp_path / f"{name}.py"
         path.write_text("\n\n".join(f"# %% {cell}" for cell in cells) + "\n", encoding="utf-8")
+        sys.modules.pop(f"chapter_{name}", None)
         return path
 
-    yield write
-    _forget()
-
-
-def _forget() -> None:
-    for name in [name for name in sys.modules if name.startswith("chapter_")]:
-        del sys.modules[name]
-
-
-def load(name: str = "01_one_head") -> ModuleType:
-    """Load the chapter that most tests write."""
-    return chapters.load(name)
-
-
-def problem(name: str = "01_one_head") -> str:
-    """Load a chapter that must be refused, and return the reason."""
-    with pytest.raises(chapters.ChapterError) as caught:
-        chapters.load(name)
-    return str(caught.value)
+    return write
 
 
 def test_keeps_definitions_and_leaves_out_demonstrations(write: Write) -> None:
@@ -60,7 +41,7 @@ def test_keeps_definitions_and_leaves_out_demonstrations(write: Write) -> None:
         "\nfor I in [1]: raise SystemExit\nif True:\n    IF = 1\nwith open('no'): pass",
     )
     kept = {"math", "Place", "WORDS", "A", "B", "_C", "SIZE", "Head", "scale", "TEXT"}
-    module = load()
+    module = chapters.load("01_head")
     assert {name for name in vars(module) if not name.startswith("__")} == kept
     assert module.TEXT == 2
 
@@ -70,33 +51,30 @@ def test_leaves_out_exercises_and_solutions(write: Write, options: str) -> None:
     """A stub may share its name with the real class; only whole tags count."""
     other = 'tags=["exercises", "hide-input"]\n'
     write(f"{other}class Head: stub = False", f"{options}\nclass Head: stub = True\n")
-    assert load().Head.stub is False
+    assert chapters.load("01_head").Head.stub is False
 
 
-def test_a_syntax_error_names_file_and_line(write: Write) -> None:
-    path = write("\nA = 1\nis this code?\n")
-    with pytest.raises(SyntaxError) as caught:
-        load()
-    assert (caught.value.filename, caught.value.lineno) == (str(path), 3)
-
-
-def test_source_and_traceback_point_at_the_page(write: Write) -> None:
+def test_source_and_errors_point_at_the_page(write: Write) -> None:
     """File and line numbers are those of the script."""
     exercise = 'tags=["exercise"]\n...\n'
     path = write(exercise, "\nclass Head:\n    def call(self):\n        return 1 / 0\n")
-    head = load().Head
+    head = chapters.load("01_head").Head
     assert inspect.getsource(head) == "class Head:\n    def call(self):\n        return 1 / 0\n"
     with pytest.raises(ZeroDivisionError) as caught:
         head().call()
     frame = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert (frame.filename, frame.lineno, frame.line) == (str(path), 8, "return 1 / 0")
+    write(exercise, "\nis this code?\n")
+    with pytest.raises(SyntaxError) as refused:
+        chapters.load("01_head")
+    assert (refused.value.filename, refused.value.lineno) == (str(path), 6)
 
 
 def test_classes_pickle_here_and_in_another_process(write: Write) -> None:
     """Another process only has to import the module that finds chapters."""
     path = write("\nclass Head:\n    size = 6\n\ndef scale(): return 3")
-    module = load()
-    assert load() is module is sys.modules["chapter_01_one_head"]
+    module = chapters.load("01_head")
+    assert chapters.load("01_head") is module is sys.modules["chapter_01_head"]
     assert not list(path.parent.glob("__pycache__/*"))
     assert type(pickle.loads(pickle.dumps(module.Head()))) is module.Head
     program = f"""
@@ -113,25 +91,26 @@ print(pickle.loads({pickle.dumps(module.Head())!r}).size)
 
 def test_a_chapter_may_load_another(write: Write) -> None:
     """Assigning what another chapter defines is an import; every other `load` is not."""
-    write("\nclass OneHead: ...")
+    write("\nclass Head: ...")
     write(
         "\nfrom annotated_attention import chapters",
-        "\nOneHead = chapters.load('01_one_head').OneHead\none = chapters.load('01_one_head')",
-        "\nclass TwoHeads(OneHead): ...\ndata = torch.load('x.pt')\nother = load('x')",
-        name="02_two_heads",
+        "\nHead = chapters.load('01_head').Head\none = chapters.load('01_head')",
+        "\nclass Heads(Head): ...\ndata = torch.load('x.pt')\nother = load('x')",
+        name="02_heads",
     )
-    module = load("02_two_heads")
-    assert module.TwoHeads.__mro__[1] is load().OneHead is module.one.OneHead
+    module = chapters.load("02_heads")
+    assert module.Heads.__mro__[1] is chapters.load("01_head").Head is module.one.Head
     assert not {"data", "other"} & {*vars(module)}
 
 
 def test_unknown_chapter_lists_the_known(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A typing mistake is easy to mend, and a path is not a name."""
     write("\nA = 1")
-    write("\nA = 1", name="02_two_heads")
-    assert chapters.names() == ["01_one_head", "02_two_heads"]
-    for name in ("01_one_heads", "../01_one_head"):
-        assert repr(name) in problem(name)
-        assert "there are: 01_one_head, 02_two_heads" in problem(name)
+    write("\nA = 1", name="02_heads")
+    assert chapters.names() == ["01_head", "02_heads"]
+    for name in ("01_heads", "../01_head"):
+        with pytest.raises(chapters.ChapterError, match=f"'{name}'; there are: 01_head, 02_heads"):
+            chapters.load(name)
     monkeypatch.setattr(chapters, "NOTEBOOKS", chapters.NOTEBOOKS / "of no checkout")
-    assert "clone the repository" in problem()
+    with pytest.raises(chapters.ChapterError, match="clone the repository"):
+        chapters.load("01_head")

@@ -64,12 +64,6 @@ WRONG = {
     "distances-restart": ("Biased", [
         ("torch.arange(start, k.size(2))", "torch.arange(x.size(1))"),
     ]),
-    "rotation-absorbed": ("Latent", [
-        ("q, k = torch.cat([q, short], -1), torch.cat([k, key.expand",
-         "q, k = turn(q, places), turn(k, places)\n"
-         "        q, k = torch.cat([q, short], -1), torch.cat([k, key.expand"),
-        ("q = q @ self.k_up", "q = turn(q, new) @ self.k_up"),
-    ]),
     "latent-positions-missing": ("Latent", [
         ("q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)", "k = latent"),
     ]),

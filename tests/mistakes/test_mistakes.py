@@ -16,11 +16,7 @@ from annotated_attention import (
 from annotated_attention.mistakes import MISTAKES, StepByStep
 from annotated_attention.mistakes._steps import InTiles, PackedAttention
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
-from annotated_attention.modern import (
-    CachedAttention,
-    GroupedQueryAttention,
-    LatentAttention,
-)
+from annotated_attention.modern import CachedAttention, GroupedQueryAttention
 
 H, D = 4, 6
 E = H * D
@@ -89,16 +85,9 @@ DIFFERS = {
     "correction-forgotten": EVERYWHERE - {"padding of one"},  # the last tile is hidden
 }
 # These are called in another way: see below, and test_with_caches.py.
-APART = (
-    CachedAttention, GroupedQueryAttention, LatentAttention, PackedAttention,
-)  # fmt: skip
+APART = (CachedAttention, GroupedQueryAttention, PackedAttention)
 CALLED = [code for code, entry in MISTAKES.items() if not issubclass(entry.of, APART)]
 BY_CODE = pytest.mark.parametrize("code", CALLED)
-
-
-def attention_of(code):
-    """Give the right version and the wrong one."""
-    return MISTAKES[code].of, MISTAKES[code].version
 
 
 def made(version, dropout=0.0):
@@ -145,62 +134,27 @@ def test_taken_apart_the_right_version_is_right(version, but):
     assert [where for where in EVERYWHERE if not same(version, where)] == but  # tiles drop nothing
 
 
-@pytest.mark.parametrize(("tile", "right"), [(1, False), (4, False), (5, True)])
-def test_a_forgotten_correction_needs_several_tiles_to_show(tile, right, monkeypatch):
-    found, expected = (made(x) for x in (MISTAKES["correction-forgotten"].version, InTiles))
-    monkeypatch.setattr(found, "tile", tile)
-    (query, key, value), _ = cross()
-    assert torch.allclose(found(query, key, value)[0], expected(query, key, value)[0]) == right
-
-
 @pytest.mark.parametrize("code", sorted(set(CALLED) - {"heads-in-a-plain-list"}))
 def test_parameters_are_those_of_the_right_version(code):
     made(MISTAKES[code].version).load_state_dict(made(MISTAKES[code].of).state_dict())
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6])
-def test_tiled_groups_are_plain_heads_with_all_keys_one_after_the_other(heads):
+def test_tiled_groups_show_where_there_are_several_of_several_heads(heads):
+    entry = MISTAKES["groups-tiled"]
     exact = {"batch_first": True, "dtype": torch.float64}
-    right, wrong = (x(24, 6, heads, **exact) for x in attention_of("groups-tiled"))
+    right, wrong = (kind(24, 6, heads, **exact) for kind in (entry.of, entry.version))
     wrong.load_state_dict(right.state_dict())
-    q, *kv = right.in_proj_weight.split([24, 4 * heads, 4 * heads])
-    plain = MultiheadAttention(24, 6, **exact)
-    plain.load_state_dict(
-        plain.state_dict()
-        | {f"out_proj.{name}": x for name, x in right.out_proj.state_dict().items()}
-        | {"in_proj_weight": torch.cat([q, *(x.repeat(6 // heads, 1) for x in kv)])}
-    )
     x = tokens(2, 5)
     for options in ({}, {"is_causal": True}, {"need_weights": False}):
-        found, expected, ours = (kind(x, x, x, **options)[0] for kind in (wrong, plain, right))
-        torch.testing.assert_close(found, expected)
-        assert torch.allclose(found, ours) == (heads in (1, 6))
-
-
-def used(code):
-    """Say which rows of the packed projection count, by query, key and value and by head."""
-    module = made(MISTAKES[code].version)
-    module(*cross()[0])[0].sum().backward()
-    return module, (module.in_proj_weight.grad.abs().sum(1).view(3, H, D) > 0).any(-1)
-
-
-@pytest.mark.parametrize(
-    ("code", "dead"),
-    [
-        ("keys-of-one-head", (1, slice(1, None))),
-        ("keys-from-queries", (1, slice(None))),
-        ("values-from-keys", (2, slice(None))),
-        ("shared-heads", (slice(None), slice(1, None))),
-    ],
-)
-def test_dead_rows_of_a_projection_that_another_stands_in_for(code, dead):
-    expected = torch.ones(3, H, dtype=torch.bool)
-    expected[dead] = False
-    assert torch.equal(used(code)[1], expected)
+        found, expected = (module(x, x, x, **options)[0] for module in (wrong, right))
+        assert torch.allclose(found, expected) == (heads in (1, 6))
 
 
 def test_parameters_that_are_missing_or_not_registered():
-    assert used("output-projection-missing")[0].out_proj.weight.grad is None
+    module = made(MISTAKES["output-projection-missing"].version)
+    module(*cross()[0])[0].sum().backward()
+    assert module.out_proj.weight.grad is None
     module = made(MISTAKES["heads-in-a-plain-list"].version)
     names = {"in_proj_bias", "out_proj.weight", "out_proj.bias"}
     assert set(dict(module.named_parameters())) == names
@@ -214,13 +168,6 @@ def test_call_instead_of_forward_runs_no_hooks():
         module.register_forward_hook(lambda module, *_: seen.append(type(module).__name__))
         module(*cross()[0])
     assert seen == ["MultiheadAttention"]
-
-
-def test_heads_attended_over_keep_tokens_apart():
-    x = tokens(2, 5)
-    module = made(MISTAKES["heads-attended-over"].version)
-    single = [module(*(x[:, i : i + 1],) * 3)[0] for i in range(5)]
-    torch.testing.assert_close(module(x, x, x)[0], torch.cat(single, 1))
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -243,9 +190,9 @@ def test_causal_masks_see_one_token_too_many_and_one_too_few():
         return module(x, x, x, is_causal=True)[1][0] > 0
 
     assert torch.equal(seen(made(MultiheadAttention)), ~block_future(5))
-    too_many = seen(made(MISTAKES["causal-off-by-one"].version))
-    assert torch.equal(too_many, torch.ones(5, 5).tril(1) > 0)
-    assert not seen(made(MISTAKES["causal-hides-itself"].version)).diagonal().any()
+    for code, last in (("causal-off-by-one", 1), ("causal-hides-itself", -1)):
+        found = seen(made(MISTAKES[code].version))
+        assert torch.equal(found, torch.ones(5, 5).tril(last) > 0)
 
 
 @pytest.mark.parametrize(

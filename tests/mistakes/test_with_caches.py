@@ -7,14 +7,13 @@ from annotated_attention import MultiheadAttention
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
     KVCache,
-    LatentAttention,
     PagedCache,
     RotaryEmbedding,
     StaticCache,
     WindowCache,
 )
 
-B, N, H, D, C, R, LONGEST = 2, 12, 4, 6, 8, 2, 15
+B, N, H, D = 2, 12, 4, 6
 E = H * D
 EXACT = {"dtype": torch.float64}
 CHUNKS = {
@@ -31,7 +30,6 @@ def rotary(kind="default"):
     return {"rotary": RotaryEmbedding(D, scaling=scaling, max_length=8)}
 
 
-LATENTS = {"latent_dim": C, "rotary_dim": R}
 # By mistake and way of making it: the arguments, and in which chunks it differs from the right
 # version; and which is the first token that does where they come one by one.
 CASES = {
@@ -45,10 +43,6 @@ CASES = {
     ("cache-zeros-attended", "rotary"): (rotary, SINGLE, 0),
     ("cached-keys-not-rescaled", "dynamic"): (lambda: rotary("dynamic"), LATER - {"1 + 11"}, 8),
     ("cached-keys-not-rescaled", "linear"): (lambda: rotary("linear"), set(), N),
-    ("rotation-absorbed", "plain"): (lambda: LATENTS, set(), N),
-    ("rotation-absorbed", "absorbed"): (lambda: LATENTS, set(CHUNKS), 1),
-    ("latent-positions-missing", "plain"): (lambda: LATENTS, set(), N),
-    ("latent-positions-missing", "absorbed"): (lambda: LATENTS, set(CHUNKS), 1),
 }
 
 
@@ -63,15 +57,11 @@ def pair(code, **options):
     return right, wrong
 
 
-def caches(version):
-    """Make an empty cache of each kind that fits."""
-    if issubclass(version, LatentAttention):
-        return {"grows": KVCache(), "static": StaticCache(B, 1, LONGEST, C, R, **EXACT)}
-    return {
-        "grows": KVCache(),
-        "static": StaticCache(B, H, LONGEST, D, **EXACT),
-        "paged": PagedCache(9, 4, H, D, **EXACT),
-    }
+CACHES = {
+    "grows": KVCache,
+    "static": lambda: StaticCache(B, H, 15, D, **EXACT),
+    "paged": lambda: PagedCache(9, 4, H, D, **EXACT),
+}
 
 
 def tokens():
@@ -79,10 +69,9 @@ def tokens():
     return torch.randn(B, N, E, generator=source, dtype=torch.float64)
 
 
-def outputs(module, cache, sizes, absorb):
+def outputs(module, cache, sizes):
     """Give each token's output in chunks."""
-    options = {"absorb": True} if absorb else {}
-    return torch.cat([module(part, cache, **options)[0] for part in tokens().split(sizes, 1)], 1)
+    return torch.cat([module(part, cache)[0] for part in tokens().split(sizes, 1)], 1)
 
 
 def wholes(module, sizes, known):
@@ -96,16 +85,13 @@ def wholes(module, sizes, known):
 @torch.no_grad()
 @pytest.mark.parametrize(("code", "way"), CASES)
 def test_differs_where_it_should_and_only_there(code, way):
-    entry, (arguments, expected, first) = MISTAKES[code], CASES[code, way]
+    arguments, expected, first = CASES[code, way]
     right, wrong = pair(code, **arguments())
     known = {}, {}
-    for kind in caches(entry.of):
+    for kind, empty in CACHES.items():
         found = set()
         for chunks, sizes in CHUNKS.items():
-            ours, theirs = (
-                outputs(module, caches(entry.of)[kind], sizes, way == "absorbed")
-                for module in (right, wrong)
-            )
+            ours, theirs = (outputs(module, empty(), sizes) for module in (right, wrong))
             for module, texts in zip((right, wrong), known, strict=True):
                 torch.testing.assert_close(wholes(module, sizes, texts), ours)
             off = (theirs - ours).abs().amax((0, 2)) > 1e-9
@@ -141,8 +127,7 @@ W = 4
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
 def test_a_window_off_by_one_is_wrong_behind_the_first_window(chunks, sinks):
     right, wrong = pair("window-off-by-one", window=W, sinks=sinks, **rotary())
-    cache = KVCache()
-    found = torch.cat([wrong(part, cache)[0] for part in tokens().split(chunks, 1)], 1)
+    found = outputs(wrong, KVCache(), chunks)
     off = (found - right(tokens())[0]).abs().amax((0, 2)) > 1e-9
     assert off.tolist() == [i >= W + sinks for i in range(N)]
     _, weights = wrong(tokens(), need_weights=True)
@@ -155,8 +140,7 @@ def test_a_rolling_cache_hides_it_from_tokens_that_come_one_by_one():
     """The key too many was dropped before; in a chunk it is still there."""
     right, wrong = pair("window-off-by-one", window=W)
     for chunks, first in (([1] * N, N), ([N], W)):
-        cache = WindowCache(W)
-        found = torch.cat([wrong(part, cache)[0] for part in tokens().split(chunks, 1)], 1)
+        found = outputs(wrong, WindowCache(W), chunks)
         off = (found - right(tokens())[0]).abs().amax((0, 2)) > 1e-9
         assert off.tolist() == [i >= first for i in range(N)]
 

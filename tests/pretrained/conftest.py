@@ -1,7 +1,5 @@
 """A small BERT with random weights, written by ``transformers``."""
 
-import shutil
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -38,19 +36,3 @@ def bert(tmp_path_factory):
     tokenizer.enable_truncation(3)
     tokenizer.save(str(folder / "tokenizer.json"))
     return model, folder
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """Copy a checkpoint's folder, with other tensors."""
-    from safetensors.torch import load_file, save_file
-
-    def copy(folder, *, tensors=None):
-        made = tmp_path / folder.name
-        shutil.copytree(folder, made)
-        if tensors is not None:
-            stored = load_file(made / "model.safetensors")
-            save_file(tensors(stored), made / "model.safetensors")
-        return made
-
-    return copy

@@ -1,7 +1,7 @@
 """Small GGUF files of random models, as llama.cpp stores them."""
 
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, quants
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 from tokenizers import pre_tokenizers
 
 from annotated_attention.modern import half_to_interleaved
@@ -46,19 +46,14 @@ def llama(tied):
     return model
 
 
-def add(writer, name, value):
-    kinds = {str: "string", bool: "bool", int: "uint32", float: "float32", list: "array"}
-    getattr(writer, f"add_{kinds[type(value)]}")(name, value)
-
-
 def write(path, model, kind="F32", *, settings=(), tokeniser=(), tensors=None, arch="llama"):
     """Write a model of transformers, which gets the weights as they are then stored."""
     writer, kind = GGUFWriter(path, arch), GGMLQuantizationType[kind]
-    for name, value in (SETTINGS | dict(settings)).items():
+    fields = {f"{arch}.{name}": x for name, x in (SETTINGS | dict(settings)).items()}
+    fields |= {f"tokenizer.ggml.{name}": x for name, x in (TOKENISER | dict(tokeniser)).items()}
+    for name, value in fields.items():
         if value is not None:
-            add(writer, f"{arch}.{name}", value)
-    for name, value in (TOKENISER | dict(tokeniser)).items():
-        add(writer, f"tokenizer.ggml.{name}", value)
+            writer.add_key_value(name, value, GGUFValueType.get_type(value))
     stored = {}
     for name, parameter in model.named_parameters():
         part = name.removesuffix(".weight").removeprefix("model.layers.")

@@ -1,14 +1,13 @@
 """The formulas, one function each, with the letters of the package's docstring."""
 
 
-def attention_parameters(e: int, *, shared: int | None = None, bias: bool = True) -> int:
+def attention_parameters(e: int, *, shared: int | None = None) -> int:
     """Count the parameters of multi-head attention: 4e² + 4e, whatever the number of heads.
 
     Args:
         e: the model width.
         shared: the width that keys and values are projected to, g * d for g heads that groups of
             queries share; None means e, a head for each head of queries.
-        bias: whether the four projections have a bias.
 
     Examples:
         >>> from annotated_attention import MultiheadAttention
@@ -21,7 +20,7 @@ def attention_parameters(e: int, *, shared: int | None = None, bias: bool = True
     Source: Vaswani et al. (2017), section 3.2.2.
     """
     kv = e if shared is None else shared
-    return 2 * (e + kv) * (e + bias)
+    return 2 * (e + kv) * (e + 1)
 
 
 def product_flops(n: int, d: int, m: int) -> int:

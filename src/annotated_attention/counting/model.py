@@ -33,7 +33,6 @@ class Model:
         output: what turns the last layer's output into a number for each token of the vocabulary:
             "tied", the embeddings again; or "none", nothing.
         activation: between the linear maps of the feed-forward network, "relu" or "gelu".
-        bias: whether projections, feed-forward networks and norms have biases.
         num_kv_heads: g, the number of heads of keys and values, which groups of queries share;
             must divide ``num_heads``. None means ``num_heads``.
 
@@ -67,7 +66,6 @@ class Model:
     norms: int = 0
     output: str = "tied"
     activation: str = "relu"
-    bias: bool = True
     num_kv_heads: int | None = None
 
     def __post_init__(self) -> None:
@@ -89,20 +87,20 @@ class Model:
                 )
 
     def parameters(self) -> dict[str, int]:
-        """Count the learned numbers.
+        """Count the learned numbers; every linear map and norm has a bias.
 
         Examples:
             >>> from annotated_attention.counting import PRESETS
             >>> PRESETS["gpt2"].parameters()["embeddings, output"] == (50257 + 1024) * 768
             True
         """
-        e, f, bias = self.embed_dim, self.feedforward, self.bias
+        e, f = self.embed_dim, self.feedforward
         attentions, networks, norms = self._parts()
         return _by_part(
-            attentions * attention_parameters(e, shared=self._shared, bias=bias),
+            attentions * attention_parameters(e, shared=self._shared),
             0,
-            networks * (2 * e * f + bias * (f + e)),
-            norms * (e + bias * e),
+            networks * (2 * e * f + f + e),
+            norms * 2 * e,
             (self.vocabulary + self.positions) * e,
         )
 

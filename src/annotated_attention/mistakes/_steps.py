@@ -12,7 +12,6 @@ from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_future, masks_as_bias, merge_masks
 from annotated_attention.modern.cache import Cache
 from annotated_attention.modern.cached_attention import CachedAttention
-from annotated_attention.modern.latent import LatentAttention
 from annotated_attention.modern.rotary import RotaryEmbedding
 from annotated_attention.modern.windows import block_other_documents
 from annotated_attention.multihead import MultiheadAttention
@@ -120,26 +119,6 @@ class RotatedAnew(CachedAttention):
             places = torch.arange(k.size(-2), device=k.device).minimum(positions[-1])  # (m,)
             q, k = self.rotary(q, positions), self.rotary(k, places)  # (b, h, n, d), (b, h, m, d)
         return q, k, v
-
-
-class RotatedLatents(LatentAttention):
-    """``LatentAttention`` that also rotates the keys made from latents: nothing can be absorbed."""
-
-    def queries(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate both parts of the queries."""
-        q, q_turned = super().queries(x, positions)
-        return RotaryEmbedding(self.head_dim)(q, positions), q_turned
-
-    def attend_plainly(
-        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """Make the keys of all heads from the latents, rotate them, and attend."""
-        k, v = (split_heads(up(latent[:, 0]), self.num_heads) for up in (self.k_up, self.v_up))
-        k = RotaryEmbedding(self.head_dim)(k, torch.arange(k.size(-2), device=k.device))
-        k = torch.cat([k, k_turned.expand(-1, self.num_heads, -1, -1)], -1)
-        return self._attend(torch.cat([q, q_turned], -1), k, v, **masks)
-
-    attend_absorbed = attend_plainly
 
 
 class PackedAttention(MultiheadAttention):

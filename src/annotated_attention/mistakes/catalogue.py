@@ -4,7 +4,6 @@ from annotated_attention.mistakes import (
     cache,
     calls,
     groups,
-    latent,
     masks,
     projections,
     reshapes,
@@ -16,9 +15,7 @@ from annotated_attention.mistakes import (
 from annotated_attention.mistakes._registry import ENTERED, Mistake
 
 # By module, so that the order does not depend on which of them somebody has imported first.
-_ROOMS = (
-    calls, masks, projections, reshapes, scores, rotation, cache, groups, latent, tiles, windows,
-)  # fmt: skip
+_ROOMS = (calls, masks, projections, reshapes, scores, rotation, cache, groups, tiles, windows)
 MISTAKES: dict[str, Mistake] = {
     entry.code: entry
     for module in _ROOMS
