@@ -171,12 +171,9 @@ def test_serves_and_says_where(book):
 def test_another_address_makes_another_site(book):
     known = book / "build" / "address"
     text, times = known.read_text(), known.stat()
-    there, elsewhere = (
-        make(book, "-n", "site", *x).stdout for x in ([], ["SITE_URL=https://a.example/"])
-    )
+    elsewhere = make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
     known.write_text(text)
     os.utime(known, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert "book.site.build build" not in there
     assert "book.site.build build" in elsewhere
 
 
@@ -188,9 +185,7 @@ def test_another_address_makes_another_site(book):
         ("data.txt", {"02_two_heads"}),
         ("src/annotated_attention/counting/formulas.py", {"02_two_heads"}),
         ("src/annotated_attention/modern/cache.py", set()),
-        ("src/annotated_attention/display/live_figures/calculator.js", set()),
         ("src/book/run/execute.py", set(SCRIPTS)),
-        ("src/book/shapes/letters.py", set(SCRIPTS)),
         ("src/book/site/pages.py", set()),
         ("docs/assets/book.css", set()),
     ],
@@ -211,7 +206,6 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
             book / "build" / "notebooks" / "01_one_head.ipynb",
             ("02_two_heads.ipynb#second-part", "03_none.ipynb) [x](02_two_heads.ipynb#third-part"),
             ("$x^2$", r"$\\frac{1$"),
-            ("## First part", "## First $x$"),
         ),
         changed(book / "docs" / "notation.md", ("Text.", "[text](nowhere.md) $\\undefined$")),
     ):
@@ -222,37 +216,16 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
         "01_one_head.ipynb: the link '03_none.ipynb' leads nowhere",
         "01_one_head.ipynb' contains a link '02_two_heads.ipynb#third-part'",
         "01_one_head.ipynb: ParseError: KaTeX parse error",
-        "\\frac{1",
-        "01_one_head.ipynb: a formula in the heading 'First x'",
         "'notation.md' contains a link 'nowhere.md'",
         "notation.md: ParseError: KaTeX parse error",
-        "\\undefined",
     ):
         assert words in run.stdout
     assert "Traceback" not in run.stdout
     assert fingerprint(book) == before
 
 
-def test_failing_cell_keeps_the_last_site(book):
-    result = book / "build" / "notebooks" / "02_two_heads.ipynb"
-    before = fingerprint(book), result.read_bytes()
-    with changed(book / "notebooks" / "02_two_heads.py", ("(one.LIMIT)", "(two.LIMIT)")):
-        run = make(book, "site")
-    assert run.returncode != 0
-    assert "notebooks/02_two_heads.py:13: chapter 02_two_heads, code cell 1 of 1" in run.stdout
-    assert "print(one.double(two.LIMIT), " in run.stdout
-    assert "NameError: name 'two' is not defined" in run.stdout
-    assert "Traceback" not in run.stdout
-    assert (fingerprint(book), result.read_bytes()) == before
-
-
-def test_missing_python_is_named(tmp_path):
-    shutil.copy2(scripts.ROOT / "Makefile", tmp_path)
-    for name in ("mkdocs.yml", "requirements.lock"):
-        (tmp_path / name).touch()
-    for name in ("src", "docs"):
-        (tmp_path / name).mkdir()
-    run = make(tmp_path, "site", "PYTHON=python3.99")
+def test_missing_python_is_named(book):
+    run = make(book, "-W", "requirements.lock", "site", "PYTHON=python3.99")
     assert run.returncode != 0
     assert "There is no python3.99 here" in run.stdout
 

@@ -144,11 +144,8 @@ FOUND_FIRST = {
     "reshape": "chapters/reshape-trick",
     "MultiheadAttention": "package/attention",
     "GQA": "chapters/fewer-keys",
-    "grouped query attention": "chapters/fewer-keys",
-    "FlashAttention": "chapters/tiles",
     "flash attention": "chapters/tiles",
     "KV cache": "chapters/cache",
-    "causal mask": "chapters/masks",
     "look-ahead mask": "chapters/masks",
 }
 

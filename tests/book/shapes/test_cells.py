@@ -71,26 +71,16 @@ def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path)
 
 
 # The cells of a chapter, of which the last is wrong, and what is said of it.
-ONES = ("import torch\nx = torch.ones(3, 6)  # (n, d)", 1, False)
 WRONG = {
-    "bound in a section": (
-        [ONES, ("y = x.mT  # (n, d)", 1, False)],
-        "8: the comment says (n, d) with n = 3, d = 6, but the shape is (6, 3)\n"
-        "    y = x.mT  # (n, d)\n    n is bound in line 6",
-    ),
     "bound anew in the next": (
         [*CHAPTER[:4], ("z = x * 2  # (d, n)", 2, False)],
         "18: the comment says (d, n) with d = 7, n = 5, but the shape is (5, 7)\n"
         "    z = x * 2  # (d, n)\n    d is bound in line 15",
     ),
-    "variables count": (
-        [("import torch\nn = 4\nx = torch.ones(3, 6)  # (n, d)", 1, False)],
-        "7: the comment says (n, d) with n = 4, but the shape is (3, 6)\n"
+    "a variable, below a blank line": (
+        [("\nimport torch\nn = 4\nx = torch.ones(3, 6)  # (n, d)\n", 1, False)],
+        "8: the comment says (n, d) with n = 4, but the shape is (3, 6)\n"
         "    x = torch.ones(3, 6)  # (n, d)\n    n is a variable",
-    ),
-    "blank lines": (
-        [("\nimport torch\nx = torch.ones(3, 6)  # (n, n)\n", 1, False)],
-        "7: the comment says (n, n) with n = 3, but the shape is (3, 6)",
     ),
 }
 

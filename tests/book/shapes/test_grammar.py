@@ -13,8 +13,6 @@ def shown(comment):
 @pytest.mark.parametrize(
     ("comment", "expected"),
     [
-        ("# (n, d)", ["(n, d)"]),
-        ("# (n, d) x (d, m) -> (n, m)", ["(n, m)"]),
         ("# (n, d) -> (n, h, d) -> (h, n, d), one each", ["(h, n, d)"]),
         ("# (n, d), (m, d_v)", ["(n, d)", "(m, d_v)"]),
         ("# -> (..., n, h * d)", ["(..., n, h * d)"]),
@@ -36,7 +34,6 @@ def test_comment_is_read(comment, expected):
         ("# (n)", r"write \(n,\)"),
         ("# (h * d)", r"write \(h \* d,\)"),
         ("# (n, d) (see chapter 4)", "no other parentheses"),
-        ("# ((n, d), m)", "no other parentheses"),
         ("# (n, d) of f(x)", "no other parentheses"),
         ("# (n, d) ->", "no shape stands after"),
         ("# (..., n, ...)", "more than once"),
