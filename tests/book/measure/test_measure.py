@@ -15,29 +15,6 @@ from book.measure.machine import new_process
 TINY = (3, 5, 16, 2)
 
 
-@pytest.fixture
-def output(monkeypatch, tmp_path):
-    """Make the whole plan small enough to be run in a test; give where the results go."""
-    monkeypatch.setattr(command, "DATA", tmp_path / "found.json")
-    monkeypatch.setattr(command, "SECONDS", 0)
-    monkeypatch.setattr(plan, "SIZES", (TINY,) * 3)
-    monkeypatch.setattr(plan, "KEPT", ((1, 4), (3, 18)))
-    monkeypatch.setattr(plan, "MASKS", ("none",))  # below, each of them is compared
-    for name, less in (("ROUNDS", 2), ("BLOCK", 0), ("WATCHED", 1)):
-        monkeypatch.setattr(timing, name, less)
-    monkeypatch.setattr(command, "new_process", here)
-    monkeypatch.setattr(
-        command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}
-    )
-    return command.DATA
-
-
-@contextlib.contextmanager
-def here(environment):
-    """Take this process for a new one."""
-    yield lambda function, *given: function(*given)
-
-
 def check(found, rounds):
     """Assert that results are whole, whatever the times: a row for each case that can be read."""
     rows = {case_of(row): row for row in found["times"]}
@@ -62,7 +39,21 @@ def case_of(row):
     return (row["section"], tuple(row["size"]), row["mode"], *options)
 
 
-def test_all_is_measured_and_kept_and_a_section_is_renewed(output, monkeypatch):
+def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path):
+    @contextlib.contextmanager
+    def here(environment):
+        """Take this process for a new one."""
+        yield lambda function, *given: function(*given)
+
+    output = tmp_path / "found.json"
+    for place, name, less in (
+        (command, "DATA", output), (command, "SECONDS", 0), (command, "new_process", here),
+        (command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}),
+        (plan, "SIZES", (TINY,) * 3), (plan, "KEPT", ((1, 4), (3, 18))),
+        (plan, "MASKS", ("none",)),  # below, each of them is compared
+        (timing, "ROUNDS", 2), (timing, "BLOCK", 0), (timing, "WATCHED", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, less)
     once = {str(case): case for case in plan.plan()}  # three sizes are one
     monkeypatch.setattr(command, "plan", once.values)
     command.main([])
