@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
@@ -15,36 +14,17 @@ from book.run import scripts
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-PACKAGE = scripts.ROOT / "src" / "annotated_attention"
-CORE = [
-    x for room in (".", "counting", "modern", "pretrained") for x in (PACKAGE / room).glob("*.py")
-]
-AXIS = r"[a-z0-9_.]+(?: [*+-] [a-z0-9]+)*"
-SHAPE = re.compile(rf"# .*\({AXIS}(?:, {AXIS})*,?\)")
 
 
 @each_script
 def test_cells_are_short(script):
     for cell in scripts.code_cells(script):
+        documented = re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        in_docstrings = sum(
-            len(text.splitlines()) for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
-        )
-        assert len(lines) - in_docstrings <= 18, f"{script.name}:{cell.line} is too long a cell"
-        for line in lines:
-            assert len(line) <= 92, f"{script.name}:{cell.line}: too wide for the page: {line}"
-
-
-@pytest.mark.parametrize("script", [*SCRIPTS, *CORE], ids=lambda script: script.stem)
-def test_shape_comments_stand_in_one_column(script):
-    lines = script.read_text(encoding="utf-8").splitlines()
-    for (number, line), (_, below) in pairwise(enumerate(lines, 1)):
-        columns = {
-            shape.start()
-            for text in (line, below)
-            if (shape := SHAPE.search(text)) and shape.start()
-        }
-        assert len(columns) <= 1, f"{script.name}:{number}: align the comments of these two lines"
+        code = len(lines) - sum(len(text.splitlines()) for text in documented)
+        assert code <= 18, f"{script.name}:{cell.line} is too long a cell"
+        wide = [line for line in lines if len(line) > 92]
+        assert not wide, f"{script.name}:{cell.line}: too wide for the page"
 
 
 @each_script

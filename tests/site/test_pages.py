@@ -114,18 +114,12 @@ def test_weight_of_the_page_and_of_our_scripts(page):
 
 
 @each_script
-def test_the_code_on_the_page_is_the_scripts(page):
+def test_code_and_links_to_sections_are_the_scripts(page):
     wanted = [c.source for c in scripts.code_cells(SCRIPTS[page]) if "hide-input" not in c.tags]
     shown = content(page).select(".aa-cell > .highlight code, .aa-cell > details > .highlight code")
     assert [code.text.strip() for code in shown] == [source.strip() for source in wanted]
-
-
-@each_script
-def test_links_between_chapters_keep_their_section(page):
-    text = SCRIPTS[page].read_text(encoding="utf-8")
-    hrefs = " ".join(link["href"] + " " for link in content(page).select("a[href]"))
-    for section in re.findall(r"\]\(\d\d_\w+\.ipynb(#[\w-]+)\)", text):
-        assert f"{section} " in hrefs
+    linked = re.findall(r"\]\(\d\d_\w+\.ipynb#([\w-]+)\)", SCRIPTS[page].read_text("utf-8"))
+    assert {*linked} <= {a["href"].partition("#")[2] for a in content(page).select("a[href]")}
 
 
 @each_script
@@ -226,5 +220,5 @@ def test_a_chapter_says_what_it_takes_and_gives(chapter):
 def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     names = ("href", "src", "action")
     addresses = [tag[name] for name in names for tag in soup("404.html").select(f"[{name}]")]
-    assert len(addresses) > 30
+    assert addresses
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]

@@ -46,8 +46,10 @@ def chapter(cells):
     return made
 
 
-def run(shell, cells):
+def run(shell, cells, root, before=()):
     """Run cells the way an executor does, with hidden code between them."""
+    made = chapter([*before, *cells])
+    shapes.install_in_kernel(shell, made, "notebooks/01_one_head.py", root)
     results = []
     for source, *_ in cells:
         shell.run_cell("hidden = 1  # (n, d)", store_history=False, silent=True)
@@ -59,8 +61,7 @@ def run(shell, cells):
 
 
 def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path):
-    shapes.install_in_kernel(shell, chapter(CHAPTER), "notebooks/01_one_head.py", tmp_path)
-    for result in run(shell, CHAPTER):
+    for result in run(shell, CHAPTER, tmp_path):
         result.raise_error()
     assert shapes.unreached_report() == [
         "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
@@ -88,9 +89,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
     cells, message = WRONG[name]
-    made = chapter([(" \n", 1, False), *cells])
-    shapes.install_in_kernel(shell, made, "notebooks/01_one_head.py", tmp_path)
-    *right, last = run(shell, cells)
+    *right, last = run(shell, cells, tmp_path, before=[(" \n", 1, False)])
     for result in right:
         result.raise_error()
     with pytest.raises(ShapeCommentError) as caught:
@@ -100,9 +99,8 @@ def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
 
 
 def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
-    cells = [("x = 1", 1, False), *CHAPTER[:1]]
-    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
-    shell.run_cell(CHAPTER[0][0], store_history=True).raise_error()
+    (ran,) = run(shell, CHAPTER[:1], tmp_path, before=[("x = 1", 1, False)])
+    ran.raise_error()
     assert len(shapes.unreached_report()) == 1
 
 
@@ -115,8 +113,7 @@ def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_pat
 @pytest.mark.parametrize("source", ["y = x + (  # (n, d)", "%precision 3\ny = = x  # (n, d)"])
 def test_cell_with_a_syntax_error_is_left_to_ipython(shell, tmp_path, capsys, source):
     cells = [CHAPTER[0], (source, 1, False), ("x + 0  # (d, n)", 1, False)]
-    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
-    right, broken, wrong = run(shell, cells)
+    right, broken, wrong = run(shell, cells, tmp_path)
     right.raise_error()
     assert isinstance(broken.error_before_exec, SyntaxError)
     assert source.splitlines()[-1] in capsys.readouterr().out

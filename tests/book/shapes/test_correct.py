@@ -93,12 +93,6 @@ def test_calls_do_not_share_letters(code):
             if deep and len(y):
                 f(y, deep)
             return y + 0  # (n, d)
-        def outer(x):
-            a = x + 0  # (n, d)
-            def inner(x):
-                return x + 0  # (n, d)
-            inner(x.mT)
-            return a + 0  # (n, d)
         def many(x):
             for i in range(2):
                 x = x + 0  # (n, d)
@@ -106,7 +100,6 @@ def test_calls_do_not_share_letters(code):
         """
     )
     assert module["f"](torch.ones(5, 6), True).shape == (4, 6)
-    assert module["outer"](Q[0]).shape == (3, 6)
     both = zip(module["many"](Q[0]), module["many"](K[0]), strict=True)
     assert [(len(a), len(b)) for a, b in both] == [(3, 5), (3, 5)]
 

@@ -46,10 +46,6 @@ PLANTED = {
         [SCORE.replace("q: (b, n, d)", "q: (n, d)"), "return q + 0  # (b, n, 7)"], (Q, K),
         5, "the docstring says (n, d), but the shape is (2, 3, 6)",
     ),
-    "swapped letters": (
-        [SCORE, "return q @ k.mT  # (b, m, n)"], (Q, K),
-        8, "the comment says (b, m, n) with b = 2, m = 5, n = 3, but the shape is (2, 3, 5)",
-    ),
     "a product that no longer holds": (
         ["y = q + 0  # (b, n, i * d)", "i = 3", "y.view(2, 3, 4, 6)[:, :, :3]  # (b, n, i, d)"],
         (WIDE,), 4, "the comment says (b, n, i, d) with b = 2, n = 3, i = 3, d = 6, but the shape "
@@ -84,7 +80,6 @@ PLANTED = {
         ["a, c = q  # (d, n)", "return a, c  # (n, 7)"], (Q,),
         3, "the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
     ),
-    "an expression": (["q @ k.mT  # (b, n, 6)"], (Q, K), 2, "the comment says (b, n, 6) with b ="),
     "too few axes behind the dots": (
         ["return q[0, 0]  # (..., n, d)"], (Q,),
         2, "the comment says (..., n, d), but the shape is (6,)",
