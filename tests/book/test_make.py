@@ -58,17 +58,15 @@ def book(tmp_path_factory):
     root = tmp_path_factory.mktemp("checkout")
     for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "requirements.lock"):
         shutil.copy2(scripts.ROOT / name, root / name)
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "package")
     for name in ("src", "docs"):
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(scripts.ROOT / name, root / name, ignore=ignore)
     (root / ".venv").symlink_to(scripts.ROOT / ".venv")
     # A lock that looks newer than .venv would have this checkout installed there, in place of ours.
     os.utime(root / "requirements.lock", (0, 0))
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-    pages = ("notation.md", "references.md", "glossary.md", "symptoms.md", "contributing.md")
-    for name in pages:
-        (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
-    shutil.rmtree(root / "docs" / "package")
+    for name in ("notation", "references", "glossary", "symptoms", "contributing"):
+        (root / "docs" / f"{name}.md").write_text(f"# {name}\n\nText.\n")
     (root / "notebooks").mkdir()
     shutil.copy2(scripts.CHAPTERS / "jupytext.toml", root / "notebooks")
     for name, text in SCRIPTS.items():

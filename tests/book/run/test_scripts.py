@@ -30,8 +30,9 @@ def script(tmp_path):
 
 def test_code_cells_know_their_place(script):
     assert scripts.code_cells(script) == [
-        scripts.CodeCell("x = 1\ny = 2", line, section, tags)
-        for line, section, tags in ((6, 0, ["exercise"]), (14, 2, []), (18, 2, []))
+        scripts.CodeCell("\nx = 1\ny = 2", 5, section=0, tags=["exercise"]),
+        scripts.CodeCell("x = 1\ny = 2", 14, section=2, tags=[]),
+        scripts.CodeCell("x = 1\ny = 2", 18, section=2, tags=[]),
     ]
 
 
