@@ -84,10 +84,9 @@ def book(tmp_path_factory):
 
 
 def make(root, *goals):
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "TRAINED"))
-    }
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what Python writes is no news to make
+    # What Python writes is no news to make.
+    drop = ("MAKE", "MFLAGS", "TRAINED", "PYTHONDONTWRITEBYTECODE")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     return subprocess.run(
         ["make", *goals],
         cwd=root,
@@ -105,8 +104,8 @@ def executed(run):
 
 @contextmanager
 def changed(path, *replacements):
-    """Change a file for the time of a block; both changes are news to make."""
-    text = path.read_text()
+    """Change a file for the time of a block, which is news to make; its time is put back, too."""
+    text, times = path.read_text(), path.stat()
     altered = text
     for old, new in replacements:
         assert old in altered
@@ -116,6 +115,7 @@ def changed(path, *replacements):
         yield
     finally:
         path.write_text(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def fingerprint(root):
@@ -135,9 +135,9 @@ def test_serves_and_says_where(book):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["make", "serve", f"PORT={port}"]
-    environment = os.environ | {"PYTHONPATH": str(book / "src")}
     pipe = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    environment = os.environ | {"PYTHONPATH": str(book / "src")}
+    command = ["make", "serve", f"PORT={port}"]
     server = subprocess.Popen(command, cwd=book, env=environment, **pipe)
     try:
         assert any(f"http://127.0.0.1:{port}/" in line for line in server.stdout)
@@ -180,10 +180,8 @@ def test_another_address_makes_another_site(book):
     ],
 )
 def test_what_is_executed_again(book, path, expected):
-    times = (book / path).stat()
-    (book / path).touch()
-    would = make(book, "-n", "site").stdout
-    os.utime(book / path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with changed(book / path):
+        would = make(book, "-n", "site").stdout
     assert set(re.findall(r"book\.run\.execute notebooks/(\w+)\.py", would)) == expected
     assert "book.site.build build" in would
 

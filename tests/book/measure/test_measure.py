@@ -1,4 +1,7 @@
-"""The benchmark: that it compares equals and keeps what it finds. Times are never asserted."""
+"""The benchmark compares equals and keeps what it finds, and judges do what their table says.
+
+Times are never asserted.
+"""
 
 import contextlib
 import json
@@ -9,8 +12,9 @@ import torch
 
 from annotated_attention import measured
 from book.measure import __main__ as command
-from book.measure import contenders, memory, plan, timing
+from book.measure import contenders, judges, memory, plan, timing
 from book.measure.machine import new_process
+from book.run import scripts
 
 TINY = (3, 5, 16, 2)
 
@@ -121,3 +125,22 @@ def test_the_committed_results_have_every_case():
     check(found, timing.ROUNDS)
     cases = [case_of(row) for row in found["times"]]
     assert len(cases) == len(set(cases))
+
+
+ACCEPTED = json.loads(judges.DATA.read_text("utf-8"))["accepted"]
+SLOW = {"parity, as in this book", "the doctor"}  # these are asked about a few
+
+
+@pytest.mark.parametrize("judge", judges.JUDGES)
+def test_a_judge_accepts_what_is_right_and_what_the_data_say(judge):
+    assert judges.accepted(judge)
+    few = judges.PLANTED[:: 15 if judge in SLOW else 1]
+    found = [code for code in few if judges.accepted(judge, code)]
+    assert found == [x for x in ACCEPTED[judge] if x in few], "run book.measure.judges"
+
+
+def test_the_page_shows_the_data_and_counts_them():
+    page = (scripts.ROOT / "docs" / "package" / "doctor.md").read_text("utf-8")
+    assert judges.table(ACCEPTED) in page
+    assert f"how many of the {len(judges.PLANTED)}\n[mistakes]" in page
+    assert {code for codes in ACCEPTED.values() for code in codes} <= {*judges.PLANTED}

@@ -105,9 +105,9 @@ def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
 
 
 def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_path):
-    cells = chapter([("x = 1", 1, False), ("\ny = 2\n# (n, d)", 1, False)])
+    cells = [("x = 1", 1, False), ("\ny = 2\n# (n, d)", 1, False)]
     with pytest.raises(ShapeCommentError, match=r"^notebooks/01_one_head\.py:6: this shape"):
-        shapes.install_in_kernel(shell, cells, "notebooks/01_one_head.py", tmp_path)
+        run(shell, cells, tmp_path)
 
 
 @pytest.mark.parametrize("source", ["y = x + (  # (n, d)", "%precision 3\ny = = x  # (n, d)"])

@@ -10,8 +10,7 @@ import torch
 
 from book.shapes import ShapeCommentError
 
-B, N, M, H, D = 2, 3, 5, 4, 6
-Q, K = torch.randn(B, N, D), torch.randn(B, M, D)
+Q, K = torch.randn(2, 3, 6), torch.randn(2, 5, 6)
 
 
 def test_true_comments_pass_and_bind_for_one_call_only(code):

@@ -5,11 +5,6 @@ import pytest
 from book.shapes import grammar, parse_comment
 
 
-def shown(comment):
-    parsed = parse_comment(comment)
-    return parsed and [grammar.show(shape) for shape in parsed]
-
-
 @pytest.mark.parametrize(
     ("comment", "expected"),
     [
@@ -25,7 +20,8 @@ def shown(comment):
     ],
 )
 def test_comment_is_read(comment, expected):
-    assert shown(comment) == expected
+    parsed = parse_comment(comment)
+    assert (parsed and [grammar.show(shape) for shape in parsed]) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What readers take along works where it is put: the archive by itself, the notebook anywhere."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -47,11 +48,6 @@ def test_the_archive_is_the_same_at_any_time():
     assert takeaway.archive() == first
 
 
-def first_cell(repository):
-    text = takeaway.files(SCRIPT, repository)["downloads/batches.ipynb"]
-    return nbformat.reads(text, as_version=4).cells[0]
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_the_first_cell_brings_the_book_to_where_it_is_not(there, tmp_path, monkeypatch):
     ran = []
@@ -60,8 +56,12 @@ def test_the_first_cell_brings_the_book_to_where_it_is_not(there, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     if not there:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert takeaway.INSTALL in first_cell("").source
-    exec(first_cell(ADDRESS).source, {})
+    told, brought = (
+        json.loads(takeaway.files(SCRIPT, x)["downloads/batches.ipynb"])["cells"][0]["source"]
+        for x in ("", ADDRESS)
+    )
+    assert takeaway.INSTALL in "".join(told)
+    exec("".join(brought), {})
     assert (str(tmp_path / "book" / "src") in sys.path) == (not there) == bool(ran)
     if ran:
         clone, install = ran
