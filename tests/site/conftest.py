@@ -26,10 +26,15 @@ expect.set_options(timeout=60_000)  # how long until a test gives up; a busy mac
 class Handler(Quiet):
     """Serves the site, with another index for its search if there is one."""
 
-    index = ""
+    index = b""
 
-    def translate_path(self, path):
-        return self.index if self.index and path == INDEX else super().translate_path(path)
+    def do_GET(self):
+        if not self.index or self.path != INDEX:
+            return super().do_GET()
+        self.send_response(200)  # without a date, or a browser would keep it
+        self.send_header("Content-Length", str(len(self.index)))
+        self.end_headers()
+        self.wfile.write(self.index)
 
 
 @pytest.fixture(scope="session")
@@ -54,15 +59,14 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def served(chromium: str, tmp_path_factory) -> Iterator[tuple[str, type[Handler]]]:
+def served(chromium: str) -> Iterator[tuple[str, type[Handler]]]:
     """Serve the site; give its address, and what serves it.
 
     Nobody searches but who takes the empty index away: with all that can be found, every page that
     is opened would spend a third of a second on it.
     """
-    empty = tmp_path_factory.mktemp("search") / "index.json"
-    empty.write_text(json.dumps(json.loads((SITE / INDEX[1:]).read_bytes()) | {"docs": []}))
-    Handler.index = str(empty)
+    nothing = json.loads((SITE / INDEX[1:]).read_bytes()) | {"docs": []}
+    Handler.index = json.dumps(nothing).encode()
     handler = functools.partial(Handler, directory=str(SITE))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

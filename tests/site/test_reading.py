@@ -150,7 +150,7 @@ FOUND_FIRST = {
 
 
 def test_search_finds_first(visit, served, monkeypatch):
-    monkeypatch.setattr(served[1], "index", "")
+    monkeypatch.setattr(served[1], "index", b"")
     page = visit("notation/")
     counted = page.locator(".md-search-result__meta")
     expect(counted).to_have_text("Type to start searching")

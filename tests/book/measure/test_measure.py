@@ -1,7 +1,4 @@
-"""The benchmark compares equals and keeps what it finds, and judges do what their table says.
-
-Times are never asserted.
-"""
+"""Contenders are equals, results are kept, judges do what their table says. Times are not asked."""
 
 import contextlib
 import json
@@ -44,10 +41,12 @@ def case_of(row):
 
 
 def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path):
+    away = []
+
     @contextlib.contextmanager
     def here(environment):
         """Take this process for a new one."""
-        yield lambda function, *given: function(*given)
+        yield lambda function, *given: away.append(environment) or function(*given)
 
     output = tmp_path / "found.json"
     for place, name, less in (
@@ -63,6 +62,7 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
     command.main([])
     found = json.loads(output.read_text())
     check(found, rounds=2)
+    assert away == [case.environment for case in once.values() if case.environment]
     assert {"torch", "python", "cpu", "threads", "load", "date"} < found["provenance"].keys()
     for only in ("fast path", "memory", "fast path"):
         command.main(["--only", only])
