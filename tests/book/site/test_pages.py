@@ -92,10 +92,11 @@ def test_code_and_pictures_are_as_they_were():
     picture = '<svg viewBox="0 0 1 1"><linearGradient/></svg>'
     prose = '<div class="highlight"><pre><span></span>x\n</pre></div>'
     code = '<pre class="aa-source">x &lt; 1  # (n,)</pre>'
-    soup, aside = pages.parse(f"{picture}<p>a</p>{code}{prose}")
+    soup, aside = pages.parse(f"{picture}<p><code>(d,)</code></p>{code}{prose}")
     written = pages.write(soup, aside)
     assert written.startswith(picture)
     assert "data-search-exclude" in written
     assert '<span class="o">&lt;</span>' in written
     assert '(<b class="dim dim-n">n</b>,)' in written
+    assert '<code>(<b class="dim dim-d">d</b>,)</code>' in written
     assert "<pre><code><span></span>x\n</code></pre>" in written
