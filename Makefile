@@ -63,7 +63,7 @@ site: build/site.stamp
 # Without what compiles, and without what reads a built chapter or page.
 quick := $(filter-out tests/test_package.py,$(wildcard tests/test_*.py)) tests/multihead tests/transformer \
   tests/book/shapes tests/book/site/test_contents.py tests/exercises/test_cells.py \
-  $(addprefix tests/notebooks/test_,style.py pairs.py numbers_of_chapters.py)
+  $(addprefix tests/notebooks/test_,style.py pairs.py references.py)
 check: lint
 	@echo 'check: running pytest'
 	@$(py) -m pytest -q -n logical --dist worksteal -k 'not compile and not export' $(quick)

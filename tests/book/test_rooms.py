@@ -24,14 +24,11 @@ def test_imports(path):
 
 def test_the_doctor_stands_on_the_package_and_only_what_is_about_it_imports_it():
     package = scripts.ROOT / "src" / "annotated_attention"
-    found, at_once = set(), []
+    found = {}
     for root, ending in ((package, "**/*.py"), (scripts.CHAPTERS, "*.py")):
         for path in root.glob(ending):
             name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-            imports = re.findall(r"^( *)(?:from|import) attention_doctor\b", text, re.MULTILINE)
-            if imports:
-                found.add(name)
-            if root == package and "" in imports:
-                at_once.append(name)
-    assert found == OF_THE_DOCTOR
-    assert not at_once, "import it inside a function"
+            if spaces := re.findall(r"^( *)(?:from|import) attention_doctor\b", text, re.M):
+                found[name] = min(spaces)
+    assert found.keys() == OF_THE_DOCTOR
+    assert found["exercises/_doctor.py"], "import it inside a function"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from book.run import scripts
-from book.run.scripts import EXECUTED
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
@@ -80,7 +79,7 @@ def unfounded(script: Path, executed: Path) -> list[str]:
 
 @each_chapter
 def test_numbers_in_prose_stand_in_an_output(script):
-    wrong = unfounded(script, EXECUTED / f"{script.stem}.ipynb")
+    wrong = unfounded(script, scripts.EXECUTED / f"{script.stem}.ipynb")
     assert not wrong, "\n".join(wrong)
 
 
@@ -101,8 +100,6 @@ PROSE = r"""# %% [markdown]
 # %%
 print(0.5)
 """
-
-
 FIGURE = '<svg aria-label="7.5" width="99"><style>0.1</style><text>8&#46;25 %</text></svg>'
 OUTPUTS = [
     {"text": ["a 3, -1.5e-3\n", "28.4% (1,234.46) .76 3.11.5 of [1,2]"]},

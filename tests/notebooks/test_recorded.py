@@ -52,9 +52,8 @@ def test_a_record_is_of_the_chapter_as_it_stands(script):
     assert list(found["outputs"]) == [cell.id for cell in tagged(scripts.notebook(script))], (
         f"cells of {script.stem} have changed: `make TRAINED=1 record` runs them"
     )
-    assert found["provenance"]["sha256"] == model.sha256
-    assert found["provenance"]["model"] == model.repository
-    assert found["provenance"]["command"] == "make TRAINED=1 record"
+    made = {"sha256": model.sha256, "model": model.repository, "command": "make TRAINED=1 record"}
+    assert made.items() < found["provenance"].items()
     assert {"torch", "transformers", "cpu", "date"} <= set(found["provenance"])
 
 
@@ -101,13 +100,12 @@ def test_without_weights_the_record_is_shown_and_named(monkeypatch, tmp_path):
     assert shown.metadata["run"] == record.RECORDED
     note = next(cell.source for cell in shown.cells if cell.id == "recorded")
     assert note.startswith("> **Recorded.** ")
-    for said in (MADE["date"][:10], MADE["sha256"], "`make TRAINED=1 serve`"):
-        assert said in note
-    code = [cell for cell in shown.cells if cell.cell_type == "code"]
-    for number, cell in enumerate(code, 1):
-        (output,) = cell.outputs
-        assert output.data["text/plain"] == str(number)
-        assert cell.execution_count == output.execution_count == number
+    assert all(x in note for x in (MADE["date"][:10], MADE["sha256"], "`make TRAINED=1 serve`"))
+    counted = [
+        (x.data["text/plain"], x.execution_count, cell.execution_count)
+        for cell in shown.cells if cell.cell_type == "code" for x in cell.outputs
+    ]  # fmt: skip
+    assert counted == [("1", 1, 1), ("2", 2, 2), ("3", 3, 3)]
     rules = (tmp_path / "11_trained.d").read_text(encoding="utf-8")
     of_the_chapter, *empty = rules.splitlines()
     assert "notebooks/recorded/11_trained.json:" in empty, "or make stops when it is gone"
@@ -129,9 +127,8 @@ def test_a_record_that_does_not_fit_is_refused(monkeypatch, tmp_path):
         record.replay(script, scripts.notebook(script))
 
 
-@pytest.mark.parametrize("pinned", [pretrained.ENCODER, pretrained.CHAT_MODEL])
-def test_whether_weights_are_there(pinned, monkeypatch, tmp_path):
-    model = replace(pinned, package="no_such_package_of_weights")
+def test_whether_weights_are_there(monkeypatch, tmp_path):
+    model = replace(pretrained.CHAT_MODEL, package="no_such_package_of_weights")
     monkeypatch.delenv(pretrained.VARIABLE, raising=False)
     monkeypatch.setenv("TRAINED", "")
     assert not record.weights_are_there(model)

@@ -26,25 +26,20 @@ SHAPE = re.compile(rf"# .*\({AXIS}(?:, {AXIS})*,?\)")
 @each_script
 def test_cells_are_short(script):
     for cell in scripts.code_cells(script):
+        documented = re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        in_docstrings = sum(
-            len(text.splitlines()) for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
-        )
-        assert len(lines) - in_docstrings <= 18, f"{script.name}:{cell.line} is too long a cell"
-        for line in lines:
-            assert len(line) <= 92, f"{script.name}:{cell.line}: too wide for the page: {line}"
+        code = len(lines) - sum(len(text.splitlines()) for text in documented)
+        assert code <= 18, f"{script.name}:{cell.line} is too long a cell"
+        wide = [line for line in lines if len(line) > 92]
+        assert not wide, f"{script.name}:{cell.line}: too wide for the page"
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, *CORE], ids=lambda script: script.stem)
 def test_shape_comments_stand_in_one_column(script):
     lines = script.read_text(encoding="utf-8").splitlines()
-    for (number, line), (_, below) in pairwise(enumerate(lines, 1)):
-        columns = {
-            shape.start()
-            for text in (line, below)
-            if (shape := SHAPE.search(text)) and shape.start()
-        }
-        assert len(columns) <= 1, f"{script.name}:{number}: align the comments of these two lines"
+    columns = [found.start() if (found := SHAPE.search(line)) else 0 for line in lines]
+    apart = [at for at, two in enumerate(pairwise(columns), 1) if 0 < min(two) < max(two)]
+    assert not apart, f"{script.name}: align the comments of these lines with those below"
 
 
 @each_script

@@ -24,18 +24,17 @@ expect.set_options(timeout=60_000)  # how long until a test gives up; a busy mac
 
 
 class Handler(Quiet):
-    """Serves the site, and texts that stand in for some of its files."""
+    """Serves the site, with another index for its search if there is one."""
 
-    extra: dict[str, str] = {}  # noqa: RUF012
+    index = b""
 
     def do_GET(self):
-        if self.path not in self.extra:
+        if not self.index or self.path != INDEX:
             return super().do_GET()
-        text = self.extra[self.path].encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
+        self.send_response(200)  # without a date, or a browser would keep it
+        self.send_header("Content-Length", str(len(self.index)))
         self.end_headers()
-        self.wfile.write(text)
+        self.wfile.write(self.index)
 
 
 @pytest.fixture(scope="session")
@@ -60,17 +59,18 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Serve the site; give its address, and a dictionary of texts to serve instead, by path.
+def served(chromium: str) -> Iterator[tuple[str, type[Handler]]]:
+    """Serve the site; give its address, and what serves it.
 
-    Nobody searches but who says so: with all that can be found, every page that is opened would
-    spend a third of a second on it.
+    Nobody searches but who takes the empty index away: with all that can be found, every page that
+    is opened would spend a third of a second on it.
     """
-    Handler.extra[INDEX] = json.dumps(json.loads((SITE / INDEX[1:]).read_bytes()) | {"docs": []})
+    nothing = json.loads((SITE / INDEX[1:]).read_bytes()) | {"docs": []}
+    Handler.index = json.dumps(nothing).encode()
     handler = functools.partial(Handler, directory=str(SITE))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", Handler.extra
+        yield f"http://127.0.0.1:{server.server_port}", Handler
         server.shutdown()
 
 

@@ -32,16 +32,10 @@ LOST = """() => [...document.querySelectorAll("article *")]
   .map((part) => part.outerHTML.slice(0, 120))"""
 
 
-@pytest.fixture(scope="module")
-def phone(windows):
-    """Give one page, for every address in turn, and the list of what goes wrong in it."""
-    window, problems = windows(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
-    return window.new_page(), problems
-
-
 @pytest.mark.parametrize("at", PAGES, ids=lambda at: at.rstrip("/") or "landing")
-def test_nothing_is_lost_on_a_phone_or_fails(phone, at):
-    page, problems = phone
+def test_nothing_is_lost_on_a_phone_or_fails(windows, at):
+    window, problems = windows(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
+    page = window.pages[0] if window.pages else window.new_page()
     problems.clear()
     page.goto(f"/{at}")
     page.evaluate(UNFOLD)

@@ -28,14 +28,9 @@ def like(expected: str, made: dict[str, Contender]) -> Contenders:
     return {name: (contender, made[expected]) for name, contender in made.items()}
 
 
-def calls(module: Any, **options: Any) -> Contender:
-    """Call a module on x as queries, keys and values."""
-    return lambda x: module(x, x, x, **options)[0]
-
-
-def alone(module: Any, **options: Any) -> Contender:
-    """Call a module that takes x alone."""
-    return lambda x: module(x, **options)[0]
+def calls(module: Any, times: int = 3, **options: Any) -> Contender:
+    """Call a module on x as queries, keys and values, or once if it takes x alone."""
+    return lambda x: module(*[x] * times, **options)[0]
 
 
 def pair(size: Size, mode: str, bias: bool = True) -> tuple[Any, Any]:
@@ -194,10 +189,10 @@ def fewer_keys(size: Size, mode: str) -> Contenders:
     made: Contenders = {}
     for name, (module, options) in _sharing(size).items():
         if options:
-            same = alone(module, absorb=not options["absorb"])
+            same = calls(module, 1, absorb=not options["absorb"])
         else:
             same = bare(module, is_causal=True, enable_gqa=True)
-        made[name] = alone(module, **options), same
+        made[name] = calls(module, 1, **options), same
     return made
 
 
@@ -205,7 +200,7 @@ def kept_in_fewer_keys(size: Size, kept: int) -> Contenders:
     """Make the same with a cache: n tokens follow ``kept`` others."""
     before = torch.randn(size[0], kept, size[2])
     return {
-        name: (continued(module, before, KVCache(), **options), behind(before, alone(module)))
+        name: (continued(module, before, KVCache(), **options), behind(before, calls(module, 1)))
         for name, (module, options) in _sharing(size).items()
     }
 

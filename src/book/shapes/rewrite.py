@@ -11,6 +11,7 @@ Every call stands on the line of its value, so that tracebacks stay true. A func
 
 import ast
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from book.shapes.comments import Comment
@@ -33,7 +34,9 @@ def rewrite(
     """
     if not comments and not arguments:
         return tree
-    _Rewriter(tree, comments, arguments, number).visit(tree)
+    simple: list[Any] = [node for node in ast.walk(tree) if _is_simple(node)]
+    owners = {line: node for node in simple for line in (node.lineno, node.end_lineno)}
+    _Rewriter(comments, arguments, number, owners, [tree]).visit(tree)
     for comment in comments.values():
         raise comment.error(_NO_VALUE)
     return ast.fix_missing_locations(tree)
@@ -49,22 +52,16 @@ def _is_left_to_others(node: ast.FunctionDef) -> bool:
     return all(isinstance(statement, ast.Raise | ast.Pass) for statement in node.body[1:])
 
 
+@dataclass
 class _Rewriter(ast.NodeTransformer):
     """Takes each comment out of ``comments`` as it finds the statement it belongs to."""
 
-    def __init__(
-        self,
-        tree: ast.Module,
-        comments: dict[int, Comment],
-        arguments: dict[ast.AST, list[Comment]],
-        number: Callable[[Comment], int],
-    ) -> None:
-        self.comments, self.arguments, self.number = comments, arguments, number
-        self.scopes: list[ast.AST] = [tree]
-        self.used: set[ast.AST] = set()  # functions that hold checks
-        simple: list[Any] = [node for node in ast.walk(tree) if _is_simple(node)]
-        # A comment belongs to the last statement on its line.
-        self.owners = {line: node for node in simple for line in (node.lineno, node.end_lineno)}
+    comments: dict[int, Comment]
+    arguments: dict[ast.AST, list[Comment]]
+    number: Callable[[Comment], int]
+    owners: dict[int, ast.AST]  # of each line the last statement: its comment belongs to that
+    scopes: list[ast.AST]
+    used: set[ast.AST] = field(default_factory=set)  # functions that hold checks
 
     def visit(self, node: Any) -> Any:
         """Treat simple statements here; visit the parts of everything else."""

@@ -1,4 +1,4 @@
-"""The benchmark: that it compares equals and keeps what it finds. Times are never asserted."""
+"""Contenders are equals, results are kept, judges do what their table says. Times are not asked."""
 
 import contextlib
 import json
@@ -9,33 +9,11 @@ import torch
 
 from annotated_attention import measured
 from book.measure import __main__ as command
-from book.measure import contenders, memory, plan, timing
+from book.measure import contenders, judges, memory, plan, timing
 from book.measure.machine import new_process
+from book.run import scripts
 
 TINY = (3, 5, 16, 2)
-
-
-@pytest.fixture
-def output(monkeypatch, tmp_path):
-    """Make the whole plan small enough to be run in a test; give where the results go."""
-    monkeypatch.setattr(command, "DATA", tmp_path / "found.json")
-    monkeypatch.setattr(command, "SECONDS", 0)
-    monkeypatch.setattr(plan, "SIZES", (TINY,) * 3)
-    monkeypatch.setattr(plan, "KEPT", ((1, 4), (3, 18)))
-    monkeypatch.setattr(plan, "MASKS", ("none",))  # below, each of them is compared
-    for name, less in (("ROUNDS", 2), ("BLOCK", 0), ("WATCHED", 1)):
-        monkeypatch.setattr(timing, name, less)
-    monkeypatch.setattr(command, "new_process", here)
-    monkeypatch.setattr(
-        command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}
-    )
-    return command.DATA
-
-
-@contextlib.contextmanager
-def here(environment):
-    """Take this process for a new one."""
-    yield lambda function, *given: function(*given)
 
 
 def check(found, rounds):
@@ -62,12 +40,29 @@ def case_of(row):
     return (row["section"], tuple(row["size"]), row["mode"], *options)
 
 
-def test_all_is_measured_and_kept_and_a_section_is_renewed(output, monkeypatch):
+def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path):
+    away = []
+
+    @contextlib.contextmanager
+    def here(environment):
+        """Take this process for a new one."""
+        yield lambda function, *given: away.append(environment) or function(*given)
+
+    output = tmp_path / "found.json"
+    for place, name, less in (
+        (command, "DATA", output), (command, "SECONDS", 0), (command, "new_process", here),
+        (command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}),
+        (plan, "SIZES", (TINY,) * 3), (plan, "KEPT", ((1, 4), (3, 18))),
+        (plan, "MASKS", ("none",)),  # below, each of them is compared
+        (timing, "ROUNDS", 2), (timing, "BLOCK", 0), (timing, "WATCHED", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, less)
     once = {str(case): case for case in plan.plan()}  # three sizes are one
     monkeypatch.setattr(command, "plan", once.values)
     command.main([])
     found = json.loads(output.read_text())
     check(found, rounds=2)
+    assert away == [case.environment for case in once.values() if case.environment]
     assert {"torch", "python", "cpu", "threads", "load", "date"} < found["provenance"].keys()
     for only in ("fast path", "memory", "fast path"):
         command.main(["--only", only])
@@ -130,3 +125,22 @@ def test_the_committed_results_have_every_case():
     check(found, timing.ROUNDS)
     cases = [case_of(row) for row in found["times"]]
     assert len(cases) == len(set(cases))
+
+
+ACCEPTED = json.loads(judges.DATA.read_text("utf-8"))["accepted"]
+SLOW = {"parity, as in this book", "the doctor"}  # these are asked about a few
+
+
+@pytest.mark.parametrize("judge", judges.JUDGES)
+def test_a_judge_accepts_what_is_right_and_what_the_data_say(judge):
+    assert judges.accepted(judge)
+    few = judges.PLANTED[:: 15 if judge in SLOW else 1]
+    found = [code for code in few if judges.accepted(judge, code)]
+    assert found == [x for x in ACCEPTED[judge] if x in few], "run book.measure.judges"
+
+
+def test_the_page_shows_the_data_and_counts_them():
+    page = (scripts.ROOT / "docs" / "package" / "doctor.md").read_text("utf-8")
+    assert judges.table(ACCEPTED) in page
+    assert f"how many of the {len(judges.PLANTED)}\n[mistakes]" in page
+    assert {code for codes in ACCEPTED.values() for code in codes} <= {*judges.PLANTED}

@@ -7,7 +7,6 @@ import sys
 from book.run import scripts
 
 PACKAGE = "src/annotated_attention"
-FORMULAS = f"{PACKAGE}/counting/formulas.py"
 PROGRAM = f"""
 import subprocess, sys
 from pathlib import Path
@@ -31,7 +30,7 @@ def test_modules_files_that_were_read_and_with_another_process_the_whole_package
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     found, with_another = (set(json.loads(line)["needed"]) for line in run.stdout.splitlines())
-    assert {FORMULAS, "src/book/run/kernel.py"} <= found
+    assert {f"{PACKAGE}/counting/formulas.py", "src/book/run/kernel.py"} <= found
     assert f"{PACKAGE}/modern/cache.py" not in found
     assert not {path for path in found if path.startswith("src/book/site")}
     read = {path for path in found if not path.endswith(".py")}

@@ -1,7 +1,9 @@
-"""Setting up: what stops it is said."""
+"""Setting up: what stops it is said, and what is there in the end is what the lock names."""
 
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -27,5 +29,12 @@ def test_an_old_python_is_refused():
     command = [sys.executable, "-c", code.format(environment.__file__)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 1
-    assert "needs Python 3.11.5 or later" in run.stderr
-    assert "make PYTHON=" in run.stderr
+    assert re.search(r"needs Python 3\.11\.5 or later(.|\n)*make PYTHON=", run.stderr)
+
+
+def test_what_is_installed_is_what_is_locked():
+    lines = environment.LOCK.read_text().splitlines()
+    locked = dict(line.split("==") for line in lines if line[0] != "#")
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", number) for number in locked.values())
+    installed = {name: version(name).split("+")[0] for name in locked}
+    assert installed == locked, "`make` brings .venv up to date"

@@ -18,19 +18,18 @@ FETCH = (
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Make a checkout whose one chapter needs weights, set up and built without them."""
+    """Make a checkout of which one chapter needs weights, set up and built without them."""
     for name in ("Makefile", "requirements.lock", "requirements-trained.txt", "mkdocs.yml"):
         shutil.copy(scripts.ROOT / name, tmp_path)
     for folder in ("src/book/run", "docs", "notebooks", ".venv/bin", "build/notebooks"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "src" / "book" / "run" / "scripts.py").touch()
-    cell = '# %% tags=["needs-weights"]\nprint(1)\n'
-    (tmp_path / "notebooks" / "11_trained.py").write_text(cell)
-    (tmp_path / "notebooks" / "12_other.py").write_text("# %%\nprint(1)\n")
-    (tmp_path / ".venv" / "requirements.lock").touch()
-    for name in ("11_trained", "12_other"):
-        for suffix in (".d", ".ipynb"):
-            (tmp_path / "build" / "notebooks" / f"{name}{suffix}").touch()
+    (tmp_path / "notebooks" / "11_trained.py").write_text('# %% tags=["needs-weights"]\n1\n')
+    (tmp_path / "notebooks" / "12_other.py").write_text("# %%\n1\n")
+    results = [
+        f"build/notebooks/{x}{y}" for x in ("11_trained", "12_other") for y in (".d", ".ipynb")
+    ]
+    for name in (".venv/requirements.lock", "src/book/run/scripts.py", *results):
+        (tmp_path / name).touch()
     return tmp_path
 
 

@@ -46,8 +46,10 @@ def chapter(cells):
     return made
 
 
-def run(shell, cells):
+def run(shell, cells, root, before=()):
     """Run cells the way an executor does, with hidden code between them."""
+    made = chapter([*before, *cells])
+    shapes.install_in_kernel(shell, made, "notebooks/01_one_head.py", root)
     results = []
     for source, *_ in cells:
         shell.run_cell("hidden = 1  # (n, d)", store_history=False, silent=True)
@@ -59,8 +61,7 @@ def run(shell, cells):
 
 
 def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path):
-    shapes.install_in_kernel(shell, chapter(CHAPTER), "notebooks/01_one_head.py", tmp_path)
-    for result in run(shell, CHAPTER):
+    for result in run(shell, CHAPTER, tmp_path):
         result.raise_error()
     assert shapes.unreached_report() == [
         "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
@@ -71,26 +72,16 @@ def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path)
 
 
 # The cells of a chapter, of which the last is wrong, and what is said of it.
-ONES = ("import torch\nx = torch.ones(3, 6)  # (n, d)", 1, False)
 WRONG = {
-    "bound in a section": (
-        [ONES, ("y = x.mT  # (n, d)", 1, False)],
-        "8: the comment says (n, d) with n = 3, d = 6, but the shape is (6, 3)\n"
-        "    y = x.mT  # (n, d)\n    n is bound in line 6",
-    ),
     "bound anew in the next": (
         [*CHAPTER[:4], ("z = x * 2  # (d, n)", 2, False)],
         "18: the comment says (d, n) with d = 7, n = 5, but the shape is (5, 7)\n"
         "    z = x * 2  # (d, n)\n    d is bound in line 15",
     ),
-    "variables count": (
-        [("import torch\nn = 4\nx = torch.ones(3, 6)  # (n, d)", 1, False)],
-        "7: the comment says (n, d) with n = 4, but the shape is (3, 6)\n"
+    "a variable, below a blank line": (
+        [("\nimport torch\nn = 4\nx = torch.ones(3, 6)  # (n, d)\n", 1, False)],
+        "8: the comment says (n, d) with n = 4, but the shape is (3, 6)\n"
         "    x = torch.ones(3, 6)  # (n, d)\n    n is a variable",
-    ),
-    "blank lines": (
-        [("\nimport torch\nx = torch.ones(3, 6)  # (n, n)\n", 1, False)],
-        "7: the comment says (n, n) with n = 3, but the shape is (3, 6)",
     ),
 }
 
@@ -98,9 +89,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
     cells, message = WRONG[name]
-    made = chapter([(" \n", 1, False), *cells])
-    shapes.install_in_kernel(shell, made, "notebooks/01_one_head.py", tmp_path)
-    *right, last = run(shell, cells)
+    *right, last = run(shell, cells, tmp_path, before=[(" \n", 1, False)])
     for result in right:
         result.raise_error()
     with pytest.raises(ShapeCommentError) as caught:
@@ -110,23 +99,21 @@ def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
 
 
 def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
-    cells = [("x = 1", 1, False), *CHAPTER[:1]]
-    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
-    shell.run_cell(CHAPTER[0][0], store_history=True).raise_error()
+    (ran,) = run(shell, CHAPTER[:1], tmp_path, before=[("x = 1", 1, False)])
+    ran.raise_error()
     assert len(shapes.unreached_report()) == 1
 
 
 def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_path):
-    cells = chapter([("x = 1", 1, False), ("\ny = 2\n# (n, d)", 1, False)])
+    cells = [("x = 1", 1, False), ("\ny = 2\n# (n, d)", 1, False)]
     with pytest.raises(ShapeCommentError, match=r"^notebooks/01_one_head\.py:6: this shape"):
-        shapes.install_in_kernel(shell, cells, "notebooks/01_one_head.py", tmp_path)
+        run(shell, cells, tmp_path)
 
 
 @pytest.mark.parametrize("source", ["y = x + (  # (n, d)", "%precision 3\ny = = x  # (n, d)"])
 def test_cell_with_a_syntax_error_is_left_to_ipython(shell, tmp_path, capsys, source):
     cells = [CHAPTER[0], (source, 1, False), ("x + 0  # (d, n)", 1, False)]
-    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
-    right, broken, wrong = run(shell, cells)
+    right, broken, wrong = run(shell, cells, tmp_path)
     right.raise_error()
     assert isinstance(broken.error_before_exec, SyntaxError)
     assert source.splitlines()[-1] in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import itertools
 import sys
 from types import SimpleNamespace
 
@@ -17,13 +16,12 @@ def f(x):
     '''Give it back.'''
     return x + 0  # (n, d)
 """
-names = (f"planted_{i}" for i in itertools.count())
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Make a package of two modules, of which the second is wrong, with the hook in place."""
-    name = next(names)
+    name = tmp_path.name  # of each test another
     folder = tmp_path / "src" / name
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(f"from {name}.right import f\n")

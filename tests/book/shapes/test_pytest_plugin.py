@@ -31,14 +31,12 @@ PROJECT = {
         """,
 }
 SWALLOWING = """
-    import numpy
+    import contextlib, numpy
     from annotated_attention import f
 
     def test_swallowed():
-        try:
+        with contextlib.suppress(AssertionError):
             f(numpy.ones(3))
-        except AssertionError:
-            pass
     """
 REACHING = """
     import numpy
@@ -50,27 +48,6 @@ REACHING = """
 FILE = "src/annotated_attention/__init__.py"
 SAYS = f"{FILE}:4: no run reaches this shape comment: return x[..., None]  # (n, d, 1)"
 SWALLOWED = f"{FILE}:5: the comment says (n, d), but the shape is (3,)"
-
-
-@pytest.fixture
-def session(pytester, monkeypatch):
-    """Run pytest on a small project whose conftest is this one's."""
-    conftest = (Path(__file__).parents[2] / "conftest.py").read_text()
-    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
-        monkeypatch.delitem(sys.modules, name)
-    others = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
-    monkeypatch.setattr(sys, "meta_path", others)
-
-    def run(*arguments, **tests):
-        for name, text in {**PROJECT, **{f"tests/{x}.py": tests[x] for x in tests}}.items():
-            path = pytester.path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
-        (pytester.path / "tests" / "conftest.py").write_text(conftest)
-        done = pytester.runpytest_inprocess(*arguments)
-        return done.ret, done.stdout.str() + done.stderr.str()
-
-    return run
 
 
 FAILING = "def test_g():\n    assert 0\n"
@@ -106,9 +83,20 @@ SESSIONS = {
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-def test_session(session, name):
+def test_session(pytester, monkeypatch, name):
+    """On a small project whose conftest is this one's."""
+    for imported in [x for x in sys.modules if x.split(".")[0] in PACKAGES]:
+        monkeypatch.delitem(sys.modules, imported)
+    others = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
+    monkeypatch.setattr(sys, "meta_path", others)
     arguments, files, there, absent, ends = SESSIONS[name]
-    status, output = session(*arguments, **files)
+    conftest = {"tests/conftest.py": (Path(__file__).parents[2] / "conftest.py").read_text()}
+    for file, text in (PROJECT | conftest | {f"tests/{x}.py": files[x] for x in files}).items():
+        path = pytester.path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    done = pytester.runpytest_inprocess(*arguments)
+    output = done.stdout.str() + done.stderr.str()
     assert all(words in output for words in there)
     assert not any(words in output for words in absent)
-    assert status == ends
+    assert done.ret == ends

@@ -70,20 +70,16 @@ def test_numbers_are_read_as_people_write_them():
 
 
 def test_a_field_is_called_what_its_comment_says():
-    stub = (
-        "my = [\n    None,  # the score\n    None, None,  # cat, milk\n    None, None,  # a pair\n]"
-    )
+    stub = "my = [\n None,  # the score\n None, None,  # cat, milk\n None, None,  # a pair\n]"
     assert answers.fields(stub) == [["the score"], ["cat", "milk"], ["a pair, 1", "a pair, 2"]]
     assert answers.fields("my = (None, None)") == [["1", "2"]]
 
 
 def test_what_asks_for_a_function_has_no_fields():
-    page = (
-        '<div class="aa-cell aa-tag-exercise" data-cell="a"></div>'
-        '<div class="aa-cell" data-cell="b"></div>'
-    )
+    page = '<p class="aa-tag-exercise" data-cell="a"></p><p class="aa-cell" data-cell="b"></p>'
     for call, forms in (("check_sweet(my_numbers)", 1), ("check_attention(MyAttention)", 0)):
         soup = BeautifulSoup(page, "html.parser")
-        stub = "my_numbers = [None, None, None, None]"
-        answers.ask(soup, {"a": stub, "b": f"exercises.short_path.{call}"})
+        answers.ask(
+            soup, {"a": "my = (None, None, None, None)", "b": f"exercises.short_path.{call}"}
+        )
         assert len(soup.select("form + [data-cell=a]")) == forms
