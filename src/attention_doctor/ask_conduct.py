@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from attention_doctor import situations
 from attention_doctor.compare_parameters import unregistered
 from attention_doctor.influence import across, influence
-from attention_doctor.inputs import Failed, Inputs, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
 from attention_doctor.report import Finding, convention, wrong
 
 _DROPOUT = 0.5

@@ -9,8 +9,7 @@ import torch
 
 from attention_doctor import situations
 from attention_doctor.influence import across, influence
-from attention_doctor.inputs import Inputs
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 

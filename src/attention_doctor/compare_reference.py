@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.compare_parameters import find
 from attention_doctor.compare_versions import questions, state_of
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_inside import Inside
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import Finding, wrong
 
 TRUSTED = "given reference"
@@ -22,9 +21,6 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
     """Give both the same parameters, and compare outputs in every situation.
 
     The reference is called in the same way as the patient, and is left as it was.
-
-    Raises:
-        NotAsked: the reference cannot be called.
     """
     trusted = Patient(reference, patient.sizes, patient.called_as)
     with trusted.admitted(), trusted.converted(patient.dtype):

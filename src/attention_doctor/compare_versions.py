@@ -14,8 +14,7 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor import situations
 from attention_doctor.adapters import torch_like
 from attention_doctor.compare_parameters import Projections, find
-from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.situations import Situation
 

@@ -19,9 +19,8 @@ from attention_doctor import (
 )
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_inside import Inside, cleared, located, named, summary
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
 from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
@@ -231,14 +230,7 @@ def _worst(findings: list[Finding]) -> str:
 
 
 class _Tests:
-    """Runs tests, and collects what they find.
-
-    Attributes:
-        findings: in the order in which they were found.
-        seen: the mistakes that show inside.
-        results: as in ``Report``.
-        not_examined: as in ``Report``, when it has ended.
-    """
+    """Runs tests, and collects for a ``Report`` what they find, and what is seen inside."""
 
     def __init__(self, patient: Patient, reference: Callable[..., Any] | None) -> None:
         self.patient = patient

@@ -5,8 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import Inputs
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, Patient
 from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated
@@ -93,9 +92,7 @@ def _replaced(inputs: Inputs, other: Inputs, i: slice | int, j: slice | int) -> 
 def local(seen: Tensor, may: Tensor) -> str:
     """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
 
-    Args:
-        seen: (n, m), which key has influence on which query; themselves included.
-        may: (n, m), what no causal mask hides.
+    Of (n, m), ``seen`` has influence, themselves included; ``may`` is what no causal mask hides.
     """
     n, m = seen.shape
     if n != m:
@@ -122,11 +119,8 @@ def local(seen: Tensor, may: Tensor) -> str:
 def designed(patient: Patient, seen: Tensor, deaf: Tensor, may: Tensor) -> Finding | None:
     """Find that tokens are unseen by design: in windows, or since each query chooses its keys.
 
-    Args:
-        patient: the implementation under examination.
-        seen: (b, n, m), which keys have influence.
-        deaf: (b, n, m), which have none at all.
-        may: (n, m), what no causal mask hides.
+    Of (b, n, m), ``seen`` has influence, and ``deaf`` none at all; no causal mask hides what is in
+    ``may``, (n, m).
     """
     said = f"{int((deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
     if (deaf.any(0) & ~deaf.all(0) & may).any():  # others in another sample

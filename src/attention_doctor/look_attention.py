@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import NotAsked
 from attention_doctor.look_steps import (
     LAYERS,
     LOW,
@@ -29,7 +28,7 @@ from attention_doctor.look_steps import (
     softmax_axis,
 )
 from attention_doctor.look_trace import Step, Trace
-from attention_doctor.patient import Patient
+from attention_doctor.patient import NotAsked, Patient
 from attention_doctor.places import Where
 from attention_doctor.situations import Situation
 
@@ -282,24 +281,14 @@ def has_another_way(side: Step, step: Step) -> bool:
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen in one call.
-
-    Attributes:
-        case: the call.
-        found: every attention in it, in order.
-    """
+    """One call, and every attention that was seen in it, in order."""
 
     case: Situation
     found: tuple[Seen, ...]
 
 
 def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call.
-
-    Raises:
-        Failed: the call failed.
-        NotAsked: nothing could be seen, or the call gives another result when it is watched.
-    """
+    """Watch one call, if something can be seen, and the result is no other one then."""
     x, blocked = case.inputs, case.blocked
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from attention_doctor import look_scores, situations
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_attention import Look, look
 from attention_doctor.look_steps import back
 from attention_doctor.look_trace import Step, tensors
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.situations import Situation

@@ -82,19 +82,15 @@ class Step:
         """Whether it depends on more than the mask."""
         return bool(self.roots - {"mask"})
 
-    def option(self, name: str, place: int, default: Any = None) -> Any:
+    def option(self, name: str, place: int) -> Any:
         """Give an argument by its name, or by its place among all."""
         if name in self.options:
             return self.options[name]
-        return self.arguments[place] if len(self.arguments) > place else default
+        return self.arguments[place] if len(self.arguments) > place else None
 
 
 class Trace(TorchFunctionMode):
-    """Records the steps of the calls that are made within it.
-
-    Attributes:
-        steps: all steps, in order.
-    """
+    """Records the steps of the calls that are made within it, in order."""
 
     def __init__(self, **roots: Tensor | None) -> None:
         """Begin with the inputs, by name; the same tensor under two names counts as the first."""

@@ -13,9 +13,8 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
 from attention_doctor.influence import influence
-from attention_doctor.inputs import Failed
 from attention_doctor.look_trace import tensors
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import Sizes, size_of
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from attention_doctor.inputs import Inputs, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, NotAsked, Patient
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,7 @@ class Situation:
 
 
 def only_for(patient: Patient, *kinds: str) -> None:
-    """Leave a test out for all other kinds.
-
-    Raises:
-        NotAsked: the implementation is of another kind.
-    """
+    """Leave a test out for all other kinds."""
     if patient.kind not in kinds:
         raise NotAsked(f"the test does not apply to kind {patient.called_as}")
 
