@@ -27,17 +27,11 @@ _HIDES, _TURNED = (True, False), (False, True)  # which of two keys count, if on
 
 
 class Called(NamedTuple):
-    """What can be examined, and how it is called.
-
-    Attributes:
-        attend: what ``examine`` calls.
-        how: the arguments that are passed, as a text.
-        inferred: what nobody has said about its mask, and how it is understood; "" for nothing.
-    """
+    """What can be examined, and how it is called."""
 
     attend: Adapted
-    how: str = ""
-    inferred: str = ""
+    how: str = ""  # the arguments that are passed
+    inferred: str = ""  # what nobody has said about its mask, and how it is understood
 
 
 def called(

@@ -24,7 +24,7 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
     """
     trusted = Patient(reference, patient.sizes, patient.called_as)
     with trusted.admitted(), trusted.converted(patient.dtype):
-        mine, theirs = _named(patient.module), _named(trusted.module)
+        mine, theirs = patient.named, trusted.named
         states = list(_shared(patient, trusted.module, mine, theirs))
         differing = [_difference(patient, trusted, state) for state in states]
         seen = Inside(trusted).first
@@ -41,10 +41,6 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
         )
     elif None not in differing:
         yield from [x for x in differing if x is not None][:1]
-
-
-def _named(module: nn.Module | None) -> dict[str, Tensor]:
-    return {} if module is None else dict(module.named_parameters())
 
 
 def _shared(
@@ -69,7 +65,7 @@ def _shared(
 
 def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | None:
     """Find the first difference, and count the situations that have one."""
-    for name, x in _named(trusted.module).items():
+    for name, x in trusted.named.items():
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
     asked: dict[str, float] = {}

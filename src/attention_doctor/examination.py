@@ -199,8 +199,9 @@ def _answers(patient: Patient) -> Iterator[Finding]:
         symptom = "results are NaN or infinite, unless a mask blocks every key"
         yield wrong("mask-inverted", symptom, "there is none with a mask that blocks every key")
         return
-    named = [] if patient.module is None else list(patient.module.named_parameters())
-    bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
+    bad = [
+        name for name, x in patient.named.items() if not x.isfinite().all() or x.abs().max() > 1e6
+    ]
     places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
     for name, place in places.items():
         if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):

@@ -30,7 +30,13 @@ def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     other = other.map(lambda x: times * x)
 
     def effect(i: slice | int, j: slice | int) -> Tensor:
-        after = patient.ask(_replaced(inputs, other, i, j), blocked)
+        chosen = torch.zeros(b, m, 1, dtype=torch.bool)
+        chosen[i, j] = True
+        key = torch.where(chosen, other.key, inputs.key)
+        changed = Inputs(key, key, key)
+        if inputs.query is not inputs.key:
+            changed = Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
+        after = patient.ask(changed, blocked)
         return ((after - before).abs().amax(-1) / size).nan_to_num(torch.inf, torch.inf)
 
     moved, own = before.new_zeros(b, n, b, m), torch.arange(b)
@@ -78,15 +84,6 @@ def _small(tokens: Tensor) -> Tensor:
 def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
     """Put other tokens, (b, 1, e), in one place of a sequence."""
     return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
-
-
-def _replaced(inputs: Inputs, other: Inputs, i: slice | int, j: slice | int) -> Inputs:
-    chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
-    chosen[i, j] = True
-    key = torch.where(chosen, other.key, inputs.key)
-    if inputs.query is inputs.key:
-        return Inputs(key, key, key)
-    return Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
 
 
 def local(seen: Tensor, may: Tensor) -> str:

@@ -111,6 +111,11 @@ class Patient:
         return self.module
 
     @property
+    def named(self) -> dict[str, nn.Parameter]:
+        """The parameters of its module, by their names."""
+        return {} if self.module is None else dict(self.module.named_parameters())
+
+    @property
     def tolerance(self) -> float:
         """How far apart two results may be that should be the same."""
         return max(_TOLERANCES.get(self.dtype, _IN_HALF), self.rounding)
@@ -204,17 +209,6 @@ class Patient:
         except Exception as error:
             raise Failed(describe(error), error) from error
         return self._output(result, Inputs(x, x, x))
-
-    def differentiate(self, number: Tensor) -> None:
-        """Add the gradients of a number to ``grad`` of all leaves behind it.
-
-        Raises:
-            Failed: it raised on the way back.
-        """
-        try:
-            number.backward(retain_graph=True)
-        except Exception as error:
-            raise Failed(f"in the backward pass: {describe(error)}", error) from error
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""
