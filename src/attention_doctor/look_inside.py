@@ -20,12 +20,7 @@ _ROLES = {
     ("scale", "product"): ("scale-", "no-scale"),
     ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
     ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
-    ("product",): (
-        "keys-of-one-head",
-        "keys-from-queries",
-        "rotates-one-side",
-        "positions-not-relative",
-    ),
+    ("product",): ("keys-of-one-head", "keys-from-queries", "positions-not-relative"),
     ("table",): ("table-mixed",),
     ("heads mixed",): ("heads-mixed",),
     ("dropout", "softmax"): ("dropout-",),
