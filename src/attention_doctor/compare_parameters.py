@@ -69,8 +69,8 @@ def _matrices(module: nn.Module, e: int) -> Matrices:
         if x.dim() == 3:  # one for each head, and of the output one that ends with e
             weight = x.flatten(0, 1).mT if x.size(-1) == e else x.mT.flatten(0, 1)
         elif x.dim() == 2:
-            linear = re.search(r"_proj_weight$|\.weight$", name)
-            linear = linear and name.removesuffix(".weight") not in turned
+            linear = bool(re.search(r"_proj_weight$|\.weight$", name))
+            linear &= name.removesuffix(".weight") not in turned
             weight = x if linear or len(x) != e else x.mT
         else:
             continue

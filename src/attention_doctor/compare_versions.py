@@ -60,7 +60,7 @@ def diagnose(patient: Patient) -> Diagnosis:
             and _agrees(patient, numbers, mistake.version, reading)
         ):
             # Without a scale, it is wrong only by the parameters of a class that has one.
-            meant = mistake.code == "no-scale" and "in_proj_" not in "".join(patient.named)
+            meant = mistake.code == "no-scale" and "in_proj_" not in " ".join(patient.named)
             found = Finding(
                 mistake.code,
                 CONVENTION if meant else WRONG,
