@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from attention_doctor import situations
 from attention_doctor.compare_parameters import unregistered
 from attention_doctor.influence import across, influence
-from attention_doctor.inputs import Failed, Inputs, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.places import describe
 from attention_doctor.report import Finding, convention, wrong
 
 _DROPOUT = 0.5
@@ -177,8 +177,7 @@ def registration(patient: Patient) -> Iterator[Finding]:
 def gradients(patient: Patient) -> Iterator[Finding]:
     """Gradients reach the inputs and every parameter, and are finite."""
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
-    named = {} if patient.module is None else dict(patient.module.named_parameters())
-    named = {name: x for name, x in named.items() if x.requires_grad}
+    named = {name: x for name, x in patient.named.items() if x.requires_grad}
     remedy = "Compute with tensors from end to end."
     if not patient.ask(inputs, gradient=True).requires_grad:
         yield wrong("no-gradient", "no gradient flows", "the output has no graph", remedy)
@@ -207,7 +206,11 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
         x.grad = None
     output = patient.ask(inputs, gradient=True)
     source = torch.Generator().manual_seed(19)
-    patient.differentiate((output * torch.randn(output.shape, generator=source).to(output)).sum())
+    number = (output * torch.randn(output.shape, generator=source).to(output)).sum()
+    try:
+        number.backward(retain_graph=True)
+    except Exception as error:
+        raise Failed(f"in the backward pass: {describe(error)}", error) from error
     return [
         name
         for name, x in named.items()

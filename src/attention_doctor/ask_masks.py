@@ -7,8 +7,7 @@ from torch import Tensor
 
 from attention_doctor import situations
 from attention_doctor.influence import across, designed, influence
-from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 

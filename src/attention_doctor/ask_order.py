@@ -9,8 +9,7 @@ import torch
 
 from attention_doctor import situations
 from attention_doctor.influence import across, influence
-from attention_doctor.inputs import Inputs
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, Patient
 from attention_doctor.report import Finding, convention, wrong
 from attention_doctor.situations import Situation
 
@@ -102,15 +101,11 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
             output, expected = output[tokens], expected[tokens]
         gap = patient.gap(output, expected)
         if gap > patient.tolerance:
-            yield _unequal(case, gap)
+            symptom = "with equal values the result should not depend on the weights, and it does"
+            evidence = f"with {case.name}, it differs by {gap:.0%} from the result of a single key"
+            remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
+            if case.blocked is not None:
+                symptom += " as soon as there is a mask"
+                remedy = "Set blocked scores to minus infinity before the softmax."
+            yield wrong("weights-do-not-sum-to-one", symptom, evidence, remedy)
             return
-
-
-def _unequal(case: Situation, gap: float) -> Finding:
-    symptom = "with equal values the result should not depend on the weights, and it does"
-    evidence = f"with {case.name}, it differs by {gap:.0%} from the result of a single key"
-    remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
-    if case.blocked is not None:
-        symptom += " as soon as there is a mask"
-        remedy = "Set blocked scores to minus infinity before the softmax."
-    return wrong("weights-do-not-sum-to-one", symptom, evidence, remedy)

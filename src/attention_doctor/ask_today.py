@@ -12,8 +12,7 @@ from torch import Tensor
 
 from attention_doctor import situations
 from attention_doctor.influence import exchanged
-from attention_doctor.inputs import Failed, Inputs, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
 from attention_doctor.places import describe
 from attention_doctor.report import Finding, wrong
 
@@ -23,11 +22,7 @@ Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no l
 
 
 def claim(patient: Patient, *names: str) -> list[Any]:
-    """Give what the callable says that it can do besides, by the names of its attributes.
-
-    Raises:
-        NotAsked: it does not say so.
-    """
+    """Give what the callable says that it can do besides; what it does not is not asked."""
     abilities = [getattr(patient.attend, name, None) for name in names]
     if not all(map(callable, abilities)):
         raise NotAsked("the callable does not say that it has them")
@@ -170,9 +165,7 @@ class _Text:
 def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
     """Name a mask that is wrong in chunks, or a past that is lost.
 
-    Args:
-        seen: (n, n), which token has influence on which result.
-        chunks: their lengths.
+    ``seen``, (n, n), says which token has influence on which result.
     """
     starts = torch.tensor([sum(chunks[:i]) for i, size in enumerate(chunks) for _ in range(size)])
     query, key = torch.arange(len(seen))[:, None], torch.arange(len(seen))

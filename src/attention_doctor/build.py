@@ -122,11 +122,7 @@ def _unfilled_is_nan() -> Iterator[None]:
 
 
 def value_of(option: str, name: str, text: str, names: Mapping[str, Any]) -> Any:
-    """Compute the value of ``--init`` or ``--call``.
-
-    Raises:
-        Unasked: the expression fails.
-    """
+    """Compute the value of ``--init`` or ``--call``."""
     try:
         return eval(text, {"torch": torch, **names})
     except Exception as error:

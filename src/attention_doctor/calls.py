@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
 from attention_doctor.forms import MEANINGS, MaskForm, is_shape
 from attention_doctor.influence import moves, within
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.matching import TENSORS, Plan, fitting_kinds, matched
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.roles import (
     Sizes,
     Unasked,
@@ -28,17 +27,11 @@ _HIDES, _TURNED = (True, False), (False, True)  # which of two keys count, if on
 
 
 class Called(NamedTuple):
-    """What can be examined, and how it is called.
-
-    Attributes:
-        attend: what ``examine`` calls.
-        how: the arguments that are passed, as a text.
-        inferred: what nobody has said about its mask, and how it is understood; "" for nothing.
-    """
+    """What can be examined, and how it is called."""
 
     attend: Adapted
-    how: str = ""
-    inferred: str = ""
+    how: str = ""  # the arguments that are passed
+    inferred: str = ""  # what nobody has said about its mask, and how it is understood
 
 
 def called(
@@ -46,14 +39,9 @@ def called(
 ) -> Called:
     """Match the arguments of a call, by their names, with what the doctor gives.
 
-    Args:
-        attend: a module or a function.
-        kind: as in ``examine``.
-        sizes: those that it was built with.
-        layout: as in ``adapt``; "" means what its ``batch_first`` says.
-        mask: as in ``adapt``, and the name of the argument that takes it; what is not said is told
-            by that name, or is inferred.
-        further: other arguments, which are the same in each call.
+    What ``layout`` does not say, as in ``adapt``, ``batch_first`` does. ``mask`` may have the name
+    of the argument that takes it, too; what it does not say is told by that name, or is inferred.
+    ``further`` arguments are the same in each call.
 
     Raises:
         Unasked: an argument is not known, or no mask fits.

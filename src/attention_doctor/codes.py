@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from annotated_attention.mistakes import MISTAKES
 from attention_doctor.report import CONVENTION, UNASKED, WRONG, Finding, ModelReport, Report
@@ -69,11 +70,7 @@ CODES = {**_OWN, **{code: entry.title for code, entry in MISTAKES.items()}}
 
 
 def check(codes: Iterable[str]) -> None:
-    """Refuse codes that do not exist.
-
-    Raises:
-        ValueError: there is no such code.
-    """
+    """Refuse codes that do not exist, with a ValueError."""
     if unknown := [code for code in codes if code not in CODES]:
         raise ValueError(
             f"there is no code {', '.join(unknown)}; codes: {', '.join(sorted(CODES))}"
@@ -90,21 +87,12 @@ def chosen(
 
     Codes in ``select`` count, none means all; those in ``ignore`` do not. Conventions in ``wrong``
     are wrong.
-
-    Raises:
-        ValueError: there is no such code.
     """
     check([*select, *ignore, *wrong])
     if isinstance(report, ModelReport):
-        once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
+        once: dict[int, Any] = {id(x): chosen(x, select, ignore, wrong) for x in report.examined}
         reports = {path: once[id(x)] for path, x in report.items()}
         return ModelReport(report.name, reports, report.not_examined)
-    return _chosen(report, select, ignore, wrong)
-
-
-def _chosen(
-    report: Report, select: Sequence[str], ignore: Sequence[str], wrong: Sequence[str]
-) -> Report:
     kept: list[Finding] = []
     left: dict[str, None] = {}  # each once, in their order
     for finding in report.findings:

@@ -24,19 +24,12 @@ Matrices = dict[str, list[tuple[str, Tensor]]]  # by their role: names, and (out
 
 @dataclass(frozen=True)
 class Projections:
-    """The four projections, each (e, e + 1): as in ``nn.Linear``, with the bias as last column.
+    """The four projections, each (e, e + 1): as in ``nn.Linear``, with the bias as last column."""
 
-    Attributes:
-        matrices: those of queries, keys, values and the output.
-        how: where they were found.
-        code: the code of the mistake that this order would be; "" for the usual order.
-        packed: whether one packed matrix, of no known name, was recognised by its shape.
-    """
-
-    matrices: tuple[Tensor, ...]
-    how: str
-    code: str = ""
-    packed: bool = False
+    matrices: tuple[Tensor, ...]  # of queries, keys, values and the output
+    how: str  # where they were found
+    code: str = ""  # of the mistake that this order would be; "" for the usual order
+    packed: bool = False  # one packed matrix, of no known name, was recognised by its shape
 
 
 def unregistered(module: nn.Module) -> dict[str, Tensor]:
@@ -63,26 +56,22 @@ def unregistered(module: nn.Module) -> dict[str, Tensor]:
     return lost
 
 
-def _linear(module: nn.Module) -> set[str]:
-    """Name the parameters that are laid out (out, in), as in ``nn.Linear``.
+def _matrices(module: nn.Module, e: int) -> Matrices:
+    """Give every parameter with two axes, or three for heads, with the bias that belongs to it.
 
-    All others are taken to stand on the right of a product, ``x @ w``.
+    A weight is laid out (out, in), as in ``nn.Linear``; what has another name stands on the right
+    of a product, ``x @ w``, and so does that of a ``Conv1D``.
     """
     named = {**dict(module.named_parameters()), **unregistered(module)}
     turned = {path for path, part in module.named_modules() if type(part).__name__ == "Conv1D"}
-    found = {name for name in named if re.search(r"_proj_weight$|\.weight$", name)}
-    return found - {f"{path}.weight" for path in turned}
-
-
-def _matrices(module: nn.Module, e: int) -> Matrices:
-    """Give every parameter with two axes, or three for heads, with the bias that belongs to it."""
-    named, linear = {**dict(module.named_parameters()), **unregistered(module)}, _linear(module)
     found: Matrices = {}
     for name, x in named.items():
         if x.dim() == 3:  # one for each head, and of the output one that ends with e
             weight = x.flatten(0, 1).mT if x.size(-1) == e else x.mT.flatten(0, 1)
         elif x.dim() == 2:
-            weight = x if name in linear or len(x) != e else x.mT
+            linear = bool(re.search(r"_proj_weight$|\.weight$", name))
+            linear &= name.removesuffix(".weight") not in turned
+            weight = x if linear or len(x) != e else x.mT
         else:
             continue
         bias = named.get(re.sub(r"weight(?!.*weight)", "bias", name)) if "weight" in name else None

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.compare_parameters import find
 from attention_doctor.compare_versions import questions, state_of
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_inside import Inside
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import Finding, wrong
 
 TRUSTED = "given reference"
@@ -22,13 +21,10 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
     """Give both the same parameters, and compare outputs in every situation.
 
     The reference is called in the same way as the patient, and is left as it was.
-
-    Raises:
-        NotAsked: the reference cannot be called.
     """
     trusted = Patient(reference, patient.sizes, patient.called_as)
     with trusted.admitted(), trusted.converted(patient.dtype):
-        mine, theirs = _named(patient.module), _named(trusted.module)
+        mine, theirs = patient.named, trusted.named
         states = list(_shared(patient, trusted.module, mine, theirs))
         differing = [_difference(patient, trusted, state) for state in states]
         seen = Inside(trusted).first
@@ -45,10 +41,6 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding
         )
     elif None not in differing:
         yield from [x for x in differing if x is not None][:1]
-
-
-def _named(module: nn.Module | None) -> dict[str, Tensor]:
-    return {} if module is None else dict(module.named_parameters())
 
 
 def _shared(
@@ -73,7 +65,7 @@ def _shared(
 
 def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | None:
     """Find the first difference, and count the situations that have one."""
-    for name, x in _named(trusted.module).items():
+    for name, x in trusted.named.items():
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
     asked: dict[str, float] = {}

@@ -14,8 +14,7 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor import situations
 from attention_doctor.adapters import torch_like
 from attention_doctor.compare_parameters import Projections, find
-from attention_doctor.inputs import Failed, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.situations import Situation
 
@@ -24,19 +23,12 @@ Answers = Sequence[tuple[Situation, Tensor]]
 
 @dataclass
 class Diagnosis:
-    """The version whose outputs agree with those of the implementation.
+    """The version whose outputs agree with those of the implementation, as in ``Report``."""
 
-    Attributes:
-        finding: the mistake that gives the same outputs, if there is one.
-        agreement: that version and the weights used, in one sentence.
-        version: the same as in ``Report``.
-        reason: why there is no diagnosis, if there is none.
-    """
-
-    finding: Finding | None = None
+    finding: Finding | None = None  # the mistake that gives the same outputs, if there is one
     agreement: str = ""
     version: str = ""
-    reason: str = ""
+    reason: str = ""  # why there is no diagnosis, if there is none
 
 
 def diagnose(patient: Patient) -> Diagnosis:
@@ -47,7 +39,10 @@ def diagnose(patient: Patient) -> Diagnosis:
     if not readings:
         reason = "no projections are found among the parameters, by name or by shape"
         return Diagnosis(reason=reason)
-    answers = list(_answers(patient))
+    answers: list[tuple[Situation, Tensor]] = []
+    for case in questions(patient):
+        with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
+            answers.append((case, patient.answer(case.inputs, case.blocked)))
     if not answers:
         return Diagnosis(reason="every call fails")
     usual = [reading for reading in readings if not reading.code]
@@ -65,8 +60,7 @@ def diagnose(patient: Patient) -> Diagnosis:
             and _agrees(patient, numbers, mistake.version, reading)
         ):
             # Without a scale, it is wrong only by the parameters of a class that has one.
-            names = [name for name, _ in patient.module.named_parameters()]
-            meant = mistake.code == "no-scale" and not any("in_proj_" in name for name in names)
+            meant = mistake.code == "no-scale" and "in_proj_" not in " ".join(patient.named)
             found = Finding(
                 mistake.code,
                 CONVENTION if meant else WRONG,
@@ -76,8 +70,12 @@ def diagnose(patient: Patient) -> Diagnosis:
             return Diagnosis(found, _say(numbers, f"`{mistake.code}`", reading), mistake.code)
     for reading in readings:
         if reading.code and _agrees(patient, numbers, MultiheadAttention, reading):
-            agreement = _say(numbers, "the right version", reading)
-            return Diagnosis(_layout(reading), agreement, "right")
+            severity, said = WRONG, "not what their names say"
+            if reading.packed:
+                severity, said = CONVENTION, "packed in another way than PyTorch's"
+            evidence = f"it agrees with the right version with {reading.how}"
+            found = Finding(reading.code, severity, f"the projections are {said}", evidence)
+            return Diagnosis(found, _say(numbers, "the right version", reading), "right")
     reason = (
         f"put into a right attention, and into each known mistake, its weights ({usual[0].how}) "
         "give other outputs: it does more, has positions inside, or, where something is wrong, "
@@ -100,17 +98,6 @@ def _say(answers: Answers, version: str, reading: Projections) -> str:
     return f"with {version}, in all of {len(answers)} situations; parameters: {reading.how}"
 
 
-def _layout(reading: Projections) -> Finding:
-    """Say that the projections are read in another order."""
-    said = "packed in another way than PyTorch's" if reading.packed else "not what their names say"
-    return Finding(
-        reading.code,
-        CONVENTION if reading.packed else WRONG,
-        f"the projections are {said}",
-        f"it agrees with the right version with {reading.how}",
-    )
-
-
 def questions(patient: Patient) -> Iterator[Situation]:
     """Choose situations that tell the versions apart."""
     yield situations.free(patient, 21)
@@ -118,13 +105,6 @@ def questions(patient: Patient) -> Iterator[Situation]:
     yield from situations.with_masks(patient)
     if (case := situations.future(patient)) is not None:
         yield case
-
-
-def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
-    """Ask; what fails says nothing here."""
-    for case in questions(patient):
-        with contextlib.suppress(Failed, NotAsked):
-            yield case, patient.answer(case.inputs, case.blocked)
 
 
 def _agrees(

@@ -19,9 +19,8 @@ from attention_doctor import (
 )
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_inside import Inside, cleared, located, named, summary
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
 from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
@@ -200,8 +199,9 @@ def _answers(patient: Patient) -> Iterator[Finding]:
         symptom = "results are NaN or infinite, unless a mask blocks every key"
         yield wrong("mask-inverted", symptom, "there is none with a mask that blocks every key")
         return
-    named = [] if patient.module is None else list(patient.module.named_parameters())
-    bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
+    bad = [
+        name for name, x in patient.named.items() if not x.isfinite().all() or x.abs().max() > 1e6
+    ]
     places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
     for name, place in places.items():
         if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
@@ -231,14 +231,7 @@ def _worst(findings: list[Finding]) -> str:
 
 
 class _Tests:
-    """Runs tests, and collects what they find.
-
-    Attributes:
-        findings: in the order in which they were found.
-        seen: the mistakes that show inside.
-        results: as in ``Report``.
-        not_examined: as in ``Report``, when it has ended.
-    """
+    """Runs tests, and collects for a ``Report`` what they find, and what is seen inside."""
 
     def __init__(self, patient: Patient, reference: Callable[..., Any] | None) -> None:
         self.patient = patient

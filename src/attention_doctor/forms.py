@@ -123,12 +123,7 @@ def arranged(x: Tensor, axes: str, wanted: str) -> Tensor:
 def output_of(result: object, shape: torch.Size) -> tuple[object, list[Tensor]]:
     """Find the output in what was returned: a tensor, or the first of this shape among several.
 
-    Args:
-        result: a tensor, or a tuple, a list, a dictionary or a dataclass of them.
-        shape: that of the output.
-
-    Returns:
-        The output, whatever it is, and the tensors that were returned besides.
+    Several stand in a tuple, a list, a dictionary or a dataclass. Gives the tensors besides, too.
     """
     if dataclasses.is_dataclass(result) and not isinstance(result, Mapping | type):
         result = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}

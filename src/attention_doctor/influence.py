@@ -5,8 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import Inputs
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, Patient
 from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated
@@ -31,7 +30,13 @@ def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     other = other.map(lambda x: times * x)
 
     def effect(i: slice | int, j: slice | int) -> Tensor:
-        after = patient.ask(_replaced(inputs, other, i, j), blocked)
+        chosen = torch.zeros(b, m, 1, dtype=torch.bool)
+        chosen[i, j] = True
+        key = torch.where(chosen, other.key, inputs.key)
+        changed = Inputs(key, key, key)
+        if inputs.query is not inputs.key:
+            changed = Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
+        after = patient.ask(changed, blocked)
         return ((after - before).abs().amax(-1) / size).nan_to_num(torch.inf, torch.inf)
 
     moved, own = before.new_zeros(b, n, b, m), torch.arange(b)
@@ -81,21 +86,10 @@ def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
     return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
 
 
-def _replaced(inputs: Inputs, other: Inputs, i: slice | int, j: slice | int) -> Inputs:
-    chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
-    chosen[i, j] = True
-    key = torch.where(chosen, other.key, inputs.key)
-    if inputs.query is inputs.key:
-        return Inputs(key, key, key)
-    return Inputs(inputs.query, key, torch.where(chosen, other.value, inputs.value))
-
-
 def local(seen: Tensor, may: Tensor) -> str:
     """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
 
-    Args:
-        seen: (n, m), which key has influence on which query; themselves included.
-        may: (n, m), what no causal mask hides.
+    Of (n, m), ``seen`` has influence, themselves included; ``may`` is what no causal mask hides.
     """
     n, m = seen.shape
     if n != m:
@@ -122,11 +116,8 @@ def local(seen: Tensor, may: Tensor) -> str:
 def designed(patient: Patient, seen: Tensor, deaf: Tensor, may: Tensor) -> Finding | None:
     """Find that tokens are unseen by design: in windows, or since each query chooses its keys.
 
-    Args:
-        patient: the implementation under examination.
-        seen: (b, n, m), which keys have influence.
-        deaf: (b, n, m), which have none at all.
-        may: (n, m), what no causal mask hides.
+    Of (b, n, m), ``seen`` has influence, and ``deaf`` none at all; no causal mask hides what is in
+    ``may``, (n, m).
     """
     said = f"{int((deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
     if (deaf.any(0) & ~deaf.all(0) & may).any():  # others in another sample

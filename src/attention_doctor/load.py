@@ -26,9 +26,11 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
     if not file.is_file():
         remedy = f"Check the path: it starts at {Path.cwd()}."
         raise Unasked("import", f"there is no file {path}", remedy)
+    root, in_package = dotted(file)
+    sys.path.insert(0, str(root))
     kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing appears beside the file
     try:
-        module = _imported(file)
+        module = _run(file) if root == file.parent else importlib.import_module(in_package)
     except SystemExit as error:  # a file that is a script, and ends the interpreter
         remedy = 'Put what runs as a script under `if __name__ == "__main__":`.'
         raise Unasked("import", f"SystemExit: {error.code}", remedy) from None
@@ -63,12 +65,6 @@ def dotted(file: Path) -> tuple[Path, str]:
         names.insert(0, root.name)
         root = root.parent
     return root, ".".join(names)
-
-
-def _imported(file: Path) -> ModuleType:
-    root, name = dotted(file)
-    sys.path.insert(0, str(root))
-    return _run(file) if root == file.parent else importlib.import_module(name)
 
 
 def _run(file: Path) -> ModuleType:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.inputs import NotAsked
 from attention_doctor.look_steps import (
     LAYERS,
     LOW,
@@ -29,7 +28,7 @@ from attention_doctor.look_steps import (
     softmax_axis,
 )
 from attention_doctor.look_trace import Step, Trace
-from attention_doctor.patient import Patient
+from attention_doctor.patient import NotAsked, Patient
 from attention_doctor.places import Where
 from attention_doctor.situations import Situation
 
@@ -50,37 +49,24 @@ _BENDS = frozenset({
 class Seen:
     """One attention, as it was computed: the scores, their softmax, and the products around it.
 
-    Axes are counted from the end.
-
-    Attributes:
-        query: as it entered the first product.
-        key: as it entered the first product.
-        value: as it entered the mix.
-        mixed: the weights as they entered the mix.
-        scores: as they entered the softmax.
-        weights: as they left the softmax.
-        scale: the factor on the scores; None where it is no number.
-        width: d, the number of products in each score.
-        axis: the axis of the softmax.
-        keys: the axis of the scores that counts the keys; None where that is not clear.
-        steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
-            ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
-            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and ``"straight merge"``
-            where heads and tokens are exchanged by no more than a reshape, ``"table"`` where
-            weights go into another product, too, ``"apart"`` where a product sums one side on its
-            own, ``"heads mixed"`` where the weights of different heads are mixed with each other.
+    Axes are counted from the end. Steps stand by their role: ``"product"``, ``"scale"``,
+    ``"mask"``, ``"weak mask"``, ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``,
+    ``"mix"``, ``"split"``, ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and
+    ``"straight merge"`` where heads and tokens are exchanged by no more than a reshape, ``"table"``
+    where weights go into another product, too, ``"apart"`` where a product sums one side on its
+    own, ``"heads mixed"`` where the weights of different heads are mixed with each other.
     """
 
-    query: Operand
+    query: Operand  # as it entered the first product
     key: Operand
-    value: Operand
-    mixed: Operand
-    scores: Tensor
-    weights: Tensor
-    scale: float | None
-    width: int
-    axis: int
-    keys: int | None
+    value: Operand  # as it entered the mix
+    mixed: Operand  # the weights as they entered the mix
+    scores: Tensor  # as they entered the softmax
+    weights: Tensor  # as they left it
+    scale: float | None  # the factor on the scores; None where it is no number
+    width: int  # d, the number of products in each score
+    axis: int  # of the softmax
+    keys: int | None  # the axis of the scores that counts the keys; None where that is not clear
     steps: Mapping[str, Step]
 
     @property
@@ -124,8 +110,10 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     roles |= _on_the_way(chain, away) | _around(first, mix, steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
-        if is_projection(step) and step.name != "linear" and _leads(event, step):
-            roles["table"] = step
+        if is_projection(step) and step.name != "linear":
+            operand = next(x for x in step.parents if x.from_tokens)
+            if back(operand, lambda x: x is event, stops=PRODUCTS):  # weights go in directly
+                roles["table"] = step
     for step in away[1:]:
         if step.name in LAYERS or is_projection(step):
             roles["heads mixed"] = step
@@ -165,12 +153,6 @@ def _through(
         if any(step.value.numel() != start.value.numel() for step in way):
             return []
     return way
-
-
-def _leads(after: Step, step: Step) -> bool:
-    """Tell whether weights go into a step directly."""
-    operand = next(x for x in step.parents if x.from_tokens)
-    return bool(back(operand, lambda x: x is after, stops=PRODUCTS))
 
 
 def _on_the_way(chain: list[Step], away: list[Step]) -> dict[str, Step]:
@@ -282,24 +264,14 @@ def has_another_way(side: Step, step: Step) -> bool:
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen in one call.
-
-    Attributes:
-        case: the call.
-        found: every attention in it, in order.
-    """
+    """One call, and every attention that was seen in it, in order."""
 
     case: Situation
     found: tuple[Seen, ...]
 
 
 def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call.
-
-    Raises:
-        Failed: the call failed.
-        NotAsked: nothing could be seen, or the call gives another result when it is watched.
-    """
+    """Watch one call, if something can be seen, and the result is no other one then."""
     x, blocked = case.inputs, case.blocked
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:

@@ -1,17 +1,16 @@
 """What was seen inside: the mistakes that show there, and the lines of those found outside."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import nn
 
 from attention_doctor import look_scores, situations
-from attention_doctor.inputs import Failed, NotAsked
 from attention_doctor.look_attention import Look, look
 from attention_doctor.look_steps import back
 from attention_doctor.look_trace import Step, tensors
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.places import Where
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.situations import Situation
@@ -21,12 +20,7 @@ _ROLES = {
     ("scale", "product"): ("scale-", "no-scale"),
     ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
     ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
-    ("product",): (
-        "keys-of-one-head",
-        "keys-from-queries",
-        "rotates-one-side",
-        "positions-not-relative",
-    ),
+    ("product",): ("keys-of-one-head", "keys-from-queries", "positions-not-relative"),
     ("table",): ("table-mixed",),
     ("heads mixed",): ("heads-mixed",),
     ("dropout", "softmax"): ("dropout-",),
@@ -63,16 +57,11 @@ _DESIGNS = {
 
 @dataclass
 class Inside:
-    """What was seen in all calls that were watched.
-
-    Attributes:
-        looks: the calls, by the name of their situation; None where nothing can be seen.
-        reason: why nothing was seen; "" if something was.
-    """
+    """What was seen in all calls that were watched, by their names; None where nothing can be."""
 
     patient: Patient
     looks: dict[str, Look | None] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # why nothing was seen
 
     def watch(self, case: Situation) -> Look | None:
         """Watch a call; None where it fails, or shows nothing."""
@@ -103,13 +92,6 @@ class Inside:
         """A call with equal tokens."""
         inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
         return self.watch(Situation("equal tokens", inputs, None))
-
-    def all(self, masked: bool) -> Iterator[Look]:
-        """Give all calls; those with masks are watched first, if they may show something."""
-        for case in situations.with_masks(self.patient) if masked else ():
-            if (seen := self.watch(case)) is not None:
-                yield seen
-        yield from [one for one in self.looks.values() if one is not None]
 
 
 def named(inside: Inside, findings: Sequence[Finding], right: bool) -> list[Finding]:
@@ -198,8 +180,11 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     roles = next((x for x, codes in _ROLES.items() if finding.code.startswith(codes)), ())
     if inside.first is None:
         return None
-    looks = [*inside.all(masked="mask" in roles)]
-    places = (seen.where(role) for role in roles for one in looks for seen in one.found)
+    # Calls with masks are watched first, if they may show something.
+    cases = situations.with_masks(inside.patient) if "mask" in roles else ()
+    looks = [*(inside.watch(case) for case in cases), *inside.looks.values()]
+    found = [seen for one in looks if one is not None for seen in one.found]
+    places = (seen.where(role) for role in roles for seen in found)
     return next((place for place in places if place is not None), None)
 
 

@@ -87,19 +87,23 @@ def _normed(seen: Seen) -> list[bool]:
 def slips(first: Look) -> Iterator[Finding]:
     """Find what is done to one side alone, in the wrong place, or to all heads at once."""
     for seen in first.found:
-        place = seen.where("product")
         if (apart := seen.steps.get("apart")) is not None:
             symptom = "an einsum sums one operand on its own before it multiplies"
             evidence = f"`{apart.option('equation', 0)}` has a letter in one operand alone, "
             evidence += "and not in the result"
             yield seen_inside("summed-apart", symptom, evidence, apart.where)
-        yield from _straight(seen)
+        if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:  # reshapes
+            code = f"{'-and-'.join(made)}-without-transpose"
+            symptom = f"the {' and the '.join(made)} of heads: the axis of the tokens is not moved"
+            evidence = "the numbers are those of a straight reshape"
+            place = seen.where(*(f"straight {x}" for x in made))
+            yield seen_inside(code, symptom, evidence, place)
         if "late scale" in seen.steps and not _sums_to_one(*_mixed(seen)):
             symptom = "the weights are multiplied by a number after the softmax"
             yield seen_inside("scaled-after-softmax", symptom, "", seen.where("late scale"))
         if len({*_normed(seen)}) > 1:
             symptom = "either the queries or the keys are normalised, and not both"
-            yield seen_inside("one-side-normed", symptom, "", place, CONVENTION)
+            yield seen_inside("one-side-normed", symptom, "", seen.where("product"), CONVENTION)
         bends = [
             [x for x in before(side.step) if x.name in _BENDS and not has_another_way(side.step, x)]
             for side in (seen.value, seen.query, seen.key)
@@ -108,16 +112,6 @@ def slips(first: Look) -> Iterator[Finding]:
             symptom = f"the values go through {bend.name} before they are mixed"
             severity = CONVENTION if any(bends[1:]) else WRONG
             yield seen_inside("values-bent", symptom, "", bend.where, severity)
-
-
-def _straight(seen: Seen) -> Iterator[Finding]:
-    """Find reshapes in the place of a transpose."""
-    made = [x for x in ("split", "merge") if f"straight {x}" in seen.steps]
-    if made:
-        code = f"{'-and-'.join(made)}-without-transpose"
-        symptom = f"the {' and the '.join(made)} of heads: the axis of the tokens is not moved"
-        evidence = "the numbers are those of a straight reshape"
-        yield seen_inside(code, symptom, evidence, seen.where(*(f"straight {x}" for x in made)))
 
 
 def returned(patient: Patient, first: Look) -> Iterator[Finding]:
@@ -134,8 +128,7 @@ def returned(patient: Patient, first: Look) -> Iterator[Finding]:
 
 def repeated(patient: Patient, first: Look) -> Iterator[Finding]:
     """Find heads that share everything, or share a key and are no neighbours."""
-    named = () if patient.module is None else patient.module.named_parameters()
-    checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name, _ in named)
+    checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name in patient.named)
     for seen in first.found:
         h = patient.num_heads
         alike = [_alike(side, h) for side in (seen.query, seen.key, seen.value)]
@@ -197,8 +190,7 @@ def _turns(x: Tensor, tokens: int | None, features: int | None) -> bool | None:
 
 def swapped(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
     """Find what is made by parameters that are named after something else."""
-    named = () if patient.module is None else patient.module.named_parameters()
-    roles = {x.data_ptr(): role_of(name) for name, x in named}
+    roles = {x.data_ptr(): role_of(name) for name, x in patient.named.items()}
     if not {"q", "k", "v"} <= {*roles.values()}:
         return  # what is shared by design has no parameters of its own
 

@@ -96,38 +96,23 @@ def constant(old: Step, new: Step) -> float | None:
 
 @dataclass(frozen=True)
 class Operand:
-    """One of the two tensors of a product; axes are counted from the end.
+    """One of the two tensors of a product; axes are counted from the end."""
 
-    Attributes:
-        step: what made it.
-        summed: its axis that the product sums over.
-        own: its axis that the other operand has not, and the result has; None if not just one.
-        kept: the same axis of the result.
-    """
-
-    step: Step
-    summed: int
-    own: int | None
-    kept: int | None
+    step: Step  # what made it
+    summed: int  # its axis that the product sums over
+    own: int | None  # that the other operand has not, and the result has; None if not just one
+    kept: int | None  # the same axis of the result
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of two tensors that both depend on the tokens.
-
-    Attributes:
-        step: the operation.
-        operands: the two tensors.
-        width: the number of products in each sum.
-        factor: what the product is multiplied by.
-        apart: whether an operand is summed on its own before.
-    """
+    """A product of two tensors that both depend on the tokens."""
 
     step: Step
     operands: tuple[Operand, Operand]
-    width: int
-    factor: float = 1.0
-    apart: bool = False
+    width: int  # the number of products in each sum
+    factor: float = 1.0  # what the product is multiplied by
+    apart: bool = False  # an operand is summed on its own before
 
 
 def product(step: Step) -> Product | None:

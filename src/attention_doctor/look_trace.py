@@ -45,27 +45,16 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One operation on something that depends on the inputs.
+    """One operation on something that depends on the inputs, with its arguments and options."""
 
-    Attributes:
-        name: of the operation: ``"softmax"``, ``"add"``.
-        given: the steps whose results it takes, in order; None for other tensors.
-        value: its result, as it was then.
-        tensor: the result itself.
-        arguments: its arguments, as they were passed.
-        options: its keyword arguments.
-        roots: the inputs that it depends on: ``"query"``, ``"key"``, ``"value"``, ``"mask"``.
-        frame: the innermost call under way in the examined code.
-    """
-
-    name: str
-    given: tuple["Step | None", ...]
-    value: Tensor
-    tensor: Tensor
+    name: str  # of the operation: "softmax", "add"
+    given: tuple["Step | None", ...]  # whose results it takes, in order; None for other tensors
+    value: Tensor  # its result, as it was then
+    tensor: Tensor  # the result itself
     arguments: tuple[Any, ...]
     options: dict[str, Any]
-    roots: frozenset[str]
-    frame: Frame | None
+    roots: frozenset[str]  # the inputs that it depends on: "query", "key", "value", "mask"
+    frame: Frame | None  # the innermost call under way in the examined code
 
     @property
     def parents(self) -> tuple["Step", ...]:
@@ -82,19 +71,15 @@ class Step:
         """Whether it depends on more than the mask."""
         return bool(self.roots - {"mask"})
 
-    def option(self, name: str, place: int, default: Any = None) -> Any:
+    def option(self, name: str, place: int) -> Any:
         """Give an argument by its name, or by its place among all."""
         if name in self.options:
             return self.options[name]
-        return self.arguments[place] if len(self.arguments) > place else default
+        return self.arguments[place] if len(self.arguments) > place else None
 
 
 class Trace(TorchFunctionMode):
-    """Records the steps of the calls that are made within it.
-
-    Attributes:
-        steps: all steps, in order.
-    """
+    """Records the steps of the calls that are made within it, in order."""
 
     def __init__(self, **roots: Tensor | None) -> None:
         """Begin with the inputs, by name; the same tensor under two names counts as the first."""
@@ -120,7 +105,10 @@ class Trace(TorchFunctionMode):
         given = self._given(func, args, kwargs)
         result = func(*args, **kwargs)
         if given:
-            self._record(func, args, kwargs, given, result)
+            name, frame = _named(func), innermost(self._until)
+            roots = frozenset().union(*(step.roots for step in given if step is not None))
+            for x in [args[0]] if name == "setitem" else tensors(result):
+                self._enter(Step(name, given, _copied(x), x, args, kwargs, roots, frame))
         return result
 
     def _given(self, func: Any, args: Any, kwargs: Any) -> tuple[Step | None, ...] | None:
@@ -132,12 +120,6 @@ class Trace(TorchFunctionMode):
         options = [x for key, x in kwargs.items() if key != "out"]
         given = tuple(self._of.get(id(x)) for x in tensors([*taken, *options]))
         return given if any(given) else None
-
-    def _record(self, func: Any, args: Any, kwargs: Any, given: Any, result: Any) -> None:
-        name, frame = _named(func), innermost(self._until)
-        roots = frozenset().union(*(step.roots for step in given if step is not None))
-        for x in [args[0]] if name == "setitem" else tensors(result):
-            self._enter(Step(name, given, _copied(x), x, args, kwargs, roots, frame))
 
     def _enter(self, step: Step) -> None:
         self.steps.append(step)

@@ -12,23 +12,14 @@ TENSORS = {
 
 
 class Plan(NamedTuple):
-    """Which argument takes which tensor.
+    """Which argument takes which tensor."""
 
-    Attributes:
-        tokens: by argument, one of ``TENSORS``; empty where the names do not fit the kind.
-        mask: the argument that takes the mask; "" for none.
-        needs_mask: whether the mask cannot be left out.
-        rotation: the arguments that take cosines and sines.
-        further: other arguments that are said.
-        unknown: arguments that must be given, and are none of these.
-    """
-
-    tokens: dict[str, str]
-    mask: str
+    tokens: dict[str, str]  # one of ``TENSORS``, by argument; empty where names do not fit the kind
+    mask: str  # the argument that takes the mask; "" for none
     needs_mask: bool
-    rotation: tuple[str, ...]
-    further: Mapping[str, Any]
-    unknown: tuple[str, ...]
+    rotation: tuple[str, ...]  # the arguments that take cosines and sines
+    further: Mapping[str, Any]  # what is said
+    unknown: tuple[str, ...]  # what must be given, and is none of these
 
     @property
     def fits(self) -> bool:

@@ -13,9 +13,8 @@ from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.examination import examine_patient
 from attention_doctor.influence import influence
-from attention_doctor.inputs import Failed
 from attention_doctor.look_trace import tensors
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Failed, Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
 from attention_doctor.roles import Sizes, size_of
 
@@ -214,7 +213,7 @@ def _again(call: _Call, sizes: tuple[int, int, int]) -> Callable[..., Tensor]:
         states = tuple(x for x in states if x is not None)
         now = *states[0].shape[:2], states[-1].size(1)
         fewer, dtype = [*zip(sizes, now, strict=True)], states[0].dtype
-        given = {name: _fitted(value, fewer, dtype) for name, value in call.arguments.items()}
+        given = {name: _fitted(x, fewer, call.batch, dtype) for name, x in call.arguments.items()}
         given |= {name: 0 * x for name, x in given.items() if "residual" in name}
         for name in call.states:
             given[name] = states[places[id(call.arguments[name])]].transpose(0, call.batch)
@@ -223,15 +222,15 @@ def _again(call: _Call, sizes: tuple[int, int, int]) -> Callable[..., Tensor]:
     return again
 
 
-def _fitted(value: Any, fewer: list[tuple[int, int]], dtype: torch.dtype) -> Any:
+def _fitted(value: Any, fewer: list[tuple[int, int]], batch: int, dtype: torch.dtype) -> Any:
     """Cut an argument to the samples and tokens that there are, and give it their dtype."""
     if isinstance(value, tuple | list):
-        return type(value)(_fitted(part, fewer, dtype) for part in value)
+        return type(value)(_fitted(part, fewer, batch, dtype) for part in value)
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)  # a call changes its cache
     samples, *tokens = fewer
     for axis, size in enumerate(value.shape):
-        sizes = dict(tokens if axis or size != samples[0] else [samples])
+        sizes = dict([samples] if axis in (0, batch) and size == samples[0] else tokens)
         value = value.narrow(axis, 0, sizes.get(size, size))
     if value.is_complex():
         return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)

@@ -79,11 +79,7 @@ def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, str]) -> st
 
 
 def _passed(call: Any, kind: str, own: list[str]) -> tuple[list[str], bool]:
-    """Write the arguments of the call: tensors and a mask by their names, and ....
-
-    Returns:
-        The arguments, and whether a mask must be given.
-    """
+    """Write the arguments of the call, ... among them; and tell whether a mask must be given."""
     plan = matched(call, kind, "", dict.fromkeys(own))
     passed = dict(plan.tokens)
     if plan.mask and kind != "causal":

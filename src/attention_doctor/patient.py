@@ -1,9 +1,10 @@
-"""The implementation under examination: calling it, and restoring its state afterwards."""
+"""The implementation under examination: what it is given, calling it, and restoring its state."""
 
 import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
-from attention_doctor.inputs import Failed, Inputs, NotAsked
 from attention_doctor.places import describe
 from attention_doctor.roles import Sizes
 from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
@@ -20,6 +20,39 @@ from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
+
+
+class Failed(Exception):
+    """The implementation raised ``error``, or returned something of a wrong kind or shape."""
+
+    def __init__(self, text: str, error: Exception | None = None) -> None:
+        """Keep the message and the error."""
+        super().__init__(text)
+        self.error = error
+
+
+class NotAsked(Exception):
+    """A test does not apply, or cannot run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Query, key and value of one call; in self-attention all three are one tensor.
+
+    With kind ``"memory"`` key and value are one.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """Change each tensor, one that is used twice or thrice only once."""
+        if self.query is self.key is self.value:
+            return Inputs(*(change(self.query),) * 3)
+        value = change(self.value)
+        key = value if self.key is self.value else change(self.key)
+        return Inputs(change(self.query), key, value)
 
 
 class Patient:
@@ -72,14 +105,15 @@ class Patient:
             state.put_back()
 
     def needed_module(self) -> nn.Module:
-        """Give its module, for a test that needs one.
-
-        Raises:
-            NotAsked: it has none.
-        """
+        """Give its module; a test that needs one is left out where there is none."""
         if self.module is None:
             raise NotAsked("no module is given")
         return self.module
+
+    @property
+    def named(self) -> dict[str, nn.Parameter]:
+        """The parameters of its module, by their names."""
+        return {} if self.module is None else dict(self.module.named_parameters())
 
     @property
     def tolerance(self) -> float:
@@ -104,10 +138,7 @@ class Patient:
     def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
         """Call the implementation and return its output, (b, n, e).
 
-        Args:
-            inputs: the query, key and value.
-            blocked: (b, n, m), or None.
-            gradient: whether to keep the graph.
+        ``blocked`` is (b, n, m) or None; with ``gradient``, the graph is kept.
 
         Raises:
             Failed: the implementation raised an error, or returned something else.
@@ -171,28 +202,13 @@ class Patient:
             self._known = before
 
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
-        """Ask in another way than by ``attend``, for an output that has the shape of ``x``.
-
-        Raises:
-            Failed: the implementation raised an error, or returned something else.
-        """
+        """Ask in another way than by ``attend``, for an output that has the shape of ``x``."""
         try:
             with torch.no_grad():
                 result = call(x.clone(), *rest)
         except Exception as error:
             raise Failed(describe(error), error) from error
         return self._output(result, Inputs(x, x, x))
-
-    def differentiate(self, number: Tensor) -> None:
-        """Add the gradients of a number to ``grad`` of all leaves behind it.
-
-        Raises:
-            Failed: it raised on the way back.
-        """
-        try:
-            number.backward(retain_graph=True)
-        except Exception as error:
-            raise Failed(f"in the backward pass: {describe(error)}", error) from error
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""
@@ -225,8 +241,7 @@ class Patient:
     def admitted(self, as_it_is: bool = False) -> Iterator[None]:
         """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
 
-        Args:
-            as_it_is: leave its weights and its dtype, to find out whether it can be called.
+        With ``as_it_is``, its weights and dtype stay, to find out whether it can be called.
         """
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]

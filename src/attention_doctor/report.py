@@ -137,24 +137,21 @@ class Report:
         parts += [f"{left} not examined"] if left else []
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
-    @property
-    def _rest(self) -> list[tuple[str, str]]:
-        """What is shown behind the findings: which tests ran, those that are not fine by name."""
+    def __str__(self) -> str:
+        """Show the report as text."""
+        lines = [*textwrap.wrap(self.inferred, _WIDTH), self.verdict]
+        for finding in self.findings:
+            texts = vars(finding) | {"explains": ", ".join(finding.explains)}
+            rows = [(part, str(texts[part])) for part in _PARTS if texts[part]]
+            lines += ["", f"{finding.severity}: {finding.code}"]
+            lines += [line for row in rows for line in _wrapped(*row)]
         others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
         rest = f"all fine but {', '.join(others)}" if others else "all fine"
         asked = f"{len(self.results)} tests, {rest}" if self.results else ""
         rows = [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
         rows += [("by names", text) for text in self.called]
-        return [row for row in rows if row[1]]
-
-    def __str__(self) -> str:
-        """Show the report as text."""
-        lines = [*textwrap.wrap(self.inferred, _WIDTH), self.verdict]
-        for finding in self.findings:
-            lines += ["", f"{finding.severity}: {finding.code}"]
-            lines += [line for row in _rows(finding) for line in _wrapped(*row)]
-        lines += [""] if self._rest else []
-        lines += [line for row in self._rest for line in _wrapped(*row)]
+        more = [line for label, text in rows if text for line in _wrapped(label, text)]
+        lines += ["", *more] if more else []
         lines += _left(self.not_examined)
         return "\n".join([*lines, *(["", self.adapter] if self.adapter else [])])
 
@@ -234,12 +231,6 @@ def _left(reasons: Sequence[str]) -> list[str]:
     for reason in reasons:
         lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return lines
-
-
-def _rows(finding: Finding) -> list[tuple[str, str]]:
-    """Give the parts of a finding that it has, each with its label."""
-    texts = vars(finding) | {"explains": ", ".join(finding.explains)}
-    return [(part, str(texts[part])) for part in _PARTS if texts[part]]
 
 
 def _wrapped(label: str, text: str) -> list[str]:

@@ -40,12 +40,6 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
     return replace(report, adapter=text)
 
 
-def _letters(options: argparse.Namespace) -> dict[str, int]:
-    """Give what `--init` and `--call` may name besides what is in the file."""
-    e, h = options.embed_dim, options.num_heads
-    return {"e": e, "h": h, "d": e // h, "n": options.max_length}
-
-
 def _sizes(options: argparse.Namespace) -> Sizes:
     return Sizes(options.embed_dim, options.num_heads, options.context_dim, options.max_length)
 
@@ -55,7 +49,12 @@ def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> 
     asked, built = _called(target, names, options)
     reference = None
     if options.reference:
-        reference = _called(*_reference(options.reference), options, as_it_takes=True)[0].attend
+        path, _, name = options.reference.rpartition(":")
+        trusted, known = load(path, name) if path else (pydoc.locate(name), {})
+        if trusted is None:
+            remedy = "Name a class: `--reference file.py:Class`."
+            raise Unasked("import", f"there is no {name}", remedy)
+        reference = _called(trusted, known, options, as_it_takes=True)[0].attend
     patient = Patient(asked.attend, _sizes(options), options.kind)
     report = examine_patient(patient, reference)
     how = [built, f"called with {asked.how}" if asked.how else ""]
@@ -66,7 +65,9 @@ def _called(
     target: Any, names: dict[str, Any], options: argparse.Namespace, as_it_takes: bool = False
 ) -> tuple[Any, str]:
     """Build something, and match its call; a reference gets those options alone that it takes."""
-    sizes, names = _sizes(options), names | _letters(options)
+    sizes = _sizes(options)
+    e, h, _, n = sizes
+    names = names | {"e": e, "h": h, "d": e // h, "n": n}
 
     def values(option: str, pairs: list[tuple[str, str]], taker: Any) -> dict[str, Any]:
         known = named_parameters(taker) if as_it_takes else dict(pairs)
@@ -76,15 +77,6 @@ def _called(
     made, built = build(target, values("--init", options.init, target), sizes, options.kind)
     further = values("--call", options.call, getattr(made, "forward", made))
     return called(made, options.kind, sizes, options.layout, options.mask, further), built
-
-
-def _reference(text: str) -> tuple[Any, dict[str, Any]]:
-    path, _, name = text.rpartition(":")
-    if path:
-        return load(path, name)
-    if (target := pydoc.locate(name)) is None:
-        raise Unasked("import", f"there is no {name}", "Name a class: `--reference file.py:Class`.")
-    return target, {}
 
 
 def _model(made: Any, name: str, attention: str) -> ModelReport:

@@ -7,34 +7,25 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from attention_doctor.inputs import Inputs, NotAsked
-from attention_doctor.patient import Patient
+from attention_doctor.patient import Inputs, NotAsked, Patient
 
 
 @dataclass(frozen=True)
 class Situation:
-    """One test case: inputs, and a mask or None.
+    """One test case: inputs, and a mask, (b, n, m), or None.
 
-    Attributes:
-        name: description of the case, for the report.
-        inputs: the tensors.
-        blocked: (b, n, m), or None.
-        varies: what the mask differs between: ``"any"``, samples and queries; ``"shared"``, queries
-            only; ``"padding"``, samples only; "" if it is none of these.
+    The mask ``varies`` between samples and queries, ``"any"``; queries only, ``"shared"``; samples
+    only, ``"padding"``; "" if it is none of these.
     """
 
-    name: str
+    name: str  # for the report
     inputs: Inputs
     blocked: Tensor | None
     varies: str = ""
 
 
 def only_for(patient: Patient, *kinds: str) -> None:
-    """Leave a test out for all other kinds.
-
-    Raises:
-        NotAsked: the implementation is of another kind.
-    """
+    """Leave a test out for all other kinds."""
     if patient.kind not in kinds:
         raise NotAsked(f"the test does not apply to kind {patient.called_as}")
 

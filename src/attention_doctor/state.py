@@ -44,15 +44,12 @@ class State:
         self._before.append((holder, items))
         for value in items.values() if isinstance(items, dict) else items:
             if isinstance(value, Tensor):
-                self._copy(value)
+                if not (isinstance(value, nn.Parameter) or value.is_inference() or value.is_meta):
+                    self._copies.setdefault(id(value), (value, value.detach().clone()))
             elif isinstance(value, dict | list | set | deque):
                 self._note(value, dict(value) if isinstance(value, dict) else [*value], depth - 1)
             elif depth and hasattr(value, "__dict__") and not isinstance(value, _NO_HOLDERS):
                 self._note(vars(value), dict(vars(value)), depth - 1)
-
-    def _copy(self, x: Tensor) -> None:
-        if not (isinstance(x, nn.Parameter) or x.is_inference() or x.is_meta):
-            self._copies.setdefault(id(x), (x, x.detach().clone()))
 
     def put_back(self) -> None:
         """Put everything back as it was noted, in the very same objects."""

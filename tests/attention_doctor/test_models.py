@@ -137,7 +137,8 @@ class OddModel(nn.Module):
     def forward(self, ids):
         x, factor = self.embedding(ids), torch.ones(1, 1, demanded.E)
         x = self.first(x, factor, torch.zeros_like(x), residual=x)
-        return self.last(x.transpose(0, 1), factor)
+        x = x.transpose(0, 1)
+        return self.last(x, factor, torch.zeros_like(x))
 
 
 def test_what_is_no_hidden_state_stays_as_the_model_gave_it():
