@@ -88,11 +88,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         text = importlib.util.decode_source(self.get_data(self.path))
-        cells = re.split(r"^(?=# %%)", text, flags=re.MULTILINE)
-        kept = ("\n" * cell.count("\n") if _LEFT_OUT.match(cell) else cell for cell in cells)
-        page = ast.parse("".join(kept), self.path)  # each statement on its line
-        definitions = ast.Module(list(filter(_is_definition, page.body)), [])
-        return compile(definitions, self.path, "exec", dont_inherit=True)
+        return compile(_definitions(text, self.path), self.path, "exec", dont_inherit=True)
 
 
 class _Finder(MetaPathFinder):
@@ -109,6 +105,13 @@ class _Finder(MetaPathFinder):
 
 
 sys.meta_path.append(_Finder())
+
+
+def _definitions(text: str, path: str) -> ast.Module:
+    """Give what a chapter's text defines, each statement on its line."""
+    cells = re.split(r"^(?=# %%)", text, flags=re.MULTILINE)
+    kept = ("\n" * cell.count("\n") if _LEFT_OUT.match(cell) else cell for cell in cells)
+    return ast.Module(list(filter(_is_definition, ast.parse("".join(kept), path).body)), [])
 
 
 def _is_definition(statement: ast.stmt) -> bool:

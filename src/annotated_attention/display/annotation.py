@@ -20,14 +20,11 @@ Block = tuple[list[str], list[int]]
 
 
 def annotated(*functions: Callable[..., Any]) -> Output:
-    """Show the source of functions or methods, with their notes between the code.
+    """Show the source of functions or methods of a file, with their notes between the code.
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is left
     out.
-
-    Args:
-        *functions: functions or methods of a file.
 
     Examples:
         >>> from annotated_attention import display, merge_heads

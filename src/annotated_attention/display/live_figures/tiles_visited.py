@@ -55,11 +55,7 @@ def visits(
 ) -> list[tuple[slice, slice, Tensor]]:
     """Visit all tiles, and keep what each query has after each.
 
-    Args:
-        scores: (n, n), all finite.
-        values: (n,), one feature of each value.
-        is_causal: whether keys after the query are hidden.
-        tile: number of queries, and of keys, in a tile.
+    What it takes is as for ``tiles_visited``; ``is_causal`` hides keys after the query.
 
     Returns:
         For each tile its queries, its keys, and (queries, 4): the correction, and then the largest
