@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from annotated_attention.attention import scaled_dot_product_attention
+from annotated_attention.attention import scaled_scores
 from annotated_attention.display import map
 from annotated_attention.display._html import Output
 from annotated_attention.display._live import live
@@ -23,13 +23,13 @@ def first_look(*, name: str) -> Output:
         name: the figure's name, see ``finish``.
     """
     x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
-    collected, weights = scaled_dot_product_attention(x, x, x)
+    weights = scaled_scores(x, x).softmax(-1)  # the same numbers are queries and keys
     data: dict[str, Any] = {
         "words": WORDS,
         "endings": list(ENDINGS),
         "features": FEATURES,
         "weights": (100 * weights).round().int().tolist(),
-        "collected": (100 * collected).round().int().tolist(),
+        "collected": (100 * (weights @ x)).round().int().tolist(),
         "query": WORDS.index("it"),
     }
     still = attention_lines(weights[0], WORDS, data["query"], name=name, caption=CAPTION)
