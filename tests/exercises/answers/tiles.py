@@ -7,12 +7,14 @@ from torch import Tensor
 
 
 def add(
-    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor, alike: bool = False
-) -> tuple[Tensor, ...]:
-    """Add a piece, all in one unit or each query in its own."""
+    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor,
+    alike: bool = False, corrected: bool = True,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Add a piece, all in one unit or each query in its own, with a correction or without."""
     new = torch.cat([largest, scores], -1).amax([0, 1] if alike else 1, keepdim=True)
     new = new.expand_as(largest)
-    change, powers = torch.exp(largest - new), torch.exp(scores - new)
+    powers = torch.exp(scores - new)
+    change = torch.exp(largest - new) if corrected or largest.isinf().all() else 1
     return new, total * change + powers.sum(1, keepdim=True), mix * change + powers @ values
 
 
@@ -30,7 +32,8 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_add_piece": [
         (add, "✓ "),
-        (lambda *given: add(*given, True), "all queries get one unit"),
+        (lambda *given: add(*given, corrected=False), "neither total nor mix"),
+        (lambda *given: add(*given, alike=True), "all queries get one unit"),
         (lambda *running: running[0], "three tensors are asked for"),
     ],
     "check_merge_halves": [

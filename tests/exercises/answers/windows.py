@@ -27,6 +27,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_hide": [
         (hidden(), "✓ "),
+        (hidden(other=lambda a, b: False), "the causal mask alone"),
         (hidden(other=lambda a, b: b > a), "a greater number or a smaller one"),
         (hidden(later=lambda i, j: j > i + 1), "key 1 is visible for query 0"),
         (lambda documents: hidden()(documents).float(), "they are torch.float32"),
