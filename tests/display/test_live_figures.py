@@ -222,7 +222,7 @@ def test_tiles_are_visited_as_the_package_does():
     one = chapters.load("01_one_head")
     x = one.EMBEDDINGS  # (n, e)
     figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
-    assert "<td>0.61</td><td>2.00</td><td>3.36</td>" in figure.html
+    assert "<td>0.61</td><td>2.00</td><td>3.36</td><td>4.43</td><td>1.32</td>" in figure.html
     assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
 
 
