@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -88,8 +88,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         text = importlib.util.decode_source(self.get_data(self.path))
-        definitions = _definitions(text, self.path)
-        return compile(definitions, self.path, "exec", dont_inherit=True)
+        return compile(_definitions(text, self.path), self.path, "exec", dont_inherit=True)
 
 
 class _Finder(MetaPathFinder):
@@ -110,17 +109,9 @@ sys.meta_path.append(_Finder())
 
 def _definitions(text: str, path: str) -> ast.Module:
     """Give what a chapter's text defines, each statement on its line."""
-    page = ast.parse("\n".join(_counting(text)), path)
-    return ast.Module(list(filter(_is_definition, page.body)), [])
-
-
-def _counting(text: str) -> Iterator[str]:
-    """Yield every line, empty where it belongs to a cell that is left out."""
-    counts = True
-    for line in text.split("\n"):
-        if line.startswith("# %%"):
-            counts = not _LEFT_OUT.match(line)
-        yield line if counts else ""
+    cells = re.split(r"^(?=# %%)", text, flags=re.MULTILINE)
+    kept = ("\n" * cell.count("\n") if _LEFT_OUT.match(cell) else cell for cell in cells)
+    return ast.Module(list(filter(_is_definition, ast.parse("".join(kept), path).body)), [])
 
 
 def _is_definition(statement: ast.stmt) -> bool:

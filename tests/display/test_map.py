@@ -24,8 +24,6 @@ def test_lights_up_what_is_named():
     strip = display.chapter_map("score", "mix")
     lit = parse(strip).select("li[aria-current] .aa-step > b")
     assert [name.text for name in lit] == ["score", "mix"]
-    assert "[score]" in strip.text
-    assert " mask " in strip.text
     assert all(svg.find_parent(attrs={"aria-hidden": "true"}) for svg in parse(strip).select("svg"))
     assert all(shape.select(".dim") for shape in parse(strip).select("li code"))
     with pytest.raises(ValueError, match="step \\('scor'\\) must be one of project in, split"):

@@ -87,20 +87,16 @@ def test_other_figures_write_their_numbers():
     for word, value in zip(WORDS, weights(3, 3)[1].tolist(), strict=True):
         assert f"{word} {value:.2f}" in some_lines().text
         assert f"{value:.2f}" in texts(some_lines())
-    keys = torch.tensor([[0.0, 1], [2, 0], [2, 4]])
-    powers = (keys[:, 0] / 2**0.5).exp()
-    shares = powers / powers.sum()
     table = BeautifulSoup(one_query().html, "html.parser").table
-    *rows, sums = ([tag.text for tag in row.select("th, td")] for row in table.select("tbody tr"))
-    computed = [[f"{p:.2f}", f"{share:.2f}"] for p, share in zip(powers, shares, strict=True)]
-    assert [row[2:4] for row in rows] == computed
-    mixed = [f"{x:.2f}" for x in shares @ keys]
-    assert sums == ["sum", "", f"{powers.sum():.2f}", "1.00", *mixed]
-    parts = shares[:, None] * keys
-    shades = [tag["style"] for tag in table.select("td > span")]
-    assert shades == [f"--weight: {part / parts.max():.2f}" for part in parts.flatten()]
-    assert f"Its weights: a {shares[0]:.2f}, bee {shares[1]:.2f}" in one_query().text
-    assert one_query().text.endswith(f"honey {mixed[1]}.")
+    assert [[tag.text for tag in row.select("th, td")] for row in table.select("tbody tr")] == [
+        ["a", "0", "1.00", "0.11", "0", "1"],  # exp(0)
+        ["bee", "2", "4.11", "0.45", "2", "0"],  # exp(2 / √2)
+        ["sees", "2", "4.11", "0.45", "2", "4"],
+        ["sum", "", "9.23", "1.00", "1.78", "1.89"],
+    ]
+    shades = [tag["style"].removeprefix("--weight: ") for tag in table.select("td > span")]
+    assert shades == ["0.00", "0.06", "0.50", "0.00", "0.50", "1.00"]
+    assert "Its weights: a 0.11, bee 0.45, sees 0.45. It collects: wax 1.78, h" in one_query().text
     assert "“Bees” gives 0.75 of its pages on bees; “Knees” gives 0.25" in a_shelf().text
     assert {"0.75", "0.25"} <= set(texts(a_shelf()))
 

@@ -214,17 +214,17 @@ def tiles_visited(data):
         (("slider", "tile", "ArrowLeft"), True, 9),
     ]:  # fmt: skip
         made = visited.visits(scores, values, is_causal, data["tile"])
-        now, words = made[step - 1], data["words"]
-        numbers = [visited.written(row) for row in now.running.tolist()]
-        asking = words[now.rows]
+        (rows, keys, running), words = made[step - 1], data["words"]
+        numbers = [visited.written(row) for row in running.tolist()]
+        asking = words[rows]
         skipped = ", 6 skipped" * is_causal
         said = f"Tile {step} of {len(made)}{skipped}: queries {', '.join(asking)}; keys"
-        rows = [text for row in zip(asking, numbers, strict=True) for text in (row[0], *row[1])]
+        shown = [text for row in zip(asking, numbers, strict=True) for text in (row[0], *row[1])]
         ends = ", ".join(f"{a} {b[-1]}" for a, b in zip(asking, numbers, strict=True))
         yield (
             done,
-            [said, f"{', '.join(words[now.columns])}. Mix / total: {ends}."],
-            {".aa-running": rows},
+            [said, f"{', '.join(words[keys])}. Mix / total: {ends}."],
+            {".aa-running": shown},
         )
 
 

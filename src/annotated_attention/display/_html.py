@@ -64,13 +64,16 @@ def code_block(content: str, kind: str) -> str:
     return f'<div class="{classes}"><pre><code>{content}</code></pre></div>'
 
 
-def table(rows: Sequence[Sequence[str]], kind: str = "", ids: Sequence[str] = ()) -> str:
+def table(
+    rows: Sequence[Sequence[str]], kind: str = "", ids: Sequence[str] = (), label: str = ""
+) -> str:
     """Write rows of HTML as a table; the first row and the first column are headings.
 
     Args:
         rows: cells; the first of all may be empty.
         kind: the table's class.
         ids: one per row after the first, to which links can point.
+        label: the table's name.
     """
     corner, *names = rows[0]
     top = f'<th scope="col">{corner}</th>' if corner else "<td></td>"
@@ -80,8 +83,8 @@ def table(rows: Sequence[Sequence[str]], kind: str = "", ids: Sequence[str] = ()
         own = f' id="{ids[i]}"' if ids else ""
         inside = "".join(f"<td>{cell}</td>" for cell in cells)
         body += f'<tr{own}><th scope="row">{head}</th>{inside}</tr>'
-    opening = f'<table class="{kind}">' if kind else "<table>"
-    return f"{opening}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    opening = f' class="{kind}"' * bool(kind) + f' aria-label="{label}"' * bool(label)
+    return f"<table{opening}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def scrolled(content: str, label: str) -> str:

@@ -67,8 +67,7 @@ def modules() -> dict[str, str]:
 def bundle(module: str) -> str:
     """Give the script of an output in a notebook, with all that it imports inside."""
     starter = (_FOLDER / "host/jupyter.js").read_text(encoding="utf-8")
-    text = starter.replace("MODULE", module)
-    return _inline("host/jupyter.js", text)
+    return _inline("host/jupyter.js", starter.replace("MODULE", module))
 
 
 def _inline(path: str, text: str) -> str:

@@ -1,9 +1,7 @@
 """Show real source with its notes between the code: docstrings and comments become prose."""
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,6 @@ from annotated_attention.display._html import Output, code_block, highlight_line
 from annotated_attention.display.code import located_source
 from annotated_attention.display.colours import SHAPE_IN_PROSE, colour_shapes
 
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _LINE = '<span class="aa-line" data-line="{}">{}</span>'
 # What a docstring lists: a title at the margin, and the indented lines below it.
 _LISTED = re.compile(r"^\w+:\n(?: .*\n|\n)+", re.MULTILINE)
@@ -23,14 +20,11 @@ Block = tuple[list[str], list[int]]
 
 
 def annotated(*functions: Callable[..., Any]) -> Output:
-    """Show the source of functions or methods, with their notes between the code.
+    """Show the source of functions or methods of a file, with their notes between the code.
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is left
     out.
-
-    Args:
-        *functions: functions or methods of a file.
 
     Examples:
         >>> from annotated_attention import display, merge_heads
@@ -81,41 +75,26 @@ def render(note: str) -> str:
 def split(text: str) -> list[Block]:
     """Split the source of a function into blocks.
 
-    One begins at each comment on a line of its own and after each empty line. What stands inside
-    brackets or strings is never split.
+    One begins at each comment on a line of its own and after each empty line.
     """
     functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
     docstrings = {x.body[0].lineno - 1: x for x in functions if ast.get_docstring(x) is not None}
-    comments, empty = _comments_and_empty_lines(text)
     blocks: list[Block] = [([], [])]
-    behind = 0  # the line after the last docstring
-    for i in range(text.count("\n") + 1):
-        if i in empty or i < behind:
-            continue
-        if blocks[-1][1] and (i in comments or i - 1 in empty):
-            blocks.append(([], []))
-        notes, lines = blocks[-1]
-        if i in docstrings:
-            notes.append(ast.get_docstring(docstrings[i]) or "")
-            behind = docstrings[i].body[0].end_lineno or 0
-        elif i in comments and i - 1 in comments:
-            notes[-1] += f"\n{comments[i]}"
-        elif i in comments:
-            notes.append(comments[i])
-        else:
-            lines.append(i)
+    behind, before = 0, ""  # the line after the last docstring; the row before
+    for i, row in enumerate(map(str.strip, text.split("\n"))):
+        if row and i >= behind:
+            comment = row.startswith("#")
+            if blocks[-1][1] and (comment or not before):
+                blocks.append(([], []))
+            notes, lines = blocks[-1]
+            if i in docstrings:
+                notes.append(ast.get_docstring(docstrings[i]) or "")
+                behind = docstrings[i].body[0].end_lineno or 0
+            elif comment and before.startswith("#"):
+                notes[-1] += f"\n{row[1:].removeprefix(' ')}"
+            elif comment:
+                notes.append(row[1:].removeprefix(" "))
+            else:
+                lines.append(i)
+        before = row
     return blocks
-
-
-def _comments_and_empty_lines(text: str) -> tuple[dict[int, str], set[int]]:
-    """Find the comments on lines of their own, and the empty lines."""
-    comments: dict[int, str] = {}
-    empty, depth = set(), 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        i, line = token.start[0] - 1, token.line.strip()
-        depth += (token.string in _OPENING) - (token.string in _CLOSING)
-        if not depth and token.type == tokenize.COMMENT and line.startswith("#"):
-            comments[i] = token.string.removeprefix("#").removeprefix(" ")
-        if not depth and token.type == tokenize.NL and not line:
-            empty.add(i)
-    return comments, empty

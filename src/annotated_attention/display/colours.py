@@ -32,9 +32,7 @@ def colour_shapes(html: str) -> str:
         >>> colour_shapes("<code>(n, e)</code>")
         '<code>(<b class="dim dim-n">n</b>, e)</code>'
     """
-    return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)
-
-
-def _mark(shape: re.Match[str]) -> str:
-    """Wrap the letters of one shape."""
-    return _LETTER.sub(lambda letter: f'<b class="dim dim-{letter[0]}">{letter[0]}</b>', shape[0])
+    mark = r'<b class="dim dim-\g<0>">\g<0></b>'
+    return _MAY_HOLD_SHAPES.sub(
+        lambda found: _SHAPE.sub(lambda shape: _LETTER.sub(mark, shape[0]), found[0]), html
+    )

@@ -23,18 +23,10 @@ def heads_map(weights: Tensor, *, name: str, alt: str, caption: str) -> Output:
         alt: what the figure shows, for those who do not see it.
         caption: HTML under the figure.
     """
-    top = "".join(f'<th scope="col">{head + 1}</th>' for head in range(weights.size(1)))
-    rows = "".join(
-        f'<tr><th scope="row">{layer + 1}</th>'
-        + "".join(_cell(layer, head, one) for head, one in enumerate(heads))
-        + "</tr>"
-        for layer, heads in enumerate(weights)
-    )
-    drawn = (
-        f'<table class="aa-heads" aria-label="{escape(alt)}"><thead><tr><td></td>{top}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
-    return figure(name, drawn, alt, caption)
+    rows = [["", *(str(head + 1) for head in range(weights.size(1)))]]
+    for layer, heads in enumerate(weights):
+        rows.append([str(layer + 1), *(_cell(layer, head, one) for head, one in enumerate(heads))])
+    return figure(name, table(rows, "aa-heads", label=escape(alt)), alt, caption)
 
 
 def _cell(layer: int, head: int, weights: Tensor) -> str:
@@ -47,9 +39,9 @@ def _cell(layer: int, head: int, weights: Tensor) -> str:
             lines = "".join(f"M{j} {i}h1" for i, j in places)
             paths.append(f'<path opacity="{opacity}" d="{lines}"/>')
     return (
-        f'<td><a href="#head-{layer + 1}-{head + 1}" aria-label="layer {layer + 1}, head '
+        f'<a href="#head-{layer + 1}-{head + 1}" aria-label="layer {layer + 1}, head '
         f'{head + 1}"><svg role="img" aria-label="weights" viewBox="0 -.5 {m} {n}">'
-        f"{''.join(paths)}</svg></a></td>"
+        f"{''.join(paths)}</svg></a>"
     )
 
 

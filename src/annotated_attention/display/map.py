@@ -145,14 +145,12 @@ def chapter_map(*lit: str) -> Output:
 
 
 def whole_map() -> Output:
-    """Draw the large map: a step that is pointed at or focused shows its explanation.
-
-    Examples:
-        >>> from annotated_attention import display
-        >>> [line.partition(":")[0] for line in display.whole_map().text.splitlines()][:3]
-        ['project in', 'split', 'score']
-    """
-    says, steps = _says(), []
+    """Draw the large map: a step that is pointed at or focused shows its explanation."""
+    made = computation()
+    animal, food = made["project out"]["output"][_IT, :2].tolist()
+    share = made["softmax"]["weights"][0, _IT, _THIRSTY].item()
+    facts = {"share": share, "animal": animal, "food": food}
+    says, steps = {step: line.format(**facts) for step, (_, line) in STEPS.items()}, []
     for i, (step, (shape, _)) in enumerate(STEPS.items()):
         names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'
         checked = "" if i else " checked"
@@ -168,15 +166,6 @@ def whole_map() -> Output:
         f"<figcaption>{CAPTION}</figcaption></figure>"
     )
     return Output("\n".join(f"{step}: {line}" for step, line in says.items()), html)
-
-
-def _says() -> dict[str, str]:
-    """Give the line of each step, with its numbers."""
-    made = computation()
-    animal, food = made["project out"]["output"][_IT, :2].tolist()
-    share = made["softmax"]["weights"][0, _IT, _THIRSTY].item()
-    facts = {"share": share, "animal": animal, "food": food}
-    return {step: line.format(**facts) for step, (_, line) in STEPS.items()}
 
 
 @functools.cache
@@ -199,7 +188,8 @@ def _drawing(step: str) -> str:
             if letter != "m":  # "it" asks, so queries and what is made for them have its row
                 shapes += f'<path class="aa-row" d="M{left} {top + _IT:g}h{width}v1h-{width}z"/>'
             head = f" of head {i + 1}" if len(slices) > 1 else ""
-            said.append(f"{name}{head}: {' '.join(map(_number, part[_IT].tolist()))}")
+            numbers = (f"{number:.2g}".replace("inf", "∞") for number in part[_IT].tolist())
+            said.append(f"{name}{head}: {' '.join(numbers)}")
         left += width + 1
     alt = f"The numbers of “it”. {'; '.join(said)}"
     box = f'viewBox="-.5 -.5 {left} {HEADS * high}" style="--aa-wide: {left / HEADS / high:.3f}"'
@@ -221,7 +211,3 @@ def _squares(part: Tensor, left: int, top: float, peak: float, letter: str, fram
     )
     colour = f'class="dim-{letter}" fill="currentColor"'
     return f'<g {colour}>{squares}</g><path class="aa-line" d="{frame}"/>'
-
-
-def _number(number: float) -> str:
-    return "-∞" if number == -math.inf else f"{number:.2g}"

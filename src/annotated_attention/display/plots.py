@@ -154,8 +154,7 @@ def attention_lines(
     drawing, (ax,) = panels(50 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
-    lit_last = sorted(range(n), key=lambda i: i == query)
-    for i in lit_last:
+    for i in sorted(range(n), key=lambda i: i == query):  # the lit ones last
         for j, weight in enumerate(rows[i]):
             _draw_line(ax, i, j, weight, lit=i == query)
     looks = []

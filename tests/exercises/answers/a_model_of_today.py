@@ -2,14 +2,10 @@
 
 from typing import Any
 
-BYTES = 147_456
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_config": [
-        ([4096, 4, BYTES], "✓ "),
-        ([2560, 4, BYTES], "h · d is not e"),
-        ([4096, 4, 589_824], "of which there are 8"),
-        ([4096, 32, BYTES], "each serves 32 / 8"),
+        ([4096, 4, 147_456], "✓ "),
+        ([4096, 32, 147_456], "each serves 32 / 8"),
         ([4096, 4, 5], "look at the third number again: 5"),
     ],
     "check_reasons": [
@@ -20,9 +16,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_tokens": [
         ([0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2], "✓ "),
-        ([0, 0, 1, 1, 0, 2, 2, 1, 3, 3, 2, 3], "✓ "),
         ([0, 1, 2, 3] * 3, "the head is right 7 times. At index 5 stands 1 after 0"),
-        ([0, 1, 0, 1, 0, 1, 2, 2, 2, 3, 3, 3], "At index 3 stands 1 after 0"),
         ([0, 1, 2, 4] * 3, "the tokens are 0, 1, 2 and 3"),
         ([0, 1, 2], "twelve whole numbers"),
     ],

@@ -58,7 +58,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (exchanged("scale", "mask"), "✓ "),
         (exchanged("mask", "softmax"), "the numbers are wrong"),
         (exchanged("split", "score"), "“score” comes too early: scores compare"),
-        (exchanged("mix", "merge"), "“merge” comes too early: nothing is mixed"),
         (["project", *ORDER[:-1]], "the second “project” comes too early"),
     ],
     "check_attention": [

@@ -5,12 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TURNED = {
-    "nn.MultiheadAttention, key_padding_mask": "~mask",
-    "F.scaled_dot_product_attention, attn_mask": "mask",
-    "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
-    "this package's function, blocked": "~mask",
-}
+from annotated_attention.exercises.masks_in_the_wild import check_turned
 
 
 def parts(given: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -28,14 +23,9 @@ def for_each_head(given: Tensor, n: int) -> Tensor:
     return right(given, n).expand(-1, {6: 4}.get(given.size(1), 2), -1, -1)
 
 
-def top_left(given: Tensor, n: int) -> Tensor:
-    return torch.ones(n, given.size(1)).bool().tril()
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_make_ready": [
         (for_each_head, "✓ "),
-        (lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner?"),
         (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
         (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),
         (lambda given, n: right(given, n).float(), "and 1 hides nothing"),
@@ -44,8 +34,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda given, n: right(given, 3), "not with h = 2, m = 5, n = 5, first = 4"),
     ],
     "check_turned": [
-        (TURNED, "✓ "),
         ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
-        ({**TURNED, "this package's function, blocked": "not"}, "'not' is not read"),
+        ({**check_turned.right, "this package's function, blocked": "not"}, "'not' is not read"),
     ],
 }  # fmt: skip

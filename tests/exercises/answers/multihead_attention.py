@@ -16,38 +16,26 @@ SHAPES = {
 }
 
 
-def with_score(score: Callable[[Tensor, Tensor], Any]) -> type[MultiheadAttention]:
-    class Answer(MultiheadAttention):
-        def score(self, q: Tensor, k: Tensor) -> Any:
-            return score(q, k)
-
-    return Answer
-
-
-def scaled(q: Tensor, k: Tensor) -> Tensor:
-    return q @ k.transpose(-1, -2) / q.size(3) ** 0.5
-
-
-def steps(q: Tensor, k: Tensor) -> Tensor:
-    """Give j - i."""
-    return torch.arange(k.shape[2]).sub(torch.arange(q.shape[2]).unsqueeze(1)).double()
-
-
-def slopes(q: Tensor) -> Tensor:
-    h = q.shape[1]
-    return torch.logspace(8 / h, 8, h, base=0.5, dtype=torch.float64).view(h, 1, 1)
-
-
-def less(penalty: Callable[[Tensor, Tensor], Tensor]) -> type[MultiheadAttention]:
-    return with_score(lambda q, k: scaled(q, k) - penalty(q, abs(steps(q, k))))
-
-
 class InAttend(MultiheadAttention):
     """Right: as a bias, before the softmax."""
 
+    sign = -1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, bias: Any, **options: Any) -> Any:
-        bias = -slopes(q) * steps(q, k).abs()
+        n, m, h = q.size(2), k.size(2), q.size(1)
+        steps = (torch.arange(m) - torch.arange(n)[:, None]).abs().double()  # (n, m)
+        slopes = torch.logspace(8 / h, 8, h, base=0.5, dtype=torch.float64)
+        bias = self.sign * slopes[:, None, None] * steps
         return super().attend(q, k, v, bias=bias, **options)
+
+
+class Rewarded(InAttend):
+    sign = 1
+
+
+class Detached(InAttend):
+    def score(self, q: Tensor, k: Tensor) -> Any:
+        return super().score(q, k).detach()
 
 
 class OnlyWithWeights(InAttend):
@@ -67,9 +55,7 @@ class Learned(MultiheadAttention):
         self.slopes = nn.Parameter(torch.rand(self.num_heads, 1, 1))
 
 
-def taking(
-    *left_out: str, load: bool = True, strict: bool = True, **changed: Any
-) -> Callable[[nn.MultiheadAttention], MultiheadAttention]:
+def taking(*left_out: str) -> Callable[[nn.MultiheadAttention], MultiheadAttention]:
     """Take over a module, but for some things."""
 
     def answer(theirs: nn.MultiheadAttention) -> MultiheadAttention:
@@ -77,11 +63,11 @@ def taking(
         state = theirs.state_dict()
         settings = {name: getattr(theirs, name) for name in (*names, "batch_first")}
         settings |= {"bias": "in_proj_bias" in state, "add_bias_kv": "bias_k" in state}
-        settings |= {"dtype": state["out_proj.weight"].dtype, **changed}
+        settings["dtype"] = state["out_proj.weight"].dtype
         ours = MultiheadAttention(**{k: v for k, v in settings.items() if k not in left_out})
-        if load:
-            ours.load_state_dict(state, strict=strict)
-        return ours if "training" in left_out else ours.train(theirs.training)
+        if "state" not in left_out:
+            ours.load_state_dict(state)
+        return ours.train(theirs.training)
 
     return answer
 
@@ -96,21 +82,19 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_alibi": [
         (InAttend, "✓ AlibiAttention: right"),
-        (less(lambda q, far: -slopes(q) * far), "the sign is wrong"),
+        (Rewarded, "the sign is wrong"),
         (OnlyWithWeights, "need_weights = False: not yet: that is the ordinary score"),
         (ForgetsTheFuture, "is_causal = True, need_weights = True: the shape is right, but"),
         (Learned, "ALiBi's slopes are fixed, but slopes would be learned"),
-        (with_score(lambda q, k: scaled(q, k).detach() - slopes(q) * abs(steps(q, k))),
-         "the gradient of in_proj_weight is not"),
+        (Detached, "the gradient of in_proj_weight is not"),
         (nn.MultiheadAttention, "give the class itself, a subclass of MultiheadAttention"),
     ],
     "check_take_over": [
         (taking(), "✓ take_over: right, for 9 kinds of modules"),
         (taking("batch_first"), "not with batch_first = True: batch_first is lost"),
-        (taking("training"), "✗ take_over: training is always True"),
         (lambda theirs: taking()(theirs).eval(), "not with training = True: training is 0"),
         (taking("kdim"), "not with kdim = 7, vdim = 9: your code raises RuntimeError"),
-        (taking(load=False), "the parameters have other numbers: load the state_dict"),
+        (taking("state"), "the parameters have other numbers: load the state_dict"),
         (lambda theirs: theirs, "it returns PyTorch's own module"),
     ],
 }  # fmt: skip

@@ -4,31 +4,12 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
 def of_drank(drank: float, was: float, other: float) -> list[float]:
     """List eight numbers in the order of the sentence."""
     return [other, other, drank, other, other, other, was, other]
-
-
-def in_loops(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    rows = []
-    for q in query:
-        weights = torch.stack([q @ k for k in key]).div(len(q) ** 0.5).softmax(0)
-        rows.append(sum(w * v for w, v in zip(weights, value, strict=True)))
-    return torch.stack(rows)
-
-
-def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    query /= math.sqrt(query.size(-1))
-    return (query @ key.T).softmax(1) @ value
-
-
-def half_gradient(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    value = value / 2 + (value / 2).detach()
-    return F.scaled_dot_product_attention(query, key, value)
 
 
 def powers(query: Tensor, key: Tensor) -> Tensor:
@@ -39,7 +20,6 @@ def powers(query: Tensor, key: Tensor) -> Tensor:
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_scores": [
         ([6.0, torch.tensor(4)], "✓ my_scores"),
-        ([4, 6], "the other way round"),
         ([6, 3], '3 is not the score with "it"'),
         ([6, None], "not yet, 1 of the 2 numbers is missing"),
         ([6], "a list of 2 numbers is asked for, and there are 1 of them"),
@@ -52,13 +32,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (of_drank(0.26, 0.16, 0.10), 'by √4 = 2. Or your query is "was"; here "drank" asks.'),
     ],
     "check_attend": [
-        (in_loops, "✓ my_attend"),
         (lambda q, k, v: powers(q, k) / powers(q, k).sum(1, True) @ v, "✓ my_attend"),
         (lambda q, k, v: torch.softmax(q @ k.T, dim=1) @ v, "✗ my_attend: you do not scale"),
         (lambda q, k, v: torch.softmax(q @ k.T / 6**0.5, dim=1) @ v,
          "not with n = 8, m = 2, d = 9, d_v = 5: the shape"),
-        (in_place, "changes its argument query in place"),
-        (half_gradient, "the gradient of value is not"),
-        (lambda q, k, v: q @ k.T, "shape (3, 5); what fits is (n, d_v), here (3, 7)"),
     ],
 }  # fmt: skip

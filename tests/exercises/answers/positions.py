@@ -11,24 +11,14 @@ def order(weight: torch.Tensor, h: int) -> list[int]:
     return [i * d + j for i in range(h) for j in (*range(0, d, 2), *range(1, d, 2))]
 
 
-def inverse(weight: torch.Tensor, h: int) -> torch.Tensor:
-    other = torch.empty_like(weight)
-    other[order(weight, h)] = weight
-    return other
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_turned": [
-        ([-1, 2, -2, -1, -7], "in the score only the query has turned"),
         ([-1, 2, -2, -1, 1], "in the score the key has turned further than the query"),
         ([-1, 1, -2, -1, -1], "the query at position 1 is not right yet"),
     ],
     "check_permutation": [
         (lambda w, h: w[order(w, h)], "✓ "),
-        (lambda w, h: w, "the rows come back as they were"),
-        (inverse, "that is the way back"),
         (lambda w, h: w[order(w, 1)], "you have reordered across the heads"),
-        (lambda w, h: w[:, order(w.mT, 1)], "the columns are reordered"),
         (lambda w, h: w[order(w, h)] if h == 4 else w, "not with h = 1, d = 10, e = 7: the"),
     ],
 }  # fmt: skip

@@ -20,7 +20,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda block, h: torch.cat([block] * h, -1), "stand side by side"),
         (lambda block, h: by_slices(block.detach(), h), "no gradient reaches block"),
         (lambda block, h: by_slices(block, 4), "but not with h = 2, d = 5: "),
-        (lambda block, h: by_slices(block, h) * (torch.arange(h * len(block)) < len(block)),
-         "only the first head has its block"),
     ],
 }  # fmt: skip

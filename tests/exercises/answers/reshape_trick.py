@@ -17,7 +17,6 @@ def by_einsum(x: Tensor, num_heads: int) -> Tensor:
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_place": [
         ((split_heads(X, 2) == X[2, 1]).nonzero()[0], "✓ my_place: right"),
-        ((X.reshape(2, 3, 2) == X[2, 1]).nonzero()[0], "that is where a straight reshape puts it"),
         ((1, 2, 0), "you deal the features out to the heads in turn"),
         ((0, 2, 0), "the token is right. Which head does the feature belong to"),
     ],

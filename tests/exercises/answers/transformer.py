@@ -18,14 +18,11 @@ def block(k: int, i: int, e: int) -> Tensor:
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_angles": [
         (TURNS, "✓ "),
-        ([0, 0, 0, 0], "that is position 0"),
         (TURNS.sin(), "these are sines"),
-        ([20] * 4, "all clocks turn equally fast"),
         ([20, 2, 2, 0.02], "clock 3 has not turned by that. Divide 20 by 100"),
     ],
     "check_shift_block": [
         (block, "✓ "),
-        (lambda k, i, e: block(k, i, e).T, "it moves by -k: the block is transposed"),
         (lambda k, i, e: block(abs(k), i, e), "not with k = -2, i = 1, e = 6: it moves by -k"),
         (lambda k, i, e: block(k, 0, e), "all clocks turn equally fast"),
     ],

@@ -16,23 +16,11 @@ def in_a_loop(mixed: Heads, w_o: Tensor) -> Tensor:
     return total
 
 
-def a_pair(mixed: Heads, w_o: Tensor) -> Tensor:
-    first, second = w_o.chunk(2)
-    return mixed[0] @ first + mixed[1] @ second
-
-
-def popping(mixed: Heads, w_o: Tensor) -> Tensor:
-    total = in_a_loop(mixed, w_o)
-    mixed.pop()
-    return total
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_add_up": [
         (in_a_loop, "✓ add_up: right"),
         (lambda mixed, w_o: torch.hstack(mixed) @ w_o, "you concatenate (torch.hstack)"),
-        (a_pair, "right for two heads, but mixed may have any number"),
-        (popping, "it changes its argument mixed in place"),
+        (lambda mixed, w_o: in_a_loop(mixed[:2], w_o), "only the first heads count"),
         (lambda mixed, w_o: in_a_loop([*mixed[:2], mixed[-1]], w_o), "but not with h = 4, n = 6"),
     ],
 }  # fmt: skip

@@ -1,11 +1,10 @@
 """The first look: the book's sentence, whose last word can be exchanged; what a word collects."""
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from annotated_attention.attention import scaled_scores
 from annotated_attention.display import map
 from annotated_attention.display._html import Output
 from annotated_attention.display._live import live
@@ -24,7 +23,7 @@ def first_look(*, name: str) -> Output:
         name: the figure's name, see ``finish``.
     """
     x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
-    weights = shares(x)
+    weights = scaled_scores(x, x).softmax(-1)  # the same numbers are queries and keys
     data: dict[str, Any] = {
         "words": WORDS,
         "endings": list(ENDINGS),
@@ -35,15 +34,3 @@ def first_look(*, name: str) -> Output:
     }
     still = attention_lines(weights[0], WORDS, data["query"], name=name, caption=CAPTION)
     return live(still, "first_look", data, room=(285, 442))
-
-
-def shares(x: Tensor) -> Tensor:
-    """Give what each word gives of its attention: the same numbers are queries and keys.
-
-    Args:
-        x: (..., n, e).
-
-    Returns:
-        (..., n, n).
-    """
-    return (x @ x.mT / math.sqrt(x.size(-1))).softmax(-1)

@@ -64,10 +64,7 @@ def norm_place(
 
 
 def place(parts: Sequence[str]) -> tuple[list[Box], list[tuple[float, float]]]:
-    """Place the parts of a layer from left to right.
-
-    Args:
-        parts: as they run.
+    """Place the parts of a layer, as they run, from left to right.
 
     Returns:
         For each part its name, its left and right end and whether it stands on the stream; then for

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,21 +11,6 @@ from annotated_attention.display._live import live
 from annotated_attention.modern.tiles import tiles
 
 _TITLES = ("tile", "keys", "query", "correction", "largest", "total", "mix", "mix / total")
-
-
-@dataclass
-class Visit:
-    """A tile, and what its queries have after it.
-
-    Attributes:
-        rows: the tile's queries.
-        columns: the tile's keys.
-        running: (rows, 4), the correction, and then the largest score, the total and the mix.
-    """
-
-    rows: slice
-    columns: slice
-    running: Tensor
 
 
 def tiles_visited(
@@ -43,21 +27,20 @@ def tiles_visited(
         step: how many tiles have been visited in the picture.
     """
     made, rows = visits(scores, values, False, tile), [[*_TITLES]]
-    now = made[step - 1]
-    for at, visit in enumerate(made[:step], 1):
-        keys = ", ".join(words[visit.columns])
-        if visit.rows == now.rows:
+    queries, last, running = made[step - 1]
+    for at, (those, columns, numbers) in enumerate(made[:step], 1):
+        if those == queries:
             rows += [
-                [str(at), keys, word, *written(row)]
-                for word, row in zip(words[now.rows], visit.running.tolist(), strict=True)
+                [str(at), ", ".join(words[columns]), word, *written(row)]
+                for word, row in zip(words[queries], numbers.tolist(), strict=True)
             ]
     said = [
         f"“{word}” has the largest score {row[1]:g}, total {row[2]:.2f}, mix {row[3]:.2f}"
-        for word, row in zip(words[now.rows], now.running.tolist(), strict=True)
+        for word, row in zip(words[queries], running.tolist(), strict=True)
     ]
     alt = (
         f"Scores in tiles of {tile} queries and {tile} keys. {step} of {len(made)} are visited; "
-        f"the keys of the last are {', '.join(words[now.columns])}. After it, {'; '.join(said)}."
+        f"the keys of the last are {', '.join(words[last])}. After it, {'; '.join(said)}."
     )
     still = scrolled(table(rows, "aa-table"), "running numbers")
     data = {
@@ -67,14 +50,16 @@ def tiles_visited(
     return live(figure(name, told(still, alt), alt), "tiles_visited", data, room=(430, 440))
 
 
-def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[Visit]:
+def visits(
+    scores: Tensor, values: Tensor, is_causal: bool, tile: int
+) -> list[tuple[slice, slice, Tensor]]:
     """Visit all tiles, and keep what each query has after each.
 
-    Args:
-        scores: (n, n), all finite.
-        values: (n,), one feature of each value.
-        is_causal: whether keys after the query are hidden.
-        tile: number of queries, and of keys, in a tile.
+    What it takes is as for ``tiles_visited``; ``is_causal`` hides keys after the query.
+
+    Returns:
+        For each tile its queries, its keys, and (queries, 4): the correction, and then the largest
+        score, the total and the mix.
     """
     scores, values, made = scores.double(), values.double(), []
     if is_causal:
@@ -88,7 +73,7 @@ def visits(scores: Tensor, values: Tensor, is_causal: bool, tile: int) -> list[V
             total = correction * total + powers.exp().sum(-1)
             mix = correction * mix + powers.exp() @ values[columns]
             largest = larger
-            made.append(Visit(rows, columns, torch.stack([correction, largest, total, mix], -1)))
+            made.append((rows, columns, torch.stack([correction, largest, total, mix], -1)))
     return made
 
 
