@@ -3,12 +3,7 @@
 import pytest
 import torch
 
-from annotated_attention import (
-    as_blocked,
-    block_future,
-    block_others,
-    block_padding,
-)
+from annotated_attention import as_blocked, block_future, block_others, block_padding
 from tests.settings import B, M, N
 
 T, X = True, False  # blocked, free

@@ -6,11 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import (
-    check_nothing_appended,
-    check_sizes,
-    check_tensors,
-)
+from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
 from annotated_attention.multihead import MultiheadAttention
 
 
