@@ -18,13 +18,16 @@ def test_others_are_what_stands_outside_the_own_block():
 
 
 @pytest.mark.parametrize(
-    "blocked",
+    "make",
     [
-        block_padding(torch.zeros(B, dtype=torch.int64, device="meta"), M),
-        block_future(N, M, META), block_others([N, M], META),
+        lambda: block_padding(torch.zeros(B, dtype=torch.int64, device="meta"), M),
+        lambda: block_future(N, M, META),
+        lambda: block_others([N, M], META),
     ],
-)  # fmt: skip
-def test_masks_are_boolean_and_live_where_they_are_wanted(blocked):
+    ids=["padding", "future", "others"],
+)
+def test_masks_are_boolean_and_live_where_they_are_wanted(make):
+    blocked = make()
     assert blocked.dtype == torch.bool
     assert blocked.is_meta
 
