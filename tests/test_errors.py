@@ -50,7 +50,6 @@ LAST = {"query": tensor(N, B, E), "key": tensor(M, B, E), "value": tensor(M, B, 
 VALUES = [
     (make(embed_dim=10), "embed_dim (10) must be divisible by num_heads (4)"),
     (make(embed_dim=0), "embed_dim (0) must be at least 1"),
-    (make(dropout=1.5), "dropout (1.5) must be between 0 and 1"),
     (make(dropout=float("nan")), "dropout (nan) must be between 0 and 1"),
     (call(query=tensor(B, N, 20)), "query's width (20) must be 24"),
     (call(settings={"vdim": 7}), "value's width (24) must be 7"),
@@ -115,9 +114,7 @@ def test_core(error, bad, words):
     assert words in str(raised.value)
 
 
-def test_good_calls_are_not_refused():
-    make()(), call()(), function()()
-    call(settings={"kdim": 10, "vdim": 7}, key=tensor(B, M, 10), value=tensor(B, M, 7))()
+def test_what_has_no_numbers_is_not_refused():
     module = MultiheadAttention(E, H, device="meta")
     x = tensor(N, B, E, device="meta")
     assert module(x, x, x, attn_mask=blocked(N, N, device="meta"))[0].is_meta

@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from annotated_attention import (
-    LearnedPositionalEncoding,
-    PositionalEncoding,
-    sinusoidal_code,
-)
+from annotated_attention import LearnedPositionalEncoding, PositionalEncoding, sinusoidal_code
 
 B, N, E = 2, 3, 6
 KINDS = pytest.mark.parametrize("kind", [PositionalEncoding, LearnedPositionalEncoding])

@@ -177,7 +177,7 @@ def check_attention(
     if bias is not None and bias.dtype != query.dtype:
         raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
     try:
-        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in given.values()))
+        batch = torch.broadcast_tensors(*(x[..., :0, :0] for x in given.values()))[0].shape[:-2]
     except RuntimeError:
         raise ValueError(
             f"the leading axes of query {tuple(query.shape)}, key {tuple(key.shape)} and value "

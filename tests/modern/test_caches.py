@@ -125,21 +125,6 @@ TestCaches.settings = settings(
 
 
 @torch.no_grad()
-def test_pages_are_shared_until_one_is_written():
-    cache = PagedCache(9, 4, H, D)
-    k, v = torch.randn(2, 1, H, 10, D)
-    cache.append(k, v)
-    cache.reorder(torch.tensor([0, 0, 0]))
-    assert cache.tables == [[0, 1, 2]] * 3
-    new = torch.randn(3, H, 1, D)
-    keys, values = cache.append(new, new)
-    assert [table[:2] for table in cache.tables] == [[0, 1]] * 3
-    assert len({table[2] for table in cache.tables}) == 3  # the last page is everybody's own
-    assert keys.equal(torch.cat([k.expand(3, -1, -1, -1), new], 2))
-    assert values.equal(torch.cat([v.expand(3, -1, -1, -1), new], 2))
-
-
-@torch.no_grad()
 def test_a_pool_that_is_full_says_so_and_loses_nothing():
     cache, k = PagedCache(3, 4, H, D), torch.randn(B, H, 4, D)
     cache.append(k, k)

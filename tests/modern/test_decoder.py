@@ -3,6 +3,8 @@
 That it computes what Llama, Mistral and Qwen compute is proved there, on their checkpoints.
 """
 
+from unittest.mock import create_autospec
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -47,20 +49,23 @@ def test_partial_rotation_turns_the_first_features():
 
 def test_rotations_and_masks_are_computed_once(monkeypatch):
     """The one for all layers, the others for each kind of layer."""
-    calls = []
+    counted = []
     for place, name in (
         (RotaryEmbedding, "angles"), (decoder_module, "block_later"),
         (decoder_module, "block_outside"),
     ):  # fmt: skip
-        real = getattr(place, name)
-
-        def counted(*given, real=real, name=name, **more):
-            calls.append(name)
-            return real(*given, **more)
-
-        monkeypatch.setattr(place, name, counted)
+        counted.append(create_autospec(real := getattr(place, name), side_effect=real))
+        monkeypatch.setattr(place, name, counted[-1])
     made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
-    assert sorted(calls) == ["angles", "block_later", "block_outside"]
+    assert [calls.call_count for calls in counted] == [1, 1, 1]
+
+
+def test_padding_counts_no_position_wherever_it_stands():
+    """A prompt that is padded on the right leaves a gap before what follows."""
+    hidden = torch.tensor([[False, False, True, True, False]])
+    model, real = made(), ~hidden[0]
+    found = model(TOKENS[:1], None, hidden)[:, real]
+    torch.testing.assert_close(found, model(TOKENS[:1, real]))
 
 
 def test_without_rotation_one_layer_knows_no_order():

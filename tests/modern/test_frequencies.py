@@ -19,6 +19,9 @@ SCALINGS = {
         "rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 300,
         "attention_factor": 1.7, "truncate": False,
     },
+    "yarn, its factor from the lengths": {
+        "rope_type": "yarn", "original_max_position_embeddings": 16,
+    },
     "yarn, no growth": {
         "rope_type": "yarn", "factor": 0.5, "original_max_position_embeddings": 400,
     },
@@ -36,7 +39,7 @@ def config(scaling, base):
 
     return LlamaConfig(
         hidden_size=E, num_attention_heads=H, max_position_embeddings=TRAINED,
-        rope_parameters={**scaling, "rope_theta": base},
+        rope_parameters={"factor": None, **scaling, "rope_theta": base},
     )  # fmt: skip
 
 
@@ -56,15 +59,6 @@ def test_frequencies_are_theirs(scaling, length):
         )
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
         assert mine == pytest.approx(factor)
-
-
-def test_yarn_takes_its_factor_from_the_lengths():
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    scaling = {"rope_type": "yarn", "original_max_position_embeddings": 16}
-    theirs = ROPE_INIT_FUNCTIONS["yarn"](config({**scaling, "factor": None}, 900.0))
-    found = rotary_frequencies(D, base=900.0, scaling=scaling, max_length=TRAINED)
-    torch.testing.assert_close(found, theirs)
 
 
 @EACH

@@ -95,11 +95,3 @@ def test_keeps_what_is_linear_in_n_and_computes_no_tile_that_the_causal_mask_hid
         made[n] = [event.input_shapes for event in profile.events() if event.name == "aten::bmm"]
     assert kept[128] == 2 * kept[64]
     assert len(made[128]) == 2 * 8 * 9 // 2  # two products for each tile on and below the diagonal
-
-
-def test_refuses_what_does_not_fit():
-    x = drawn(0, 3, 5)
-    with pytest.raises(ValueError, match=r"tile \(0\) must be at least 1"):
-        tiled_attention(**x, tile=0)
-    with pytest.raises(TypeError, match="blocked must be boolean"):
-        tiled_attention(**x, blocked=torch.zeros(3, 5))

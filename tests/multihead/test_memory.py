@@ -56,12 +56,6 @@ def test_memory_is_linear_without_weights(options):
     assert seen[1].size == 2 * seen[0].size
 
 
-def test_weights_take_one_matrix_of_each_head():
-    seen = watch(512)
-    assert seen.size == B * H * 512 * 512 * 4
-    assert FUSED not in seen.names
-
-
 @pytest.mark.parametrize("kind", ["boolean", "float"])
 def test_masks_have_no_copy_for_each_head(kind):
     """Both masks together take (b, 1, n, m), and none of it is multiplied by h."""

@@ -14,8 +14,6 @@ PADDING = torch.tensor([[False, False, True, False, False], [False, False, False
 BLOCKED = torch.tensor([[False, True, False, False, True], [True] * 5, [False] * 5])
 CALLS = {
     "plain": {},
-    "causal": {"is_causal": True},
-    "padding": {"key_padding_mask": PADDING},
     "a fully masked row": {"attn_mask": BLOCKED},
     "all": {
         "attn_mask": torch.zeros(B * H, N, M).masked_fill(BLOCKED, -torch.inf),

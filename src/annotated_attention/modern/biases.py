@@ -6,11 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import (
-    check_nothing_appended,
-    check_sizes,
-    check_tensors,
-)
+from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -48,10 +44,9 @@ class AlibiBias(nn.Module):
     Examples:
         >>> import torch
         >>> from annotated_attention.modern import AlibiBias
-        >>> AlibiBias(num_heads=2)(torch.arange(3), torch.arange(3))[0] * 16
-        tensor([[ 0., -1., -2.],
-                [-1.,  0., -1.],
-                [-2., -1.,  0.]])
+        >>> AlibiBias(num_heads=2)(torch.arange(1, 3), torch.arange(4))[0] * 16
+        tensor([[-1.,  0., -1., -2.],
+                [-2., -1.,  0., -1.]])
 
     Source: Press et al. (2022), section 3.
     """

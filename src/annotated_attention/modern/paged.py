@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.checks import check_sizes
-from annotated_attention.modern.cache import (
-    check_appended,
-    check_index,
-    check_length,
-    refuse_graph,
-)
+from annotated_attention.modern.cache import check_appended, check_index, check_length, refuse_graph
 
 
 class PagedCache:
