@@ -165,10 +165,10 @@ def cases() -> dict[str, Case]:
     for back in (True, False):
         add(f"values turned, {'and back' if back else 'and left'}",
             lambda x: right(made(right_code.ValuesTurned, True, x), 12, 2), back)  # fmt: skip
-    for version, kind in itertools.product(demanded.VERSIONS, KINDS):
-        name = f"demanded: {version.__name__}, {kind}"
-        add(name, demanded.report, version, kind)
-        add(f"{name}, from outside", demanded.report, version, kind, False)
+    for name, kind in itertools.product(demanded.VERSIONS, KINDS):
+        version = demanded.varied(**demanded.VERSIONS[name])
+        add(f"demanded: {name}, {kind}", demanded.report, version, kind)
+        add(f"demanded: {name}, {kind}, from outside", demanded.report, version, kind, False)
     for kind in KINDS:
         add(f"right: in steps, {kind}", demanded.report, demanded.Attention, kind)
     add("today: one side is turned", rotated, MISTAKES["rotates-one-side"].version)
