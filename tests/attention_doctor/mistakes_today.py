@@ -6,11 +6,11 @@ from attention_doctor import adapters, examine
 from tests.attention_doctor.planted import defined
 from tests.attention_doctor.styles_today.halves import E, H
 
-# Right attention as others write it: rotated, rotated by the length, biased, latent.
+# Right attention as others write it: rotated, rotated by the length, biased.
 TEXT = (Path(__file__).with_name("styles_today") / "halves.py").read_text()
 CACHED, TURNED = ("start", "step"), ("at_positions",)
 CLASSES = {  # what each of them says that it can do
-    "Rotary": (*TURNED, *CACHED), "Stretched": CACHED, "Biased": CACHED, "Latent": CACHED,
+    "Rotary": (*TURNED, *CACHED), "Stretched": CACHED, "Biased": CACHED,
 }  # fmt: skip
 
 # What people write instead: by mistake the class, the text that is replaced, and by what.
@@ -63,15 +63,6 @@ WRONG = {
     ]),
     "distances-restart": ("Biased", [
         ("torch.arange(start, k.size(2))", "torch.arange(x.size(1))"),
-    ]),
-    "rotation-absorbed": ("Latent", [
-        ("q, k = torch.cat([q, short], -1), torch.cat([k, key.expand",
-         "q, k = turn(q, places), turn(k, places)\n"
-         "        q, k = torch.cat([q, short], -1), torch.cat([k, key.expand"),
-        ("q = q @ self.k_up", "q = turn(q, new) @ self.k_up"),
-    ]),
-    "latent-positions-missing": ("Latent", [
-        ("q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)", "k = latent"),
     ]),
     # Served with rotation and a cache.
     "no rotation": ("Rotary", [(TURNS, "")]),

@@ -89,16 +89,6 @@ STYLES = {
         heads = raised @ v / raised.sum(-1, keepdim=True)
         return self.o(heads.transpose(1, 2).flatten(2))
 """,
-    "by logarithms": FOUR
-    + """
-    def forward(self, x, blocked=None):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        scores = q @ k.mT / math.sqrt(self.d)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)
-        weights = torch.exp(scores - torch.logsumexp(scores, -1, keepdim=True))
-        return self.o((weights @ v).transpose(1, 2).flatten(2))
-""",
     "in place": FOUR
     + """
     def forward(self, x, blocked=None):
@@ -111,20 +101,6 @@ STYLES = {
             scores[blocked[:, None].expand_as(scores)] = -math.inf
         weights = scores.log_softmax(-1).exp()
         return self.o((weights @ v).transpose(1, 2).flatten(2))
-""",
-    "vmap": FOUR
-    + """
-    def forward(self, x, blocked=None):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        if blocked is None:
-            blocked = torch.zeros(x.size(0), x.size(1), x.size(1), dtype=torch.bool)
-
-        def head(q, k, v, blocked):
-            scores = (q @ k.mT / math.sqrt(self.d)).masked_fill(blocked, -math.inf)
-            return scores.softmax(-1) @ v
-
-        heads = torch.vmap(torch.vmap(head, in_dims=(0, 0, 0, None)))(q, k, v, blocked)
-        return self.o(heads.transpose(1, 2).flatten(2))
 """,
     "through a view": FOUR
     + """
@@ -225,10 +201,11 @@ PLANTED = {
     "fused": {
         "fill-does-not-block": [("~blocked[:, None]", "(~blocked[:, None]).to(x.dtype)")],
     },
-    "by hand": {"mask-inverted": [("raised * ~blocked[:, None]", "raised * blocked[:, None]")]},
-    "by logarithms": {"fill-does-not-block": [("-math.inf", "1")]},
+    "by hand": {
+        "mask-inverted": [("raised * ~blocked[:, None]", "raised * blocked[:, None]")],
+        "fill-does-not-block": [("raised * ~blocked[:, None]", "raised / (1 + blocked[:, None])")],
+    },
     "in place": {"scale-twice": [("scores /= math.sqrt(self.d)", "scores /= self.d")]},
-    "vmap": {"softmax-over-queries": [("scores.softmax(-1)", "scores.softmax(-2)")]},
     "through a view": {"scale-twice": [("/ math.sqrt(self.d)", "/ self.d")]},
 }  # fmt: skip
 CAUSAL = ("causal-hides-itself",)

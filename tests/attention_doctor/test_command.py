@@ -106,7 +106,6 @@ CALLS = {
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
     "must have a mask": (
         CROSS.replace("mask=None", "mask"), "--mask allowed", 0, "mask=b1nm allowed always"),
-    "three of self-attention": (CROSS, "--kind self --mask allowed", 0, "q=x, k=x, v=x"),
     "memory": (CROSS, "--kind memory --mask allowed", 0, "q=x, k=context, v=context"),
     "a name says it": (MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n"
                        "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
@@ -129,9 +128,6 @@ CALLS = {
             ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
                                                                   "mask[:, None, None]"),
         "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
-    "narrower inside": (
-        MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
-        "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "cosines and sines of two axes": (
         ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),

@@ -10,6 +10,7 @@ from torch import nn
 from attention_doctor import examine
 from attention_doctor.adapters import adapt
 from tests.attention_doctor.demanded import Attention, E, H, split, varied
+from tests.attention_doctor.right_code import turned
 
 
 def distance(n):
@@ -212,6 +213,7 @@ SLIPS = {
     "rectified": (before(lambda q, k, v: (q, k, v.relu())), "wrong: values-bent"),
     # As in gated attention units, which bend what makes queries and keys, too.
     "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
+    "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),
     # Keys are repeated for neighbours, and values for others.
     "repeated apart": (before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
                        "wrong: groups-tiled"),
