@@ -91,11 +91,6 @@ def latent(version: type[nn.Module]) -> Report:
     return right(attend, 24, 4)
 
 
-def rotary(version: type[nn.Module]) -> Report:
-    module = made(version, 24, 4, batch_first=True)
-    return right(adapters.torch_like(module, "causal"), 24, 4)
-
-
 CACHES = {
     "growing": KVCache,
     "static": lambda: StaticCache(2, 4, 16, 6, dtype=torch.float64),
@@ -148,7 +143,8 @@ def cases() -> dict[str, Case]:
         if entry.of is LatentAttention:
             add(f"latent: {code}", latent, entry.version)
         if entry.of is RotaryAttention:
-            add(f"rotary: {code}", rotary, entry.version)
+            module = made(entry.version, 24, 4, batch_first=True)
+            add(f"rotary: {code}", right, adapters.torch_like(module, "causal"), 24, 4)
         if entry.of is CachedAttention:
             add(f"cache: {code}", cached, entry.version, CACHES["static"])
     for kind in ("cross", "self", "causal"):

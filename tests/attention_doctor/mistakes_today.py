@@ -27,10 +27,6 @@ WRONG = {
          "torch.stack([left * cos - right * sin, right * cos + left * sin], -1)"
          ".flatten(-2)"),
     ]),
-    "rotates-one-side": ("Rotary", [
-        ("q, k = turn(q, places), turn(k, places)", "q = turn(q, places)"),
-        ("k = turn(k, new)", ""),
-    ]),
     "causal-at-the-wrong-corner": ("Rotary", [
         ("triu(1 + start)", "triu(1)"),
     ]),
@@ -60,9 +56,6 @@ WRONG = {
     "alibi-slopes-by-formula": ("Biased", [
         ("[2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]",
          "[2 ** (-8 * (i + 1) / H) for i in range(H)]"),
-    ]),
-    "distances-restart": ("Biased", [
-        ("torch.arange(start, k.size(2))", "torch.arange(x.size(1))"),
     ]),
     # Served with rotation and a cache.
     "no rotation": ("Rotary", [(TURNS, "")]),

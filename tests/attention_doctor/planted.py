@@ -187,7 +187,6 @@ PLANTED = {
             ("zip(self.queries, self.keys, self.values, strict=True)",
              "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
         ],
-        "causal-hides-itself": [("triu(1)", "triu(0)")],
         "softmax-over-samples": [("torch.softmax(s, 2)", "torch.softmax(s, 0)")],
     },
     "einsum": {
@@ -206,9 +205,14 @@ PLANTED = {
         "fill-does-not-block": [("raised * ~blocked[:, None]", "raised / (1 + blocked[:, None])")],
     },
     "in place": {"scale-twice": [("scores /= math.sqrt(self.d)", "scores /= self.d")]},
-    "through a view": {"scale-twice": [("/ math.sqrt(self.d)", "/ self.d")]},
+    "through a view": {
+        "scale-twice": [("/ math.sqrt(self.d)", "/ self.d")],
+        "heads-of-other-samples": [
+            ("@ v).transpose(1, 2)",
+             "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)"),
+        ],
+    },
 }  # fmt: skip
-CAUSAL = ("causal-hides-itself",)
 ON_SELF = ("interleaved-per-head", "padding-mask-on-queries")
 
 
@@ -235,7 +239,7 @@ def report(style: str, code: str = "", kind: str = "") -> Report:
     module = defined(text, PLANTED[style][code] if code else ())["Attention"](E, H)
     three = "query, key, value" in text
     usual = "self" if code in ON_SELF or not three else "cross"
-    kind = kind or ("causal" if code in CAUSAL else usual)
+    kind = kind or ("causal" if code == "causal-hides-itself" else usual)
     attend = module
     if three and kind != "cross":
         attend = adapters.Adapted(lambda x, blocked=None: module(x, x, x, blocked), module)

@@ -103,6 +103,7 @@ CALLS = {
             "scores.softmax(-1)", "nn.functional.dropout(scores.softmax(-1), self.dropout)"),
         "--kind self", 1, "`mask` is bnm, True = allowed: inferred"),
     "the wrong meaning": (CROSS, "--mask blocked", 1, "wrong: mask-inverted"),
+    "no mask": (CROSS, "--mask none", 0, "it takes no mask"),
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
     "must have a mask": (
         CROSS.replace("mask=None", "mask"), "--mask allowed", 0, "mask=b1nm allowed always"),
@@ -111,8 +112,9 @@ CALLS = {
                        "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
-    "two masks": (MINE.replace("mask=None", "mask=None, other_mask=None"),
-                  "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
+    "two masks, other names of sizes": (
+        MINE.replace("mask=None", "mask=None, other_mask=None").replace("dim", "n_state").replace(
+            "heads", "head_count"), "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
     "padding and the future": (
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask[:, None]",
                                                                    "mask[:, None, None]"),

@@ -214,6 +214,9 @@ SLIPS = {
     # As in gated attention units, which bend what makes queries and keys, too.
     "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
     "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),
+    # What the product left is transposed before the softmax.
+    "over queries": (varied(weigh=lambda self, q, k: placed(self, q @ k.mT).mT.softmax(-1).mT),
+                     "wrong: softmax-over-queries"),
     # Keys are repeated for neighbours, and values for others.
     "repeated apart": (before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
                        "wrong: groups-tiled"),
