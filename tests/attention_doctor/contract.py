@@ -20,6 +20,7 @@ from annotated_attention.modern import (
     CachedAttention,
     GroupedQueryAttention,
     KVCache,
+    LatentAttention,
     PagedCache,
     RotaryAttention,
     RotaryEmbedding,
@@ -82,6 +83,21 @@ def cached(version: type[nn.Module], make: Callable[[], object]) -> Report:
     return examine(attend, embed_dim=24, num_heads=4, kind="causal")
 
 
+def latent(version: type[nn.Module]) -> Report:
+    """Examine our attention with a latent, which is absorbed where there is a cache."""
+    module = made(version, 24, 4, latent_dim=8, rotary_dim=2, batch_first=True)
+    attend = adapters.Adapted(lambda x: module(x)[0], module)
+    attend.start, attend.step = KVCache, lambda x, cache: module(x, cache, absorb=True)[0]
+    return right(attend, 24, 4)
+
+
+class PositionsLeftOut(LatentAttention):
+    """Leaves out of the absorbed form what carries the positions."""
+
+    def attend_absorbed(self, q, q_turned, *kept, **masks):
+        return super().attend_absorbed(q, 0 * q_turned, *kept, **masks)
+
+
 CACHES = {
     "growing": KVCache,
     "static": lambda: StaticCache(2, 4, 16, 6, dtype=torch.float64),
@@ -131,12 +147,17 @@ def cases() -> dict[str, Case]:
             add(f"catalogue: {code}, {kind}", catalogue, code, kind)
         if kinds and code != "heads-in-a-plain-list":
             add(f"without weights: {code}", without_module, code)
+        if entry.of is RotaryAttention:
+            module = made(entry.version, 24, 4, batch_first=True)
+            add(f"rotary: {code}", right, adapters.torch_like(module, "causal"), 24, 4)
         if entry.of is CachedAttention:
             add(f"cache: {code}", cached, entry.version, CACHES["static"])
     for kind in ("cross", "self", "causal"):
         add(f"right: ours, {kind}", catalogue, "", kind)
     for name, make in CACHES.items():
         add(f"right: ours, cache, {name}", cached, CachedAttention, make)
+    add("right: ours, latent", latent, LatentAttention)
+    add("latent: positions left out", latent, PositionsLeftOut)
     for groups in (1, 2, 4):
         add(f"right: ours, {groups} groups", grouped, GroupedQueryAttention, groups)
     add("today: tiled groups", grouped, MISTAKES["groups-tiled"].version, 2)
@@ -162,34 +183,13 @@ def cases() -> dict[str, Case]:
             name = f"right: {groups} groups, {', '.join(parts) or 'plain'}"
             add(name, lambda p, g: right(made(right_code.Modern, *p, groups=g), 24, 4),
                 parts, groups)  # fmt: skip
-    for back in (True, False):
-        add(f"values turned, {'and back' if back else 'and left'}",
-            lambda x: right(made(right_code.ValuesTurned, True, x), 12, 2), back)  # fmt: skip
-    for version, kind in itertools.product(demanded.VERSIONS, KINDS):
-        name = f"demanded: {version.__name__}, {kind}"
-        add(name, demanded.report, version, kind)
-        add(f"{name}, from outside", demanded.report, version, kind, False)
+    for name, kind in itertools.product(demanded.VERSIONS, KINDS):
+        version = demanded.varied(**demanded.VERSIONS[name])
+        add(f"demanded: {name}, {kind}", demanded.report, version, kind)
+        add(f"demanded: {name}, {kind}, from outside", demanded.report, version, kind, False)
     for kind in KINDS:
         add(f"right: in steps, {kind}", demanded.report, demanded.Attention, kind)
-    add("today: one side is turned", rotated, MISTAKES["rotates-one-side"].version)
-    add("right: our rotation", rotated, RotaryAttention)
     return found
-
-
-def rotated(version: type[nn.Module]) -> Report:
-    module = made(version, 24, 4, batch_first=True)
-    attend = adapters.torch_like(module, "causal")
-    turn = module.rotary.forward
-
-    def at_positions(x, positions):
-        module.rotary.forward = lambda y, _: turn(y, positions)
-        try:
-            return attend(x)[0]
-        finally:
-            module.rotary.forward = turn
-
-    attend.at_positions = at_positions
-    return examine(attend, embed_dim=24, num_heads=4, kind="causal")
 
 
 if __name__ == "__main__":

@@ -50,74 +50,50 @@ class Attention(nn.Module):
         return self.mix(*self.heads(query, key, value))
 
 
-class ByPlace(Attention):
-    """The weights are learned numbers, one for each pair of places."""
-
-    def weigh(self, q, k):
-        scores = torch.arange(q.size(-2))[:, None] * torch.arange(k.size(-2)).to(q)
-        return super().weigh(q * 0, k) * scores.sin().exp()
+def heads_for_tokens(self, query, key=None, value=None):
+    """Leave the heads behind the tokens."""
+    q, k, v = (f(query).unflatten(-1, (H, -1)) for f in (self.q, self.k, self.v))
+    return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).flatten(2))
 
 
-class HeadsForTokens(Attention):
-    """The heads stay behind the tokens."""
-
-    def forward(self, query, key=None, value=None):
-        q, k, v = (f(query).unflatten(-1, (H, -1)) for f in (self.q, self.k, self.v))
-        return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).flatten(2))
-
-
-class KeysAlone(Attention):
-    def weigh(self, q, k):
-        return super().weigh(torch.ones_like(q), k)
-
-
-class QueriesAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(2, keepdim=True).expand_as(weights)
-
-
-class SamplesAveraged(Attention):
-    def weigh(self, q, k):
-        weights = super().weigh(q, k)
-        return weights.mean(0, keepdim=True).expand_as(weights)
+# By name, the steps that are another in it.
+VERSIONS = {
+    # The weights are learned numbers, one for each pair of places.
+    "ByPlace": {"weigh": lambda self, q, k: Attention.weigh(self, q * 0, k) * by_place(q, k)},
+    "HeadsForTokens": {"forward": heads_for_tokens},
+    "KeysAlone": {"mix": lambda self, q, k, v: Attention.mix(self, torch.ones_like(q), k, v)},
+    "QueriesAveraged": {"weigh": lambda self, q, k: averaged(Attention.weigh(self, q, k), 2)},
+    "SamplesAveraged": {"weigh": lambda self, q, k: averaged(Attention.weigh(self, q, k), 0)},
+    # The weights are made from each query, as many as there are keys.
+    "QueriesAlone": {
+        "mix": lambda self, q, k, v: Attention.mix(
+            self, q, torch.arange(k[0, 0].numel()).to(k).sin().view_as(k[0, 0]).expand_as(k), v
+        ),
+    },
+    "KeysMixed": {"mix": lambda self, q, k, v: Attention.mix(self, q, k, k)},
+    "KeyForQuery": {"mix": lambda self, q, k, v: Attention.mix(self, q, q, v)},
+    "Inverted": {"mix": lambda self, q, k, v: Attention.mix(self, q * q.size(-1), k, v)},
+    # Whatever is asked, one key is never seen.
+    "Blind": {"changed": lambda self, scores: scores.masked_fill(second(scores), -math.inf)},
+}
 
 
-class QueriesAlone(Attention):
-    """The weights are made from each query, as many as there are keys."""
-
-    def weigh(self, q, k):
-        places = torch.arange(k.size(-2) * k.size(-1)).to(q).sin()
-        return super().weigh(q, places.view(k.shape[-2:]).expand_as(k))
+def second(scores):
+    n, m = scores.shape[-2:]
+    return (torch.arange(m) == 1) & (torch.arange(n) != 1)[:, None]
 
 
-class KeysMixed(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k, k)
+def by_place(q, k):
+    return torch.outer(torch.arange(q.size(-2)), torch.arange(k.size(-2))).to(q).sin().exp()
 
 
-class KeyForQuery(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, q, v)
+def averaged(weights, axis):
+    return weights.mean(axis, keepdim=True).expand_as(weights)
 
 
-class Inverted(Attention):
-    def weigh(self, q, k):
-        return super().weigh(q * q.size(-1), k)
-
-
-class NoMaskInTraining(Attention):
-    def hidden(self, n, m):
-        return None if self.training else super().hidden(n, m)
-
-
-class Blind(Attention):
-    """Whatever is asked, one key is never seen."""
-
-    def hidden(self, n, m):
-        hidden = super().hidden(n, m)
-        hidden = torch.zeros(n, m, dtype=torch.bool) if hidden is None else hidden
-        return hidden | ((torch.arange(m) == 1) & (torch.arange(n) != 1)[:, None])
+def varied(**steps):
+    """Give attention that does some of its steps in another way."""
+    return type("Varied", (Attention,), steps)
 
 
 def report(version, kind, looked_into=True):
@@ -129,9 +105,3 @@ def report(version, kind, looked_into=True):
 
     adapted = adapters.Adapted(attend, module if looked_into else attend, "none")
     return examine(adapted, embed_dim=E, num_heads=H, kind=kind)
-
-
-VERSIONS = (
-    ByPlace, HeadsForTokens, KeysAlone, QueriesAveraged, SamplesAveraged, QueriesAlone, KeysMixed,
-    KeyForQuery, Inverted, Blind,
-)  # fmt: skip

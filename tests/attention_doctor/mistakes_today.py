@@ -6,11 +6,11 @@ from attention_doctor import adapters, examine
 from tests.attention_doctor.planted import defined
 from tests.attention_doctor.styles_today.halves import E, H
 
-# Right attention as others write it: rotated, rotated by the length, biased, latent.
+# Right attention as others write it: rotated, rotated by the length, biased.
 TEXT = (Path(__file__).with_name("styles_today") / "halves.py").read_text()
 CACHED, TURNED = ("start", "step"), ("at_positions",)
 CLASSES = {  # what each of them says that it can do
-    "Rotary": (*TURNED, *CACHED), "Stretched": CACHED, "Biased": CACHED, "Latent": CACHED,
+    "Rotary": (*TURNED, *CACHED), "Stretched": CACHED, "Biased": CACHED,
 }  # fmt: skip
 
 # What people write instead: by mistake the class, the text that is replaced, and by what.
@@ -26,10 +26,6 @@ WRONG = {
         ("x * cos + torch.cat([-right, left], -1) * sin",
          "torch.stack([left * cos - right * sin, right * cos + left * sin], -1)"
          ".flatten(-2)"),
-    ]),
-    "rotates-one-side": ("Rotary", [
-        ("q, k = turn(q, places), turn(k, places)", "q = turn(q, places)"),
-        ("k = turn(k, new)", ""),
     ]),
     "causal-at-the-wrong-corner": ("Rotary", [
         ("triu(1 + start)", "triu(1)"),
@@ -60,12 +56,6 @@ WRONG = {
     "alibi-slopes-by-formula": ("Biased", [
         ("[2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]",
          "[2 ** (-8 * (i + 1) / H) for i in range(H)]"),
-    ]),
-    "distances-restart": ("Biased", [
-        ("torch.arange(start, k.size(2))", "torch.arange(x.size(1))"),
-    ]),
-    "latent-positions-missing": ("Latent", [
-        ("q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)", "k = latent"),
     ]),
     # Served with rotation and a cache.
     "no rotation": ("Rotary", [(TURNS, "")]),

@@ -78,73 +78,6 @@ STYLES = {
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
         return self.o(heads.transpose(1, 2).flatten(2))
 """,
-    "a list of heads": """
-class Head(nn.Module):
-    def __init__(self, e, d):
-        super().__init__()
-        self.query, self.key, self.value = (nn.Linear(e, d, bias=False) for _ in range(3))
-
-    def forward(self, x, blocked=None):
-        q, k, v = self.query(x), self.key(x), self.value(x)
-        wei = q @ k.transpose(-2, -1) * k.shape[-1]**-0.5
-        if blocked is not None:
-            wei = wei.masked_fill(blocked, float("-inf"))
-        wei = F.softmax(wei, dim=-1)
-        return wei @ v
-
-
-class Attention(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.heads = nn.ModuleList(Head(e, e // h) for _ in range(h))
-        self.proj = nn.Linear(e, e)
-
-    def forward(self, x, blocked=None):
-        return self.proj(torch.cat([head(x, blocked) for head in self.heads], dim=-1))
-""",
-    "grouped and rotated": """
-def rotate(x):
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
-
-
-class Attention(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.g, self.d = h, h // 2, e // h
-        self.q_proj = nn.Linear(e, h * self.d)
-        self.k_proj, self.v_proj = (nn.Linear(e, self.g * self.d) for _ in range(2))
-        self.o_proj = nn.Linear(e, e)
-
-    def forward(self, x, blocked=None):
-        b, n, e = x.shape
-        q = self.q_proj(x).view(b, n, -1, self.d).transpose(1, 2)
-        k = self.k_proj(x).view(b, n, -1, self.d).transpose(1, 2)
-        v = self.v_proj(x).view(b, n, -1, self.d).transpose(1, 2)
-        angle = torch.outer(torch.arange(n), 10.0 ** -torch.arange(self.d // 2)).repeat(1, 2).to(x)
-        cos, sin = angle.cos(), angle.sin()
-        q, k = (y * cos + rotate(y) * sin for y in (q, k))
-        k, v = (y.repeat_interleave(self.h // self.g, dim=1) for y in (k, v))
-        scores = torch.matmul(q, k.transpose(2, 3)) * self.d**-0.5
-        if blocked is not None:
-            mask = torch.zeros_like(scores).masked_fill(blocked[:, None], float("-inf"))
-            scores = scores + mask
-        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
-        heads = torch.matmul(weights, v)
-        return self.o_proj(heads.transpose(1, 2).contiguous().reshape(b, n, e))
-""",
-    "a bias by distance": FOUR
-    + """
-    def forward(self, x, blocked=None):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        place = torch.arange(x.size(1))
-        slopes = 2.0 ** -torch.arange(1, self.h + 1)[:, None, None]
-        scores = q @ k.mT / math.sqrt(self.d)
-        scores = scores - slopes * (place[:, None] - place).abs()
-        if blocked is not None:
-            scores = torch.where(blocked[:, None], float("-inf"), scores)
-        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-""",
     "by hand": FOUR
     + """
     def forward(self, x, blocked=None):
@@ -155,16 +88,6 @@ class Attention(nn.Module):
             raised = raised * ~blocked[:, None]
         heads = raised @ v / raised.sum(-1, keepdim=True)
         return self.o(heads.transpose(1, 2).flatten(2))
-""",
-    "by logarithms": FOUR
-    + """
-    def forward(self, x, blocked=None):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        scores = q @ k.mT / math.sqrt(self.d)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)
-        weights = torch.exp(scores - torch.logsumexp(scores, -1, keepdim=True))
-        return self.o((weights @ v).transpose(1, 2).flatten(2))
 """,
     "in place": FOUR
     + """
@@ -178,34 +101,6 @@ class Attention(nn.Module):
             scores[blocked[:, None].expand_as(scores)] = -math.inf
         weights = scores.log_softmax(-1).exp()
         return self.o((weights @ v).transpose(1, 2).flatten(2))
-""",
-    "PyTorch's function": """
-class Attention(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.qkv, self.out = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
-
-    def forward(self, x, blocked=None):
-        mask = None if blocked is None else blocked.repeat_interleave(self.h, 0)
-        x = x.transpose(0, 1)
-        return F.multi_head_attention_forward(
-            x, x, x, x.size(-1), self.h, self.qkv.weight, self.qkv.bias, None, None, False, 0.0,
-            self.out.weight, self.out.bias, attn_mask=mask,
-        )[0].transpose(0, 1)
-""",
-    "vmap": FOUR
-    + """
-    def forward(self, x, blocked=None):
-        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        if blocked is None:
-            blocked = torch.zeros(x.size(0), x.size(1), x.size(1), dtype=torch.bool)
-
-        def head(q, k, v, blocked):
-            scores = (q @ k.mT / math.sqrt(self.d)).masked_fill(blocked, -math.inf)
-            return scores.softmax(-1) @ v
-
-        heads = torch.vmap(torch.vmap(head, in_dims=(0, 0, 0, None)))(q, k, v, blocked)
-        return self.o(heads.transpose(1, 2).flatten(2))
 """,
     "through a view": FOUR
     + """
@@ -238,6 +133,7 @@ PLANTED = {
         "softmax-over-heads": [("softmax(dim=-1)", "softmax(dim=1)")],
         "no-scale": [("scores = scores / math.sqrt(q.size(-1))", "pass")],
         "chunks-in-the-wrong-order": [("q, k, v = qkv", "k, q, v = qkv")],
+        "fill-does-not-block": [('unsqueeze(1), float("-inf")', "unsqueeze(1), 1e9")],
         "heads-in-a-plain-list": [
             ("self.qkv, self.out = nn.Linear(e, 3 * e), nn.Linear(e, e)",
              "self.layers = [nn.Linear(e, 3 * e), nn.Linear(e, e)]"),
@@ -291,7 +187,7 @@ PLANTED = {
             ("zip(self.queries, self.keys, self.values, strict=True)",
              "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
         ],
-        "causal-hides-itself": [("triu(1)", "triu(0)")],
+        "softmax-over-samples": [("torch.softmax(s, 2)", "torch.softmax(s, 0)")],
     },
     "einsum": {
         "softmax-over-queries": [("dim=3", "dim=2")],
@@ -304,31 +200,19 @@ PLANTED = {
     "fused": {
         "fill-does-not-block": [("~blocked[:, None]", "(~blocked[:, None]).to(x.dtype)")],
     },
-    "a list of heads": {
-        "softmax-over-samples": [("F.softmax(wei, dim=-1)", "F.softmax(wei, dim=0)")],
+    "by hand": {
+        "mask-inverted": [("raised * ~blocked[:, None]", "raised * blocked[:, None]")],
+        "fill-does-not-block": [("raised * ~blocked[:, None]", "raised / (1 + blocked[:, None])")],
     },
-    "grouped and rotated": {
-        "groups-tiled": [
-            ("repeat_interleave(self.h // self.g, dim=1)", "repeat(1, self.h // self.g, 1, 1)"),
-        ],
-        "fill-does-not-block": [('float("-inf")', "1e9")],
-    },
-    "a bias by distance": {
+    "in place": {"scale-twice": [("scores /= math.sqrt(self.d)", "scores /= self.d")]},
+    "through a view": {
+        "scale-twice": [("/ math.sqrt(self.d)", "/ self.d")],
         "heads-of-other-samples": [
             ("@ v).transpose(1, 2)",
              "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)"),
         ],
-        "mask-ignored": [
-            ('scores = torch.where(blocked[:, None], float("-inf"), scores)', "blocked = None"),
-        ],
     },
-    "by hand": {"mask-inverted": [("raised * ~blocked[:, None]", "raised * blocked[:, None]")]},
-    "by logarithms": {"fill-does-not-block": [("-math.inf", "1")]},
-    "in place": {"scale-twice": [("scores /= math.sqrt(self.d)", "scores /= self.d")]},
-    "vmap": {"softmax-over-queries": [("scores.softmax(-1)", "scores.softmax(-2)")]},
-    "through a view": {"scale-twice": [("/ math.sqrt(self.d)", "/ self.d")]},
 }  # fmt: skip
-CAUSAL = ("causal-hides-itself",)
 ON_SELF = ("interleaved-per-head", "padding-mask-on-queries")
 
 
@@ -355,7 +239,7 @@ def report(style: str, code: str = "", kind: str = "") -> Report:
     module = defined(text, PLANTED[style][code] if code else ())["Attention"](E, H)
     three = "query, key, value" in text
     usual = "self" if code in ON_SELF or not three else "cross"
-    kind = kind or ("causal" if code in CAUSAL else usual)
+    kind = kind or ("causal" if code == "causal-hides-itself" else usual)
     attend = module
     if three and kind != "cross":
         attend = adapters.Adapted(lambda x, blocked=None: module(x, x, x, blocked), module)

@@ -115,29 +115,10 @@ PARTS = [
 ]  # fmt: skip
 
 
-def turned(x, sign=1):
+def turned(x):
     """Rotate neighbouring features by their place, (..., n, d)."""
     pairs = x.unflatten(-1, (-1, 2))
-    angle = sign * torch.arange(x.size(-2)).to(x)[:, None]
+    angle = torch.arange(x.size(-2)).to(x)[:, None]
     cos, sin = angle.cos(), angle.sin()
     left, right = pairs.unbind(-1)
     return torch.stack([left * cos - right * sin, left * sin + right * cos], -1).flatten(-2)
-
-
-class ValuesTurned(Attention):
-    """Two heads; rotates queries, keys and values, and may rotate back what is mixed."""
-
-    def __init__(self, causal, back):
-        super().__init__(causal)
-        self.back = back
-
-    def heads(self, query, key, value):
-        given = ((self.q, query), (self.k, key), (self.v, value))
-        return (turned(by_heads(project(x), E // 2)) for project, x in given)
-
-    def mix(self, q, k, v):
-        scores = q @ k.mT / math.sqrt(E // 2)
-        scores = scores.masked_fill(self.hidden(*scores.shape[-2:]), -math.inf)
-        mixed = scores.softmax(-1) @ v
-        mixed = turned(mixed, -1) if self.back else mixed
-        return self.o(mixed.transpose(1, 2).flatten(2))

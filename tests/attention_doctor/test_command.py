@@ -1,7 +1,7 @@
 """From the command line to a report: building, calling, the adapter to paste, exit codes."""
 
+import io
 import itertools
-import os
 import re
 import runpy
 import shlex
@@ -14,27 +14,9 @@ import torch
 
 from attention_doctor import adapters, assert_attention, examine
 from attention_doctor.command import main
+from tests.attention_doctor.demanded import Attention, E, H, split, varied
 
 HEAD = "import math\nimport torch\nfrom torch import nn\n"
-CAUSAL = '''
-class Attention(nn.Module):
-    """A decoder-only attention with usual names."""
-
-    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
-        super().__init__()
-        assert context_length == 16 and dropout == 0.0
-        self.h = num_heads
-        self.qkv = nn.Linear(d_in, 3 * d_out, bias=qkv_bias)
-        self.out = nn.Linear(d_out, d_out)
-        self.register_buffer("mask", torch.ones(context_length, context_length).triu(1))
-
-    def forward(self, x):
-        b, n, e = x.shape
-        q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
-        scores = q @ k.mT / math.sqrt(e // self.h)
-        scores = scores.masked_fill(self.mask[:n, :n].bool(), -math.inf)
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
-'''
 CROSS = '''
 class Attention(nn.Module):
     """Query, key and value, and a mask of (b, 1, n, m), True = allowed."""
@@ -73,6 +55,13 @@ class Attention(nn.Module):
 '''
 FUTURE = "torch.ones(n, n).triu(1).bool(), -math.inf)"
 HIDES = "scores, v = self.scores(x)\n        n = x.size(1); scores = scores.masked_fill(" + FUTURE
+# A decoder-only attention with usual names.
+SIZES = "d_in, d_out, context_length, dropout, num_heads, qkv_bias=False"
+CAUSAL = MINE.replace("scores, v = self.scores(x)", HIDES).replace("x, mask=None", "x").replace(
+    "mask is not None", "False").replace("dim, heads", SIZES, 1).replace(
+    "super().__init__()", "super().__init__(); dim, heads = d_out, num_heads\n"
+    "        assert (context_length, dropout) == (16, 0.0)",
+)  # fmt: skip
 ROTATED = MINE.replace("scores(x)", "scores(x, cos, sin)").replace(
     "scores(self, x)", "scores(self, x, cos, sin)"
 ).replace("x, mask=None", "x, cos, sin, mask=None").replace(
@@ -118,17 +107,14 @@ CALLS = {
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
     "must have a mask": (
         CROSS.replace("mask=None", "mask"), "--mask allowed", 0, "mask=b1nm allowed always"),
-    "three of self-attention": (CROSS, "--kind self --mask allowed", 0, "q=x, k=x, v=x"),
     "memory": (CROSS, "--kind memory --mask allowed", 0, "q=x, k=context, v=context"),
     "a name says it": (MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n"
                        "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
     "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
               "`mask` is b1nm, added to the scores"),
-    "other names of sizes": (
-        MINE.replace("dim", "n_state").replace("heads", "head_count"), "--kind self --mask blocked",
-        0, "built with n_state=12, head_count=3"),
-    "two masks": (MINE.replace("mask=None", "mask=None, other_mask=None"),
-                  "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
+    "two masks, other names of sizes": (
+        MINE.replace("mask=None", "mask=None, other_mask=None").replace("dim", "n_state").replace(
+            "heads", "head_count"), "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
     "padding and the future": (
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask[:, None]",
                                                                    "mask[:, None, None]"),
@@ -144,16 +130,11 @@ CALLS = {
             ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
                                                                   "mask[:, None, None]"),
         "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
-    "narrower inside": (
-        MINE.replace("3 * dim), nn.Linear(dim,", "3 * dim // 2), nn.Linear(dim // 2,"),
-        "--kind self --mask blocked --embed-dim 24 --num-heads 4", 0, ""),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "cosines and sines of two axes": (
         ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
         "--kind self --mask blocked", 0, "cos=a rotation"),
     "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),
-    "an expression": (CAUSAL.replace("self, d_in,", "self, part, d_in,"),
-                      "--kind causal --init part=nn.Linear(e,h*d)", 0, ""),
     "a reference": (MINE.replace("math.sqrt(q.size(-1))", "1"),
                     "--kind self --mask blocked --init dim=12 --reference "
                     "torch.nn.MultiheadAttention", 1, "are not those of MultiheadAttention"),
@@ -357,22 +338,16 @@ def test_an_assertion_in_a_test():
         assert_attention(wrong, **sizes, ignore=["no-code"])
 
 
-MASKED = """
-    def forward(self, x, mask=None):
-        scores, v = self.scores(x)
-        if mask is not None:
-            assert mask.dim() == DIM
-            scores = scores.masked_fill(PLACED, -math.inf)
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-"""
-PLACED = {
-    "bnm": "mask[:, None]", "b1nm": "mask", "(bh)nm": "mask.view_as(scores)", "bhnm": "mask",
-    "nm": "mask", "bm": "mask[:, None, None]", "b11m": "mask",
-    "nmb": "mask.permute(2, 0, 1)[:, None]", "nm1": "mask[..., 0]",
+PLACED = {  # what becomes of a mask, that it may be b h n m
+    "bnm": lambda mask: mask[:, None], "b1nm": lambda mask: mask,
+    "(bh)nm": lambda mask: mask.unflatten(0, (-1, H)), "bhnm": lambda mask: mask,
+    "nm": lambda mask: mask, "bm": lambda mask: mask[:, None, None], "b11m": lambda mask: mask,
+    "nmb": lambda mask: mask.permute(2, 0, 1)[:, None], "nm1": lambda mask: mask[..., 0],
 }  # fmt: skip
 TURNED = {
-    "blocked": "{}", "allowed": "~({})", "allowed int": "({}) == 0", "blocked float": "({}) > 0",
-    "additive": "({}) < -9",
+    "blocked": lambda mask: mask, "allowed": lambda mask: ~mask,
+    "allowed int": lambda mask: mask == 0, "blocked float": lambda mask: mask > 0,
+    "additive": lambda mask: mask < -9,
 }  # fmt: skip
 
 
@@ -382,37 +357,34 @@ FORMS = [*zip(PLACED, itertools.cycle(TURNED), strict=False)]
 
 @pytest.mark.parametrize(("shape", "meaning"), FORMS)
 def test_every_form_of_a_mask(shape, meaning):
-    placed, dim = PLACED[shape], len(shape.replace("(bh)", "b"))
-    text = MASKED.replace("PLACED", TURNED[meaning].format(placed)).replace("DIM", str(dim))
-    module = made(MINE + text)
-    adapted = adapters.adapt(module, mask=f"{shape} {meaning}", num_heads=3)
-    report = examine(adapted, embed_dim=12, num_heads=3, kind="self")
+    def hidden(self, n, m):
+        if self.blocked is not None:
+            assert self.blocked.dim() == len(shape.replace("(bh)", "b"))
+            return TURNED[meaning](PLACED[shape](self.blocked))
+
+    module = varied(hidden=hidden, forward=lambda self, x, mask: Attention.forward(
+                    self, x, blocked=mask))()  # fmt: skip
+    adapted = adapters.adapt(module, mask=f"{shape} {meaning}", num_heads=H)
+    report = examine(adapted, embed_dim=E, num_heads=H, kind="self")
     assert report.ok, str(report)
     assert report.results["blocked"] == "fine"
 
 
-LAYOUTS = {
-    "nbe": "x.transpose(0, 1)", "ben": "x.mT",
-    "nbhd": "x.transpose(0, 1).flatten(2)", "bhnd": "x.transpose(1, 2).flatten(2)",
-}  # fmt: skip
-BACK = {
-    "nbe": "y.transpose(0, 1)", "ben": "y.mT",
-    "nbhd": "y.transpose(0, 1).unflatten(2, (3, -1))",
-    "bhnd": "y.unflatten(2, (3, -1)).transpose(1, 2)",
+LAYOUTS = {  # there and back
+    "nbe": (lambda x: x.transpose(0, 1), lambda y: y.transpose(0, 1)),
+    "ben": (lambda x: x.mT, lambda y: y.mT),
+    "nbhd": (lambda x: x.transpose(0, 1).flatten(2),
+             lambda y: y.transpose(0, 1).unflatten(2, (H, -1))),
+    "bhnd": (lambda x: x.transpose(1, 2).flatten(2), split),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout(layout):
-    text = f"""
-class Laid(Attention):
-    def forward(self, x, mask=None):
-        y = super().forward({LAYOUTS[layout]}, mask)
-        return {BACK[layout]}
-Attention = Laid
-"""
-    adapted = adapters.adapt(made(MINE + text), layout, num_heads=3)
-    report = examine(adapted, embed_dim=12, num_heads=3, kind="self")
+    there, back = LAYOUTS[layout]
+    laid = varied(forward=lambda self, x: back(Attention.forward(self, there(x))))
+    adapted = adapters.adapt(laid(), layout, "none", num_heads=H)
+    report = examine(adapted, embed_dim=E, num_heads=H, kind="self")
     assert report.ok, str(report)
 
 
@@ -428,11 +400,11 @@ def test_what_an_adapter_cannot_be_told():
         adapters.adapt(made(MINE), rotation=None)
 
 
-def test_a_terminal_that_cannot_write_every_character_gets_the_others(tmp_path):
-    (tmp_path / "mine.py").write_text(HEAD + CROSS, "utf-8")
-    command = [sys.executable, "-m", "attention_doctor", "mine.py:Attention"]
-    command += ["--embed-dim", "24", "--num-heads", "4"]
-    settings = os.environ | {"PYTHONIOENCODING": "ascii"}
-    run = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True)
-    assert run.returncode == 0, run.stderr
-    assert b"? Attention: nothing wrong" in run.stdout
+def test_a_terminal_that_cannot_write_every_character_gets_the_others(tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(HEAD + CROSS, "utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    assert (
+        main([f"{tmp_path / 'theirs.py'}:Attention", "--embed-dim", "12", "--num-heads", "3"]) == 0
+    )
+    assert b"? Attention: nothing wrong" in written.getvalue()

@@ -8,13 +8,7 @@ from torch import nn
 
 from attention_doctor import examine
 from attention_doctor.adapters import adapt
-from tests.attention_doctor.demanded import (
-    Attention,
-    E,
-    H,
-    NoMaskInTraining,
-    report,
-)  # fmt: skip
+from tests.attention_doctor.demanded import Attention, E, H, report, varied
 
 
 def wrong(found):
@@ -22,38 +16,36 @@ def wrong(found):
 
 
 def test_a_mask_that_training_leaves_out_is_found():
-    found = report(NoMaskInTraining, "causal")
+    found = report(
+        varied(hidden=lambda self, *n: None if self.training else Attention.hidden(self, *n)),
+        "causal",
+    )
     assert wrong(found) == {"mask-missing-in-training"}
     assert "10 of 10" not in found.findings[0].evidence  # of each sample
     assert found.version == "right"
 
 
 def test_a_mask_argument_that_training_leaves_out_is_found():
-    class Forgetful(Attention):
-        def forward(self, query, key, value, blocked=None):
-            return super().forward(query, key, value, None if self.training else blocked)
+    def forward(self, query, key, value, blocked=None):
+        return Attention.forward(self, query, key, value, None if self.training else blocked)
 
-    found = examine(Forgetful(), embed_dim=E, num_heads=H)
+    found = examine(varied(forward=forward)(), embed_dim=E, num_heads=H)
     assert wrong(found) == {"mask-missing-in-training"}
 
 
 def test_a_mask_of_training_alone_is_one_finding():
-    class Careless(Attention):
-        def hidden(self, n, m):
-            return super().hidden(n, m) if self.training else None
-
-    found = report(Careless, "causal")
+    found = report(
+        varied(hidden=lambda self, *n: Attention.hidden(self, *n) if self.training else None),
+        "causal",
+    )
     assert wrong(found) == {"mask-missing-in-evaluation"}
     assert "future-leaks" in found.findings[0].explains
 
 
 @pytest.mark.parametrize("looked_into", [True, False])
 def test_a_future_for_a_past_is_a_mask_transposed(looked_into):
-    class Turned(Attention):
-        def hidden(self, n, m):
-            return super().hidden(n, m).T
-
-    assert wrong(report(Turned, "causal", looked_into)) == {"mask-transposed"}
+    turned = varied(hidden=lambda self, n, m: Attention.hidden(self, n, m).T)
+    assert wrong(report(turned, "causal", looked_into)) == {"mask-transposed"}
 
 
 def test_other_differences_of_training_are_not_judged():
@@ -73,65 +65,35 @@ def test_other_differences_of_training_are_not_judged():
 
 
 def test_training_that_stays_random_is_not_asked():
-    class Noisy(Attention):
-        def mix(self, q, k, v):
-            noise = torch.rand(()) if self.training else 1
-            return super().mix(q, k, v) * noise
-
-    found = report(Noisy, "causal")
+    noisy = varied(mix=lambda self, *heads: Attention.mix(self, *heads)
+                   * (torch.rand(()) if self.training else 1))  # fmt: skip
+    found = report(noisy, "causal")
     assert "training" not in found.results
     assert any("still random" in reason for reason in found.not_examined)
 
 
 @pytest.mark.parametrize(("kind", "width"), [("self", 1), ("causal", 2), ("causal", 3)])
 def test_a_window_is_a_convention_and_its_width_is_told(width, kind):
-    class Windowed(Attention):
-        def hidden(self, n, m):
-            distance = torch.arange(n)[:, None] - torch.arange(m)
-            behind = distance > width
-            return behind | (distance < 0 if self.causal else -distance > width)
+    def hidden(self, n, m):
+        distance = torch.arange(n)[:, None] - torch.arange(m)
+        behind = distance > width
+        return behind | (distance < 0 if self.causal else -distance > width)
 
-    found = report(Windowed, kind)
+    found = report(varied(hidden=hidden), kind)
     assert wrong(found) == set()
     (finding,) = (x for x in found.findings if x.code == "sliding-window")
     assert f"a window of {width + 1 + width * (kind == 'self')}," in finding.symptom
 
 
 def test_a_token_that_does_not_see_itself_is_no_window():
-    class HidesItself(Attention):
-        def weigh(self, q, k):
-            n = q.size(-2)
-            scores = (q @ k.mT).masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), -math.inf)
-            return scores.softmax(-1).nan_to_num()
+    def weigh(self, q, k):
+        n = q.size(-2)
+        scores = (q @ k.mT).masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), -math.inf)
+        return scores.softmax(-1).nan_to_num()
 
-    found = report(HidesItself, "causal", looked_into=False)
+    found = report(varied(weigh=weigh), "causal", looked_into=False)
     assert "sliding-window" not in found.codes
     assert "causal-hides-itself" in wrong(found)
-
-
-class RootOfNothing(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k, v) + (self.o.weight - self.o.weight).sqrt().sum()
-
-
-class TooLargeInHalf(Attention):
-    def changed(self, scores):
-        return scores * 1e6 / 1e6
-
-
-class OneMaskForAll(Attention):
-    def hidden(self, n, m):
-        return None if self.blocked is None else self.blocked.view(1, 1, n, m)
-
-
-class AnyMaskIsCausal(Attention):
-    def hidden(self, n, m):
-        return None if self.blocked is None else torch.ones(n, m, dtype=torch.bool).triu(1)
-
-
-class NothingTimesInfinity(Attention):
-    def changed(self, scores):
-        return scores if self.blocked is None else scores + self.blocked[:, None] * -math.inf
 
 
 class ScoresReturned(Attention):
@@ -143,18 +105,32 @@ class ScoresReturned(Attention):
         return scores
 
 
-@pytest.mark.parametrize(
-    ("version", "kind", "code"),
-    [
-        (RootOfNothing, "cross", "gradient-not-finite"),
-        (TooLargeInHalf, "cross", "half-differs"),
-        (OneMaskForAll, "cross", "mask-fails"),
-        (AnyMaskIsCausal, "self", "mask-taken-for-causal"),
-        (NothingTimesInfinity, "cross", "mask-makes-nan"),
-        (ScoresReturned, "cross", "weights-are-no-weights"),
-    ],
-)
-def test_it_is_found_first(version, kind, code):
+def with_a_mask(step, other):
+    """Give attention in which a step is another as soon as there is a mask."""
+    usual = getattr(Attention, step)
+    return varied(**{step: lambda self, *x: (usual if self.blocked is None else other)(self, *x)})
+
+
+FIRST = {
+    "gradient-not-finite": (
+        varied(mix=lambda self, *heads: Attention.mix(self, *heads)
+               + (self.o.weight - self.o.weight).sqrt().sum()), "cross"),
+    "half-differs": (varied(changed=lambda self, scores: scores * 1e6 / 1e6), "cross"),
+    # One mask for all samples.
+    "mask-fails": (with_a_mask("hidden", lambda self, n, m: self.blocked.view(1, 1, n, m)),
+                   "cross"),
+    "mask-taken-for-causal": (
+        with_a_mask("hidden", lambda self, n, m: torch.ones(n, m, dtype=torch.bool).triu(1)),
+        "self"),
+    "mask-makes-nan": (
+        with_a_mask("changed", lambda self, x: x + self.blocked[:, None] * -math.inf), "cross"),
+    "weights-are-no-weights": (ScoresReturned, "cross"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", FIRST)
+def test_it_is_found_first(code):
+    version, kind = FIRST[code]
     module = version()
     alone = adapt(lambda x, blocked: module(x, x, x, blocked), module=module)
     attend = alone if kind == "self" else module

@@ -9,17 +9,12 @@ from torch import nn
 
 from attention_doctor import examine
 from attention_doctor.adapters import adapt
-from tests.attention_doctor.demanded import Attention, E, H, split
+from tests.attention_doctor.demanded import Attention, E, H, split, varied
+from tests.attention_doctor.right_code import turned
 
 
 def distance(n):
     return torch.arange(n)[:, None] - torch.arange(n)
-
-
-class Blocks(Attention):
-    def hidden(self, n, m):
-        block = torch.arange(n) // 2
-        return block[:, None] != block
 
 
 class Shifted(Attention):
@@ -32,27 +27,16 @@ class Shifted(Attention):
         return y.unflatten(0, (-1, x.size(1) // 2)).flatten(1, 2)[:, 1 : n + 1]
 
 
-class Placed(Attention):
-    """Has a bias that knows places."""
-
-    def changed(self, scores):
-        n, m = scores.shape[-2:]
-        return scores + torch.arange(n * m).view(n, m).to(scores)
+def placed(self, scores):
+    """Add a bias that knows places."""
+    n, m = scores.shape[-2:]
+    return scores + torch.arange(n * m).view(n, m).to(scores)
 
 
-class Cut(Placed):
-    """Windows of two tokens, which are cut out and know their places."""
-
-    def forward(self, x):
-        y = super().forward(x.unflatten(1, (-1, 2)).flatten(0, 1))
-        return y.unflatten(0, (len(x), -1)).flatten(1, 2)
-
-
-class Rolled(Placed):
-    """Moves the tokens by one, and back."""
-
-    def forward(self, x):
-        return super().forward(x.roll(1, 1)).roll(-1, 1)
+def cut(self, x):
+    """Attend in windows of two tokens, which are cut out."""
+    y = Attention.forward(self, x.unflatten(1, (-1, 2)).flatten(0, 1))
+    return y.unflatten(0, (len(x), -1)).flatten(1, 2)
 
 
 class Talking(Attention):
@@ -67,8 +51,6 @@ class Talking(Attention):
 
 
 class Tied(Attention):
-    """Queries and keys are made by one layer, on purpose: there is no other."""
-
     def __init__(self):
         super().__init__()
         del self.k
@@ -77,21 +59,16 @@ class Tied(Attention):
         return split(self.q(query)), split(self.q(key)), split(self.v(value))
 
 
-class Sinks(Attention):
-    def hidden(self, n, m):
-        return super().hidden(n, m) | (distance(n) > 1) & (torch.arange(n) > 0)
+def before(change):
+    """Give attention that changes queries, keys and values before it mixes them."""
+    return varied(mix=lambda self, q, k, v: Attention.mix(self, *change(q, k, v)))
 
 
-class Dilated(Attention):
-    def hidden(self, n, m):
-        return distance(n) % 2 != 0
-
-
-class TopK(Attention):
-    def changed(self, scores):
-        total = scores.sum(1, keepdim=True)  # one choice for all heads
-        k = min(2, total.size(-1))
-        return scores.masked_fill(total < total.topk(k, -1).values[..., -1:], -math.inf)
+def top_two(self, scores):
+    """Choose two keys, the same ones for all heads."""
+    total = scores.sum(1, keepdim=True)
+    k = min(2, total.size(-1))
+    return scores.masked_fill(total < total.topk(k, -1).values[..., -1:], -math.inf)
 
 
 class LowRank(Attention):
@@ -106,21 +83,12 @@ class LowRank(Attention):
         return super().mix(q, weight @ k, weight @ v)
 
 
-class Appended(Attention):
-    """Has one key and one value more than there are tokens."""
-
-    def mix(self, q, k, v):
-        return super().mix(q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in (k, v)))
-
-
-class Tabled(Attention):
-    """Mixes a table of positions beside the values."""
-
-    def mix(self, q, k, v):
-        place, weights = torch.arange(q.size(2)).to(q), self.weigh(q, k)
-        near = (place - place[:, None, None] + torch.arange(q.size(3))[:, None]).sin()
-        far = torch.einsum("bhnm,ndm->bhnd", weights, near)
-        return self.o((weights @ v + far).transpose(1, 2).flatten(2))
+def tabled(self, q, k, v):
+    """Mix a table of positions beside the values."""
+    place, weights = torch.arange(q.size(2)).to(q), self.weigh(q, k)
+    near = (place - place[:, None, None] + torch.arange(q.size(3))[:, None]).sin()
+    far = torch.einsum("bhnm,ndm->bhnd", weights, near)
+    return self.o((weights @ v + far).transpose(1, 2).flatten(2))
 
 
 class PlacesAdded(Attention):
@@ -156,12 +124,10 @@ class Alone(Attention):
         return super().forward(query.flatten(0, 1)[:, None]).view_as(query)
 
 
-class AmongKeys(Attention):
-    """The queries are among the keys, too."""
-
-    def forward(self, query, context):
-        both = torch.cat([query, context], 1)
-        return super().forward(query, both, both)
+def among_keys(self, query, context):
+    """Count the queries among the keys, too."""
+    both = torch.cat([query, context], 1)
+    return Attention.forward(self, query, both, both)
 
 
 class Late(nn.Module):
@@ -179,85 +145,47 @@ class Late(nn.Module):
         return self.again(self.inner(x))
 
 
+WINDOW, PLACES = "sliding-window", "order-matters"
 # The class, the kind, and what is said of it.
-DESIGNS = [
-    (Blocks, "self", ("sliding-window", "order-matters")),
-    (Shifted, "self", ("sliding-window",)),
-    (Cut, "self", ("sliding-window", "order-matters")),
-    (Rolled, "self", ("order-matters",)),
-    (Sinks, "causal", ("sliding-window",)),
-    (Dilated, "self", ("sliding-window", "order-matters")),
-    (TopK, "self", ("keys-selected",)),
-    (Tied, "self", ()),
-    (Talking, "self", ("heads-mixed",)),
-    (LowRank, "self", ("tokens-projected", "order-matters")),
-    (Late, "self", ()),
-    (Appended, "self", ("keys-appended",)),
-    (Tabled, "self", ("table-mixed",)),
-    (PlacesAdded, "self", ("positions-added",)),
-    (Convolved, "self", ("tokens-convolved",)),
-    (Alone, "self", ("window-of-one",)),
-    (AmongKeys, "memory", ("queries-are-keys",)),
-]
+DESIGNS = {
+    "blocks": (varied(hidden=lambda self, n, m: torch.arange(n)[:, None] // 2
+                      != torch.arange(m) // 2), "self", {WINDOW, PLACES}),
+    "shifted": (Shifted, "self", {WINDOW}),
+    "cut": (varied(changed=placed, forward=cut), "self", {WINDOW, PLACES}),
+    # Moves the tokens by one, and back.
+    "rolled": (varied(changed=placed, forward=lambda self, x: Attention.forward(
+                      self, x.roll(1, 1)).roll(-1, 1)), "self", {PLACES}),
+    "sinks": (varied(hidden=lambda self, n, m: Attention.hidden(self, n, m)
+                     | (distance(n) > 1) & (torch.arange(n) > 0)), "causal", {WINDOW}),
+    "dilated": (varied(hidden=lambda self, n, m: distance(n) % 2 != 0), "self", {WINDOW, PLACES}),
+    "top two": (varied(changed=top_two), "self", {"keys-selected"}),
+    # Queries and keys are made by one layer, on purpose: there is no other.
+    "tied": (Tied, "self", set()),
+    "talking": (Talking, "self", {"heads-mixed"}),
+    "low rank": (LowRank, "self", {"tokens-projected", PLACES}),
+    "late": (Late, "self", set()),
+    # Has one key and one value more than there are tokens.
+    "appended": (before(lambda q, *kv: (q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in kv))),
+                 "self", {"keys-appended"}),
+    "gated": (before(lambda q, k, v: (q, k, v * (0.1 * v).sigmoid())), "self", set()),
+    "tabled": (varied(mix=tabled), "self", {"table-mixed"}),
+    "places added": (PlacesAdded, "self", {"positions-added"}),
+    "convolved": (Convolved, "self", {"tokens-convolved"}),
+    "alone": (Alone, "self", {"window-of-one"}),
+    "among keys": (varied(forward=among_keys), "memory", {"queries-are-keys"}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "kind", "codes"), DESIGNS)
-def test_a_design_is_no_mistake(version, kind, codes):
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_design_is_no_mistake(name):
+    version, kind, codes = DESIGNS[name]
     attend = adapt(version(True) if kind == "causal" else version(), mask="none")
-    longest = 4 if version is Cut else 16  # or a window is not full
+    longest = 4 if name == "cut" else 16  # or a window is not full
     found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
-    assert {*found.codes} == {*codes}
-    if version is Tabled:
+    assert {*found.codes} == codes
+    if name == "tabled":
         assert found.findings[0].where.text.startswith("far = ")
-
-
-class ValuesSplit(Placed):
-    """Splits the values by a straight reshape."""
-
-    def mix(self, q, k, v):
-        return super().mix(q, k, v.transpose(1, 2).reshape(v.shape))
-
-
-class ScaledLate(Attention):
-    def weigh(self, q, k):
-        return super().weigh(q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
-
-
-class ByInnerWidth(Attention):
-    """Is narrower inside, and scales by the width of all heads there."""
-
-    def weigh(self, q, k):
-        return super().weigh(q[..., :2] / math.sqrt(H), k[..., :2])
-
-
-class RepeatedApart(Attention):
-    """Repeats keys for neighbours, and values for others."""
-
-    def mix(self, q, k, v):
-        return super().mix(q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])
-
-
-class Rectified(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k, v.relu())
-
-
-class AllBent(Attention):
-    """As in gated attention units, which bend what makes queries and keys, too."""
-
-    def mix(self, q, k, v):
-        return super().mix(F.silu(q), F.silu(k), F.silu(v))
-
-
-class Gated(Attention):
-    def mix(self, q, k, v):
-        return super().mix(q, k, v * (0.1 * v).sigmoid())
-
-
-class QueriesNormed(Attention):
-    def mix(self, q, k, v):
-        return super().mix(F.normalize(q, dim=-1), k, v)
 
 
 class OtherWeights(Attention):
@@ -268,28 +196,35 @@ class OtherWeights(Attention):
         return super().forward(x), (2 * q @ k.mT).softmax(-1)
 
 
-SLIPS = [
-    (QueriesNormed, "one-side-normed"), (OtherWeights, "other-weights-returned"),
-    (ByInnerWidth, "scale-by-model-width"), (ValuesSplit, "split-without-transpose"),
-    (ScaledLate, "scaled-after-softmax"),
-]  # fmt: skip
+# The class, and the severity and the code of what is said of it.
+SLIPS = {
+    "queries normed": (before(lambda q, k, v: (F.normalize(q, dim=-1), k, v)),
+                       "convention: one-side-normed"),
+    "other weights": (OtherWeights, "wrong: other-weights-returned"),
+    # It is narrower inside, and scales by the width of all heads there.
+    "by inner width": (before(lambda q, k, v: (q[..., :2] / math.sqrt(H), k[..., :2], v)),
+                       "wrong: scale-by-model-width"),
+    # The values are split by a straight reshape.
+    "values split": (before(lambda q, k, v: (q, k, v.transpose(1, 2).reshape(v.shape))),
+                     "wrong: split-without-transpose"),
+    "scaled late": (varied(weigh=lambda self, q, k: Attention.weigh(
+                           self, q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))),
+                    "wrong: scaled-after-softmax"),
+    "rectified": (before(lambda q, k, v: (q, k, v.relu())), "wrong: values-bent"),
+    # As in gated attention units, which bend what makes queries and keys, too.
+    "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
+    "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),
+    # What the product left is transposed before the softmax.
+    "over queries": (varied(weigh=lambda self, q, k: placed(self, q @ k.mT).mT.softmax(-1).mT),
+                     "wrong: softmax-over-queries"),
+    # Keys are repeated for neighbours, and values for others.
+    "repeated apart": (before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
+                       "wrong: groups-tiled"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("version", "code", "severities"),
-    [
-        (Rectified, "values-bent", ["wrong"]),
-        (AllBent, "values-bent", ["convention"]),
-        (Gated, "values-bent", []),
-        (RepeatedApart, "groups-tiled", ["wrong"]),
-    ],
-)
-def test_what_is_done_to_values_alone_is_wrong(version, code, severities):
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_named(name):
+    version, said = SLIPS[name]
     found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
-    assert [x.severity for x in found.findings if x.code == code] == severities
-
-
-@pytest.mark.parametrize(("version", "code"), SLIPS)
-def test_a_slip_is_named(version, code):
-    found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
-    assert code in found.codes, str(found)
+    assert said in [f"{x.severity}: {x.code}" for x in found.findings], str(found)

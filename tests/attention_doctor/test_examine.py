@@ -57,21 +57,6 @@ def test_a_module_in_half_precision_stays_in_it():
     assert ours.in_proj_weight.dtype == torch.bfloat16
 
 
-def test_what_cannot_be_made_float64_is_examined_as_it_is():
-    class Stubborn(nn.Module):
-        """Computes with numbers that are no parameters of it."""
-
-        def __init__(self):
-            super().__init__()
-            self.inner = [module()]
-
-        def forward(self, x):
-            return self.inner[0](x, x, x, is_causal=True)[0]
-
-    found = report(Stubborn(), "causal")
-    assert found.codes == ("heads-in-a-plain-list",)
-
-
 REFUSED = {
     "raises": (lambda x: 1 / 0, "fails", "ZeroDivisionError"),
     "returns None": (lambda x: None, "wrong-result", "NoneType"),
@@ -173,15 +158,6 @@ def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kin
     assert [x.code for x in required.findings if x.severity == "wrong"] == ["mask-inverted"]
 
 
-def test_a_causal_mask_the_other_way_round_is_named():
-    def attend(x):
-        n = x.size(1)
-        return module(x, x, x, torch.ones(1, n, n, dtype=torch.bool).tril())
-
-    module = Plain()
-    assert report(attend, "causal").codes == ("mask-inverted",)
-
-
 @pytest.mark.parametrize(("dtype", "kind"), [(torch.float16, "cross"), (torch.bfloat16, "causal")])
 def test_a_softmax_in_half_precision_is_named_and_is_one_finding(dtype, kind):
     found = report(Plain(lambda scores: scores.to(dtype).softmax(-1).to(scores.dtype)), kind)
@@ -197,33 +173,19 @@ def test_a_softmax_in_float32_is_no_mistake():
 
 
 def test_a_backward_pass_that_raises_is_a_finding():
-    class Torn(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            raise ValueError("torn")
-
     module = Plain()
-    found = report(lambda *inputs: Torn.apply(module(*inputs)))
+
+    def attend(*inputs):
+        output = module(*inputs)
+        if output.requires_grad:
+            output.register_hook(lambda gradient: {}["torn"])
+        return output
+
+    found = report(attend)
     assert not found.ok
     assert "fails" in found.codes
     (evidence,) = (x.evidence for x in found.findings if "torn" in x.evidence)
-    assert evidence.startswith("in the backward pass: ValueError: torn (")
-
-
-def test_short_sequences_only():
-    class Short(MultiheadAttention):
-        def forward(self, x):
-            assert x.size(1) <= 3
-            return super().forward(x, x, x, is_causal=True)
-
-    torch.manual_seed(0)
-    short = Short(E, H, batch_first=True)
-    assert report(short, "causal", max_length=3).ok
-    assert not report(short, "causal").ok
+    assert evidence.startswith("in the backward pass: KeyError: 'torn' (")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from annotated_attention import Transformer
-from annotated_attention.mistakes import MISTAKES
 from attention_doctor import examine_model
 from tests.attention_doctor import demanded
 
@@ -69,27 +68,23 @@ def test_self_attention_and_both_of_a_decoder(transformer, batch_first):
     )
 
 
-class SelfAttention(demanded.Attention):
-    """Hides the future by the mask that the model gives; may merge its heads by a reshape."""
-
-    def __init__(self, straight):
-        super().__init__()
-        self.n_heads, self.straight = demanded.H, straight
-
-    def forward(self, x, attn_mask):
-        return super().forward(x, blocked=attn_mask[None])
-
-    def mix(self, q, k, v):
-        if self.straight:
-            return self.o((self.weigh(q, k) @ v).reshape(len(q), -1, demanded.E))
-        return super().mix(q, k, v)
+def straight(self, q, k, v):
+    """Merge the heads by a reshape."""
+    return self.o((self.weigh(q, k) @ v).reshape(len(q), -1, demanded.E))
 
 
 class Model(nn.Module):
-    def __init__(self, diagonal=1, straight=False):
+    """The mask that hides the future is the model's."""
+
+    def __init__(self, diagonal=1, **steps):
         super().__init__()
+        layer = demanded.varied(
+            n_heads=demanded.H,
+            forward=lambda self, x, mask: demanded.Attention.forward(self, x, blocked=mask[None]),
+            **steps,
+        )
         self.embedding, self.diagonal = nn.Embedding(50, demanded.E), diagonal
-        self.layers = nn.ModuleList(SelfAttention(straight) for _ in range(3))
+        self.layers = nn.ModuleList(layer() for _ in range(3))
 
     def forward(self, ids):
         x, n = self.embedding(ids), ids.size(1)
@@ -102,13 +97,13 @@ class Model(nn.Module):
     ("options", "codes"),
     [
         ({}, []), ({"diagonal": 2}, ["causal-off-by-one"]),
-        ({"straight": True}, ["merge-without-transpose"]),
+        ({"mix": straight}, ["merge-without-transpose"]),
     ],
 )  # fmt: skip
 def test_mistakes_in_a_model_are_named(options, codes):
     model = Model(**options)
     before = {name: x.clone() for name, x in model.state_dict().items()}
-    found = examine_model(model, IDS, attention=SelfAttention)
+    found = examine_model(model, IDS, attention=type(model.layers[0]))
     assert [*found] == ["layers.0", "layers.1", "layers.2"]
     assert len(found.examined) == 1
     assert [x.code for x in found.examined[0].findings if x.severity == "wrong"] == codes
@@ -152,19 +147,6 @@ def test_one_attention_that_could_not_be_asked_is_said():
     found = examine_model(OddModel(width=9), IDS, attention="Odd")
     assert (found["first"].ok, found["last"].asked, found.asked, found.ok) == (True, *[False] * 3)
     assert found.verdict == "✗ OddModel: 2 attentions, 2 kinds, 1 could not be asked"
-
-
-def test_a_rotation_of_one_side_is_named_without_positions_to_ask_for():
-    class Wrapped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = MISTAKES["rotates-one-side"].version(E, H, batch_first=True)
-
-        def forward(self, x):
-            return self.attention(x, x, x, is_causal=True)[0]
-
-    found = examine_model(Wrapped(), torch.randn(B, 5, E), attention="RotatesOneSide")
-    assert "rotates-one-side" in found["attention"].codes
 
 
 def test_no_attention_is_no_riddle():

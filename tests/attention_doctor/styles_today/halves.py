@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 E, H, G, D = 24, 6, 2, 4  # the width, heads, heads of keys, and the width of each
-C, R = 10, 2  # the widths of a latent, and of what is rotated beside it
 
 
 def split(x, heads=H):
@@ -101,43 +100,3 @@ class Biased(Base):
         k, v = self.keep(cache, k, v)
         bias = self.bias(torch.arange(start, k.size(2)), torch.arange(k.size(2)))
         return self.attend(q, k, v, start, bias)
-
-
-class Latent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q_up, self.down = nn.Linear(E, E + H * R, bias=False), nn.Linear(E, C + R, bias=False)
-        self.k_up, self.v_up = nn.Linear(C, E, bias=False), nn.Linear(C, E, bias=False)
-        self.out = nn.Linear(E, E)
-
-    def parts(self, x, places):
-        q, short = split(self.q_up(x)).split([D, R], -1)
-        latent, key = self.down(x)[:, None].split([C, R], -1)
-        return q, turn(short, places), latent, turn(key, places)
-
-    def attend(self, q, k, v, start):
-        scores = q @ k.mT / (D + R) ** 0.5
-        return scores.masked_fill(hidden(scores, start), float("-inf")).softmax(-1) @ v
-
-    def forward(self, x):
-        places = torch.arange(x.size(1))
-        q, short, latent, key = self.parts(x, places)
-        k, v = split(self.k_up(latent[:, 0])), split(self.v_up(latent[:, 0]))
-        q, k = torch.cat([q, short], -1), torch.cat([k, key.expand(-1, H, -1, -1)], -1)
-        return self.out(self.attend(q, k, v, 0).transpose(1, 2).flatten(2))
-
-    def begin(self):
-        return {}
-
-    def step(self, x, cache):
-        start = cache["latent"].size(2) if cache else 0
-        new = torch.arange(start, start + x.size(1))
-        q, short, latent, key = self.parts(x, new)
-        if cache:
-            latent = torch.cat([cache["latent"], latent], 2)
-            key = torch.cat([cache["key"], key], 2)
-        cache.update(latent=latent, key=key)
-        q = q @ self.k_up.weight.view(H, D, -1)
-        q, k = torch.cat([q, short], -1), torch.cat([latent, key], -1)
-        y = self.attend(q, k, latent, start) @ self.v_up.weight.view(H, D, -1).mT
-        return self.out(y.transpose(1, 2).flatten(2))
