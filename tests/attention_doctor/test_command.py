@@ -131,9 +131,12 @@ CALLS = {
                                                                   "mask[:, None, None]"),
         "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
-    "cosines and sines of two axes": (
-        ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda"),
-        "--kind self --mask blocked", 0, "cos=a rotation"),
+    "cosines and sines of two axes, and the tokens first": (
+        ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda").replace(
+            "scores, v = ", "x = x.transpose(0, 1); scores, v = ").replace(
+            ".flatten(2))", ".flatten(2)).transpose(0, 1)"),
+        "--kind self --mask blocked --layout nbe", 0, "cos=a rotation"),
+    "an expression of the sizes": (MINE, "--kind self --mask blocked --init dim=h*d", 0, "nan-row"),
     "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),
     "a reference": (MINE.replace("math.sqrt(q.size(-1))", "1"),
                     "--kind self --mask blocked --init dim=12 --reference "
