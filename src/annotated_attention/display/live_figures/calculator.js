@@ -17,7 +17,6 @@ const thousands = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 export function count(model, length, batch) {
   const [n, b, e, h, f] = [length, batch, model.embed_dim, model.num_heads, model.feedforward].map(BigInt);
   const [plain, cross, vocabulary] = [model.layers, model.decoder_layers, model.vocabulary].map(BigInt);
-  const bias = BigInt(model.bias);
   const scored = model.output === "none" ? 0n : 1n;
   const between = model.activation === "gelu" ? 2n : 1n;
   const [attentions, networks] = [plain + 2n * cross, plain + cross];
@@ -33,10 +32,10 @@ export function count(model, length, batch) {
   ];
   return {
     parameters: [
-      attentions * (4n * e * e + bias * 4n * e),
+      attentions * 4n * (e * e + e),
       0n,
-      networks * (2n * e * f + bias * (f + e)),
-      norms * (e + bias * e),
+      networks * (2n * e * f + f + e),
+      norms * 2n * e,
       (vocabulary + BigInt(model.positions)) * e,
     ],
     flops: [
