@@ -10,26 +10,29 @@ import torch
 from torch import Tensor
 
 
-def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | None) -> None:
+def check_settings(
+    sizes: dict[str, int], dropout: float = 0.0, dtype: torch.dtype | None = None
+) -> None:
     """Refuse settings from which no module can be built.
 
-    Of the sizes, by name, the first is the width of the model, the second the number of heads.
+    Of the sizes, by name, the first must be divisible by the second: a width by the number of
+    heads, or the heads of the queries by those of the keys.
     """
     check_sizes(sizes)
-    (width, e), (heads, h), *_ = sizes.items()
-    if e % h:
-        raise ValueError(f"{width} ({e}) must be divisible by {heads} ({h})")
+    (whole, size), (parts, count), *_ = sizes.items()
+    if size % count:
+        raise ValueError(f"{whole} ({size}) must be divisible by {parts} ({count})")
     check_dropout(dropout)
     check_dtype(dtype)
 
 
-def check_sizes(sizes: dict[str, int]) -> None:
-    """Refuse sizes, given by name, that are not integers or below 1."""
+def check_sizes(sizes: dict[str, int], least: int = 1) -> None:
+    """Refuse sizes, given by name, that are not integers or too small."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} ({size!r}) must be an integer")
-        if size < 1:
-            raise ValueError(f"{name} ({size}) must be at least 1")
+        if size < least:
+            raise ValueError(f"{name} ({size}) must be at least {least}")
 
 
 def check_dropout(dropout: float, name: str = "dropout") -> None:

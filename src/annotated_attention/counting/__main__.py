@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from annotated_attention.counting.model import PRESETS, Model, check_at_least
+from annotated_attention.checks import check_sizes
+from annotated_attention.counting.model import PRESETS, Model
 from annotated_attention.counting.tables import table
 
 
@@ -34,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = {name: size for name, size in options.items() if size is not None}
     changes = {field.name: given[field.name] for field in fields(Model) if field.name in given}
     try:
-        for name in ("bytes", "cache_bytes"):
-            check_at_least(1, name, given.get(name, 1))
+        check_sizes({name: given.get(name, 1) for name in ("bytes", "cache_bytes")})
         model = replace(PRESETS[options["preset"]], **changes)
         sizes = [options[name] for name in ("length", "batch", "bytes", "cache_bytes")]
         print(table(model, *sizes))

@@ -71,20 +71,16 @@ class Model:
     def __post_init__(self) -> None:
         """Refuse sizes from which no model can be built."""
         widths = ("embed_dim", "num_heads", "feedforward", "vocabulary")
-        check_settings({name: getattr(self, name) for name in widths}, 0.0, None)
-        for name in ("layers", "decoder_layers", "positions", "norms"):
-            check_at_least(0, name, getattr(self, name))
+        check_settings({name: getattr(self, name) for name in widths})
+        counts = ("layers", "decoder_layers", "positions", "norms")
+        check_sizes({name: getattr(self, name) for name in counts}, least=0)
         if not self.layers + self.decoder_layers:
             raise ValueError("layers (0) and decoder_layers (0) must not both be 0")
         for name, fits in (("output", ("tied", "none")), ("activation", ("relu", "gelu"))):
             if getattr(self, name) not in fits:
                 raise ValueError(f"{name} ({getattr(self, name)!r}) must be one of {fits}")
-        if (g := self.num_kv_heads) is not None:
-            check_sizes({"num_kv_heads": g})
-            if self.num_heads % g:
-                raise ValueError(
-                    f"num_heads ({self.num_heads}) must be divisible by num_kv_heads ({g})"
-                )
+        if self.num_kv_heads is not None:
+            check_settings({"num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads})
 
     def parameters(self) -> dict[str, int]:
         """Count the learned numbers; every linear map and norm has a bias.
@@ -115,8 +111,7 @@ class Model:
             >>> [long[part] / short[part] for part in ("projections", "scores and mix")]
             [2.0, 4.0]
         """
-        check_at_least(1, "length", length)
-        check_at_least(1, "batch", batch)
+        check_sizes({"length": length, "batch": batch})
         n, b, e = length, batch, self.embed_dim
         attentions, networks, _ = self._parts()
         return _by_part(
@@ -142,8 +137,7 @@ class Model:
             >>> [model.kept(1024, fused=fused)["scores and mix"] for fused in (False, True)]
             [150994944, 147456]
         """
-        check_at_least(1, "length", length)
-        check_at_least(1, "batch", batch)
+        check_sizes({"length": length, "batch": batch})
         n, b, e, h = length, batch, self.embed_dim, self.num_heads
         attentions, networks, norms = self._parts()
         each = attention_kept(n, n, e, h, b=b, shared=self._shared, fused=fused)
@@ -174,8 +168,7 @@ class Model:
             >>> sum(model.flops(1024).values()) / sum(model.step_flops(1024).values())
             1024.0
         """
-        check_at_least(1, "length", length)
-        check_at_least(1, "batch", batch)
+        check_sizes({"length": length, "batch": batch})
         m, b, e, cross = length, batch, self.embed_dim, self.decoder_layers
         running = cross or self.layers  # an encoder has run before
         projections = projection_flops(1, 1, e, b=b, shared=self._shared)
@@ -198,8 +191,7 @@ class Model:
             >>> PRESETS["gpt2"].cache(length=1024, batch=3) == 2 * 12 * 768 * 1024 * 3
             True
         """
-        check_at_least(1, "length", length)
-        check_at_least(1, "batch", batch)
+        check_sizes({"length": length, "batch": batch})
         cached = 2 * self.decoder_layers or self.layers
         return cache_numbers(length, self._shared, b=batch, layers=cached)
 
@@ -231,14 +223,6 @@ class Model:
 def _by_part(*counts: int) -> dict[str, int]:
     """Name the counts by their parts."""
     return dict(zip(PARTS, counts, strict=True))
-
-
-def check_at_least(least: int, name: str, size: object) -> None:
-    """Refuse a size that is not an integer (TypeError) or too small (ValueError)."""
-    if not isinstance(size, int) or isinstance(size, bool):
-        raise TypeError(f"{name} ({size!r}) must be an integer")
-    if size < least:
-        raise ValueError(f"{name} ({size}) must be at least {least}")
 
 
 # Published sizes. A row for each of BERT's two segments counts as a position; its pooler, which one

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import compute_attention
-from annotated_attention.checks import check_sizes, check_tensors
+from annotated_attention.checks import check_settings, check_sizes, check_tensors
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.modern.cached_attention import next_positions
@@ -104,11 +104,7 @@ class Settings:
         for name in (field.name for field in fields(self) if field.type is bool):
             if not isinstance(given[name], bool):
                 raise TypeError(f"{name} ({given[name]!r}) must be True or False")
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_heads ({self.num_heads}) must be divisible by "
-                f"num_kv_heads ({self.num_kv_heads})"
-            )
+        check_settings({"num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads})
         check_number("norm_eps", self.norm_eps)
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0")

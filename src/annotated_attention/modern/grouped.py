@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import compute_attention
-from annotated_attention.checks import check_sizes
+from annotated_attention.checks import check_settings, check_sizes
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -87,11 +87,7 @@ class GroupedQueryAttention(MultiheadAttention):
         """
         options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, **options)
-        check_sizes({"num_kv_heads": num_kv_heads})
-        if num_heads % num_kv_heads:
-            raise ValueError(
-                f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads})"
-            )
+        check_settings({"num_heads": num_heads, "num_kv_heads": num_kv_heads})
         self.num_kv_heads = num_kv_heads
         # The final class has drawn e rows for W_K, and as many for W_V; g * d of each are needed.
         rows = embed_dim + 2 * num_kv_heads * self.head_dim
