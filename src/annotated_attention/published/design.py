@@ -131,5 +131,5 @@ class Design(nn.Module):
 
 def width_of_head(embed_dim: int, num_heads: int) -> int:
     """Give d, or refuse settings from which no module can be built."""
-    check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
+    check_settings({"embed_dim": embed_dim, "num_heads": num_heads})
     return embed_dim // num_heads
