@@ -9,8 +9,6 @@ from typing import Any
 from book.shapes.checker import ROOT, Checker
 from book.shapes.rewrite import CHECK
 
-_chapter = Checker()
-
 
 def install_in_kernel(
     shell: Any, cells: Sequence[Mapping[str, Any]], path: str | Path, root: Path = ROOT
@@ -24,33 +22,32 @@ def install_in_kernel(
     Raises:
         ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
     """
-    global _chapter
-    _chapter = Checker(root)
+    checker = Checker(root)
     trees = [
-        (source, None if "exercise" in cell["tags"] else _instrument(shell, cell, root / path))
+        (
+            source,
+            None if "exercise" in cell["tags"] else _instrument(checker, shell, cell, root / path),
+        )
         for cell in cells
         if (source := cell["source"].strip())
     ]
-    shell.user_ns[CHECK] = _chapter.function
+    shell.user_ns[CHECK] = checker.function
     swap = _Swap(trees)
     shell.events.register("pre_run_cell", swap.pre_run_cell)
     shell.ast_transformers.append(swap)
-    return _chapter
+    return checker
 
 
-def unreached_report() -> list[str]:
-    """Say which shape comments of this kernel's chapter nothing has reached."""
-    return _chapter.unreached()
-
-
-def _instrument(shell: Any, cell: Mapping[str, Any], path: Path) -> ast.Module | None:
+def _instrument(
+    checker: Checker, shell: Any, cell: Mapping[str, Any], path: Path
+) -> ast.Module | None:
     """Put the checks into a cell; None if it is no Python, which IPython says when it runs."""
     source = cell["source"]
     # IPython turns magics into Python, line by line, and drops blank lines at the start.
     first = cell["line"] + source[: len(source) - len(source.lstrip())].count("\n")
     try:
         python = shell.transform_cell(source)
-        return _chapter.instrument(python, path, line=first, section=cell["section"])
+        return checker.instrument(python, path, line=first, section=cell["section"])
     except SyntaxError:
         return None
 
