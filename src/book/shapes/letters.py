@@ -7,6 +7,7 @@ function that refuses it with an exception of its own is right to do so.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from book.shapes.comments import Comment, ShapeCommentError
 from book.shapes.grammar import ANY, Axis, Shape, show
@@ -23,9 +24,17 @@ class Letters:
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
     refused: str = ""  # an argument that does not fit its docstring
+    known: dict[Any, "Letters"] = field(default_factory=dict)  # what came of the same before
 
     def after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
         """Compare the shapes found with those claimed; give the letters with the new ones bound."""
+        shapes = ("each", *found) if isinstance(found, list) else found
+        same = (comment, shapes, *variables.items())
+        if same not in self.known:
+            self.known[same] = self._after(comment, found, variables)
+        return self.known[same]
+
+    def _after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
         if not comment.argument:
             self.leave()
             return self._bind(comment, comment.shapes, found, variables)
