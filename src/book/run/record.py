@@ -113,8 +113,7 @@ def write(script: Path) -> None:
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
     model = model_of(script)
-    run = provenance([]) | {
-        "command": "make TRAINED=1 record",
+    run = provenance("make TRAINED=1 record") | {
         "transformers": version("transformers"),
         "model": model.repository,
         "sha256": sha256(find_weights(model=model), model),
