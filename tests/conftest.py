@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from book.shapes import PytestPlugin, install_import_hook
+from book.shapes.imports import install_import_hook
+from book.shapes.pytest_plugin import PytestPlugin
 
 pytest_plugins = ["pytester"]  # runs pytest on a small project
 

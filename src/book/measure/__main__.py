@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m book.measure")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
     only = parser.parse_args(arguments).only
-    origin = provenance(["--only", only] if only else [])
+    origin = provenance(shlex.join(["python", "-m", "book.measure", *arguments]))
     found: dict[str, Any] = {"provenance": origin, "times": [], "memory": []}
     if only:
         found = json.loads(DATA.read_text("utf-8"))

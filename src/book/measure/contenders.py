@@ -135,12 +135,11 @@ def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
 
 
 def versions(size: Size, mode: str) -> Contenders:
-    """Make the final class and PyTorch's, with weights and without, and the bare minimum."""
+    """Make the final class, with weights and without, PyTorch's and the bare minimum."""
     ours, theirs = pair(size, mode, bias=False)
     made = {
         "bare minimum": bare(theirs),
         "PyTorch": calls(theirs, need_weights=False),
-        "PyTorch, weights": calls(theirs),
         "07 final class": calls(ours, need_weights=False),
         "07 final class, weights": calls(ours),
     }
@@ -148,8 +147,8 @@ def versions(size: Size, mode: str) -> Contenders:
 
 
 def fast_path(size: Size, mode: str) -> Contenders:
-    """Make PyTorch's evaluation with and without its "fast path", and the final class's."""
-    ours, theirs = pair(size, mode)
+    """Make PyTorch's evaluation with and without its "fast path"."""
+    _, theirs = pair(size, mode)
 
     def slow(x: Tensor) -> Tensor:
         torch.backends.mha.set_fastpath_enabled(False)
@@ -158,8 +157,8 @@ def fast_path(size: Size, mode: str) -> Contenders:
         finally:
             torch.backends.mha.set_fastpath_enabled(True)
 
-    fast, final = (calls(module, need_weights=False) for module in (theirs, ours))
-    return like("fast path off", {"fast path off": slow, "fast path": fast, "final class": final})
+    fast = calls(theirs, need_weights=False)
+    return like("fast path off", {"fast path off": slow, "fast path": fast})
 
 
 def one_by_one(size: Size, mode: str) -> Contenders:
@@ -180,7 +179,7 @@ def one_by_one(size: Size, mode: str) -> Contenders:
     return like("all heads at once", made)
 
 
-def fewer_keys(size: Size, mode: str) -> Contenders:
+def fewer_keys(size: Size) -> Contenders:
     """Make causal attention with keys for every head, with groups, and with latents.
 
     Each computes something of its own, so each is compared with another way to the same result:

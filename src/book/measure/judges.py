@@ -203,7 +203,7 @@ def table(found: dict[str, list[str]]) -> str:
 def main() -> None:
     """Measure, rewrite the data, and print the table."""
     found = {judge: [code for code in PLANTED if accepted(judge, code)] for judge in JUDGES}
-    origin = provenance([]) | {"command": "python -m book.measure.judges"}
+    origin = provenance("python -m book.measure.judges")
     text = json.dumps({"provenance": origin, "accepted": found}, indent=1)
     DATA.write_text(text + "\n", encoding="utf-8")
     print(table(found))

@@ -4,9 +4,8 @@ import multiprocessing
 import os
 import platform
 import re
-import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,12 +16,8 @@ from unittest.mock import patch
 import torch
 
 
-def provenance(command: Sequence[str]) -> dict[str, Any]:
-    """Describe the machine, the versions, the date and the command.
-
-    Args:
-        command: the arguments of ``python -m book.measure``.
-    """
+def provenance(command: str) -> dict[str, Any]:
+    """Describe the machine, the versions, the date and the command."""
     git = ["git", "-C", str(Path(__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
@@ -36,7 +31,7 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
         "load": [round(x, 2) for x in os.getloadavg()],
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit.stdout.strip() + ("+" if changed.stdout.strip() else ""),
-        "command": shlex.join(["python", "-m", "book.measure", *command]),
+        "command": command,
     }
 
 

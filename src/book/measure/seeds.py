@@ -74,24 +74,15 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
 def part(name: str, seed: int) -> dict[str, Any]:
     """Silence an attention of the right model: after training, and from its first step on."""
     training: Any = chapters.load("10_training")
-    never = training.begin(training.backwards, 2, training.LONG, seed=seed)
-    attention = training.attentions(never.model)[name]
-    with training.silenced(*((attention, head) for head in range(attention.num_heads))):
-        training.train(never, training.LONG)
-        exact = training.judge(never)[2]
-    silenced = contributions(seed)[f"{name}, both heads"][2]
-    return {
-        "part": name, "seed": seed, "silenced": round(silenced, 4), "never there": round(exact, 4),
-    }  # fmt: skip
-
-
-@cache
-def contributions(seed: int) -> Any:
-    """Train the right model, and silence each of its heads and attentions in turn."""
-    training: Any = chapters.load("10_training")
-    whole = training.begin(training.backwards, 2, training.LONG, seed=seed)
-    training.train(whole, training.LONG)
-    return training.contributions(whole)
+    measured: dict[str, Any] = {"part": name, "seed": seed}
+    for when, steps in (("silenced", training.LONG), ("never there", 0)):
+        begun = training.begin(training.backwards, 2, training.LONG, seed=seed)
+        training.train(begun, steps)
+        attention = training.attentions(begun.model)[name]
+        with training.silenced(*((attention, head) for head in range(attention.num_heads))):
+            training.train(begun, training.LONG)  # what is left
+            measured[when] = round(training.judge(begun)[2], 4)
+    return measured
 
 
 def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
@@ -206,7 +197,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
 def main() -> None:
     """Train every setup from every seed, and rewrite the data."""
     for file, tables in experiments().items():
-        found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}}
+        found: dict[str, Any] = {"provenance": provenance("make seeds")}
         for name, (setups, train) in tables.items():
             rows = found[name] = list[dict[str, Any]]()
             for seed, setup in product(SEEDS, setups):

@@ -1,6 +1,5 @@
 """Runs one chapter and keeps the result for the site, or says which cell failed and why."""
 
-import ast
 import json
 import os
 import re
@@ -9,11 +8,9 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -73,20 +70,14 @@ class Client(NotebookClient):
         with self.folder, self.setup_kernel(env=environment):
             cells = json.dumps(list(map(asdict, self.cells)))
             arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
-            self._ask(f"import book.run.kernel; book.run.kernel.start({arguments})")
+            self._run_aside(f"import book.run.kernel; book.run.kernel.start({arguments})")
             code = [(i, x) for i, x in enumerate(self.nb.cells) if x.cell_type == "code"]
             for number, (index, cell) in enumerate(pair for pair in code if pair[1].source):
                 if self.recorded and cell.id in self.recorded:
                     cell.outputs = self.recorded[cell.id]
                 else:
                     self._run_cell(cell, index, number)
-            reply = self._ask("", report="book.run.kernel.report()")
-        if self.recorded:
-            record.renumber(self.nb)
-        answer = reply["user_expressions"]["report"]
-        if answer["status"] != "ok":
-            raise ChapterFailed(f"{self.script.stem}: no report from the kernel: {answer}")
-        return dict(json.loads(ast.literal_eval(answer["data"]["text/plain"])))
+            return dict(json.loads(self._run_aside("print(book.run.kernel.report())")))
 
     def _run_cell(self, cell: nbformat.NotebookNode, index: int, number: int) -> None:
         try:
@@ -123,20 +114,16 @@ class Client(NotebookClient):
         line = min(int(found[1]), last) - 1 if found else 0
         return f"{self._place(number, line)}\n{error.ename}: {error.evalue}"
 
-    def _ask(self, code: str, **expressions: str) -> dict[str, Any]:
-        client: Any = self.kc  # of the asynchronous kind, which its declared type is not
-        reply = run_sync(client.execute_interactive)(
-            code,
-            silent=True,
-            user_expressions=expressions,
-            timeout=SECONDS_A_CELL,
-            output_hook=lambda message: None,
-        )
-        if reply["content"]["status"] != "ok":
-            ename, evalue = reply["content"]["ename"], reply["content"]["evalue"]
+    def _run_aside(self, code: str) -> str:
+        """Run code that is no cell of the chapter; return what it prints."""
+        cells = self.nb.cells
+        cells.append(nbformat.v4.new_code_cell(code))
+        try:
+            self.execute_cell(cells[-1], len(cells) - 1, store_history=False)
+        except CellExecutionError as error:
             where = f"chapter {self.script.stem}, outside its cells"
-            raise ChapterFailed(f"{where}\n{ename}: {evalue}")
-        return dict(reply["content"])
+            raise ChapterFailed(f"{where}\n{error.ename}: {error.evalue}") from None
+        return "".join(output.text for output in cells.pop().outputs)
 
 
 def execute(script: Path, result: Path) -> None:

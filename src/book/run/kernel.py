@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from book import shapes
+from book.shapes.cells import install_in_kernel
+from book.shapes.checker import Checker
 from book.shapes.imports import PACKAGES
 
 _opened: set[Path] = set()
 _elsewhere = False  # whether the packages run in another process, too
-_watching = True
 _root = Path()
+_checker = Checker()
 
 
 def start(script: str, root: str, cells: str) -> None:
@@ -21,25 +22,23 @@ def start(script: str, root: str, cells: str) -> None:
     Args:
         script: the chapter's path.
         root: the checkout's path.
-        cells: what ``shapes.install_in_kernel`` wants to know of each code cell, as JSON.
+        cells: what ``install_in_kernel`` wants to know of each code cell, as JSON.
     """
-    global _root
+    global _root, _checker
     from IPython import get_ipython
 
     _root = Path(root)
-    shapes.install_in_kernel(get_ipython(), json.loads(cells), Path(script))
+    _checker = install_in_kernel(get_ipython(), json.loads(cells), Path(script))
     sys.addaudithook(_note)
 
 
 def report() -> str:
     """Give, as JSON, the files that the chapter depends on, and shape comments never reached."""
-    global _watching
-    _watching = False
-    needed = imported(_root) | {str(path) for path in _opened}
+    needed = imported(_root) | {str(path) for path in [*_opened]}
     if _elsewhere:
         files = (path for name in PACKAGES for path in (_root / "src" / name).rglob("*.py"))
         needed |= {str(path.relative_to(_root)) for path in files}
-    return json.dumps({"needed": sorted(needed), "unreached": shapes.unreached_report()})
+    return json.dumps({"needed": sorted(needed), "unreached": _checker.unreached()})
 
 
 def imported(root: Path) -> set[str]:
@@ -53,7 +52,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "subprocess.Popen":
         _elsewhere |= any(name in str(arguments[1]) for name in PACKAGES)
     # Of what lies under src, modules are asked for when all is done, and the site links the rest.
-    if event != "open" or not _watching or not isinstance(arguments[0], str):
+    if event != "open" or not isinstance(arguments[0], str):
         return
     path, flags = Path(arguments[0]).absolute(), arguments[2]
     if flags & (os.O_WRONLY | os.O_RDWR):  # Python writes bytecode, for one

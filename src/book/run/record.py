@@ -101,16 +101,6 @@ def replay(script: Path, notebook: NotebookNode) -> dict[str, list[NotebookNode]
     }
 
 
-def renumber(notebook: NotebookNode) -> None:
-    """Count the code cells as if all of them had just been run."""
-    ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source]
-    for number, cell in enumerate(ran, 1):
-        cell.execution_count = number
-        for output in cell.outputs:
-            if output.output_type == "execute_result":
-                output.execution_count = number
-
-
 def write(script: Path) -> None:
     """Write a chapter's record from its live run.
 
@@ -123,8 +113,7 @@ def write(script: Path) -> None:
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
     model = model_of(script)
-    run = provenance([]) | {
-        "command": "make TRAINED=1 record",
+    run = provenance("make TRAINED=1 record") | {
         "transformers": version("transformers"),
         "model": model.repository,
         "sha256": sha256(find_weights(model=model), model),

@@ -15,20 +15,3 @@ nothing is checked or reached: the tests run the same code as it stands, too.
 - ``imports`` checks a package as it is imported, ``pytest_plugin`` judges the test session, and
   ``cells`` checks a chapter as it runs.
 """
-
-from book.shapes.cells import install_in_kernel, unreached_report
-from book.shapes.checker import Checker
-from book.shapes.comments import ShapeCommentError
-from book.shapes.grammar import parse_comment
-from book.shapes.imports import install_import_hook
-from book.shapes.pytest_plugin import PytestPlugin
-
-__all__ = [
-    "Checker",
-    "PytestPlugin",
-    "ShapeCommentError",
-    "install_import_hook",
-    "install_in_kernel",
-    "parse_comment",
-    "unreached_report",
-]

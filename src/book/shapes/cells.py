@@ -2,18 +2,18 @@
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from book.shapes.checker import ROOT, Checker
 from book.shapes.rewrite import CHECK
 
-_chapter = Checker()
-
 
 def install_in_kernel(
-    shell: Any, cells: Sequence[Mapping[str, Any]], path: str | Path, root: Path = ROOT
+    shell: Any, cells: Iterable[Mapping[str, Any]], path: str | Path, root: Path = ROOT
 ) -> Checker:
     """Check a chapter's comments while this kernel runs it.
 
@@ -24,50 +24,31 @@ def install_in_kernel(
     Raises:
         ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
     """
-    global _chapter
-    _chapter = Checker(root)
-    trees = [
-        (source, None if "exercise" in cell["tags"] else _instrument(shell, cell, root / path))
-        for cell in cells
-        if (source := cell["source"].strip())
-    ]
-    shell.user_ns[CHECK] = _chapter.function
-    swap = _Swap(trees)
-    shell.events.register("pre_run_cell", swap.pre_run_cell)
-    shell.ast_transformers.append(swap)
-    return _chapter
+    checker = Checker(root)
+    trees = deque[tuple[str, ast.Module]]()
+    for cell in cells:
+        source = cell["source"].lstrip()
+        if not source or "exercise" in cell["tags"]:
+            continue
+        # IPython turns magics into Python, line by line, and drops blank lines at the start.
+        first = cell["line"] + cell["source"].removesuffix(source).count("\n")
+        with suppress(SyntaxError):  # which IPython says when it runs
+            python = shell.transform_cell(cell["source"])
+            checked = checker.instrument(python, root / path, line=first, section=cell["section"])
+            trees.append((ast.dump(ast.parse(python)), checked))
+    shell.user_ns[CHECK] = checker.function
+    shell.ast_transformers.append(_Swap(trees))
+    return checker
 
 
-def unreached_report() -> list[str]:
-    """Say which shape comments of this kernel's chapter nothing has reached."""
-    return _chapter.unreached()
-
-
-def _instrument(shell: Any, cell: Mapping[str, Any], path: Path) -> ast.Module | None:
-    """Put the checks into a cell; None if it is no Python, which IPython says when it runs."""
-    source = cell["source"]
-    # IPython turns magics into Python, line by line, and drops blank lines at the start.
-    first = cell["line"] + source[: len(source) - len(source.lstrip())].count("\n")
-    try:
-        python = shell.transform_cell(source)
-        return _chapter.instrument(python, path, line=first, section=cell["section"])
-    except SyntaxError:
-        return None
-
-
+@dataclass
 class _Swap:
     """Swaps the syntax tree of each cell for the one with checks, in the order of the chapter."""
 
-    def __init__(self, cells: Iterable[tuple[str, ast.Module | None]]) -> None:
-        self.cells = deque(cells)
-        self.now: ast.Module | None = None
-
-    def pre_run_cell(self, info: Any) -> None:
-        """Take the next cell if this is the one; another is none of the chapter's."""
-        if self.cells and info.raw_cell.strip() == self.cells[0][0]:
-            self.now = self.cells.popleft()[1]
+    cells: deque[tuple[str, ast.Module]]  # as it is parsed, and with checks
 
     def visit(self, tree: ast.Module) -> ast.Module:
-        """Stand in for the tree that IPython has parsed."""
-        tree, self.now = self.now or tree, None
+        """Take the next cell if this is the one; another is none of the chapter's."""
+        if self.cells and ast.dump(tree) == self.cells[0][0]:
+            return self.cells.popleft()[1]
         return tree

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import AttributeValueList
-from markdown.extensions.toc import slugify
+from markdown.extensions.toc import nest_toc_tokens, slugify
 
 from annotated_attention.display._html import highlighted
 from annotated_attention.display.colours import colour_shapes
@@ -80,16 +80,9 @@ def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[
         link["class"] = "headerlink"
         link.string = "¶"
         heading.append(link)
-        level = _level(heading)
         name = title.removeprefix(f"{GOING_DEEPER}: ")
-        entry = {"level": level, "id": anchor, "name": name, "children": []}
-        if level == 1:
-            contents.append(entry)
-        elif level == 2 and contents:
-            contents[0]["children"].append(entry)
-        elif level == 3 and contents and contents[0]["children"]:
-            contents[0]["children"][-1]["children"].append(entry)
-    return contents
+        contents.append({"level": _level(heading), "id": anchor, "name": name})
+    return list(nest_toc_tokens(contents))
 
 
 def _level(tag: Tag) -> int:

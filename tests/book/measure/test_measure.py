@@ -102,13 +102,12 @@ def test_contenders_that_differ_are_not_timed(wrong, mode):
         timing.assert_same("wrong", wrong, lambda x: x * 1, x, mode)
 
 
-def test_memory_is_measured_in_a_process_of_its_own_and_stops_before_the_machine_does(monkeypatch):
+def test_memory_is_measured_at_each_length_in_a_process_of_its_own(monkeypatch):
     scores = 8 * 2048 * 2048 * 4
     assert 2048 * 512 * 4 < memory.peak("final class, causal", 2048) < scores / 2
-    monkeypatch.setattr(memory, "peak", lambda name, n: n)
-    monkeypatch.setattr(memory, "whole_memory", lambda: 10_000)
+    monkeypatch.setattr(memory, "peak", lambda name, n: (name, n))
     found = memory.memory("final class")
-    assert found["bytes"] == [512, 1024, 2048, None, None, None]
+    assert found["bytes"] == [("final class", n) for n in found["lengths"]]
 
 
 def test_a_new_process_alone_has_the_variables_and_hands_on_what_it_raises(monkeypatch):
@@ -125,6 +124,7 @@ def test_the_committed_results_have_every_case():
     check(found, timing.ROUNDS)
     cases = [case_of(row) for row in found["times"]]
     assert len(cases) == len(set(cases))
+    assert all(row["lengths"] == [*memory.LENGTHS] for row in found["memory"])
 
 
 ACCEPTED = json.loads(judges.DATA.read_text("utf-8"))["accepted"]

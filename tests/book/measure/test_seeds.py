@@ -122,6 +122,21 @@ def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows)
         assert one == train(setup, 0)
 
 
+def test_a_part_is_silenced_after_training_or_from_the_first_step(monkeypatch):
+    training, steps = chapters.load("10_training"), []
+    train = training.train
+
+    def watched(run, until):
+        hooks = training.attentions(run.model)["decoder"].out_proj._forward_pre_hooks
+        steps.append((until - run.done, len(hooks)))  # a hook silences a head
+        train(run, until)
+
+    monkeypatch.setattr(training, "LONG", 2)
+    monkeypatch.setattr(training, "train", watched)
+    seeds.part("decoder", 0)
+    assert steps == [(2, 0), (0, 2), (0, 0), (2, 2)]
+
+
 def test_keys_are_shared_as_their_origin_says(monkeypatch):
     keys = chapters.load("20_fewer_keys")
     copiers, taken = [], []

@@ -37,6 +37,10 @@ CASES = {
         ("print(double(LIMIT))", 'x = memoryview(b"sixsix").cast("B", (2, 3))  # (3, 2)'),
         ["notebooks/01_one_head.py:14", "the comment says (3, 2)", "(2, 3)"],
     ),
+    "misplaced shape comment": (
+        ("LIMIT = 3", "LIMIT = 3  # (n, d)"),
+        ["chapter 01_one_head, outside its cells\nShapeCommentError: ", "01_one_head.py:7: "],
+    ),
     "unreached shape comment": (
         ("return 2 * x", "if x > 9:\n        x = x.mT  # (3, 2)\n    return 2 * x"),
         ["notebooks/01_one_head.py:12", "no run reaches"],

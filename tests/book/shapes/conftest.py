@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from book.shapes import Checker
+from book.shapes.checker import Checker
 from book.shapes.rewrite import CHECK
 
 

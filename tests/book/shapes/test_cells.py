@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from book import shapes
-from book.shapes import ShapeCommentError
+from book.shapes.cells import install_in_kernel
+from book.shapes.comments import ShapeCommentError
 from book.shapes.rewrite import CHECK
 
 
@@ -49,7 +49,7 @@ def chapter(cells):
 def run(shell, cells, root, before=()):
     """Run cells the way an executor does, with hidden code between them."""
     made = chapter([*before, *cells])
-    shapes.install_in_kernel(shell, made, "notebooks/01_one_head.py", root)
+    checker = install_in_kernel(shell, made, "notebooks/01_one_head.py", root)
     results = []
     for source, *_ in cells:
         shell.run_cell("hidden = 1  # (n, d)", store_history=False, silent=True)
@@ -57,13 +57,14 @@ def run(shell, cells, root, before=()):
         shell.run_cell("hidden = 2  # (n, d)", store_history=False, silent=True)
         assert shell.user_ns["hidden"] == 2
         shell.run_cell("hidden = 3  # (n, d)", store_history=False)
-    return results
+    return checker, results
 
 
 def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path):
-    for result in run(shell, CHAPTER, tmp_path):
+    checker, results = run(shell, CHAPTER, tmp_path)
+    for result in results:
         result.raise_error()
-    assert shapes.unreached_report() == [
+    assert checker.unreached() == [
         "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
     ]
     assert CHECK not in shell.run_line_magic("who_ls", "")
@@ -89,7 +90,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
     cells, message = WRONG[name]
-    *right, last = run(shell, cells, tmp_path, before=[(" \n", 1, False)])
+    _, (*right, last) = run(shell, cells, tmp_path, before=[(" \n", 1, False)])
     for result in right:
         result.raise_error()
     with pytest.raises(ShapeCommentError) as caught:
@@ -99,9 +100,9 @@ def test_a_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys, name):
 
 
 def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
-    (ran,) = run(shell, CHAPTER[:1], tmp_path, before=[("x = 1", 1, False)])
+    checker, (ran,) = run(shell, CHAPTER[:1], tmp_path, before=[("x = 1", 1, False)])
     ran.raise_error()
-    assert len(shapes.unreached_report()) == 1
+    assert len(checker.unreached()) == 1
 
 
 def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_path):
@@ -113,10 +114,10 @@ def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_pat
 @pytest.mark.parametrize("source", ["y = x + (  # (n, d)", "%precision 3\ny = = x  # (n, d)"])
 def test_cell_with_a_syntax_error_is_left_to_ipython(shell, tmp_path, capsys, source):
     cells = [CHAPTER[0], (source, 1, False), ("x + 0  # (d, n)", 1, False)]
-    right, broken, wrong = run(shell, cells, tmp_path)
+    checker, (right, broken, wrong) = run(shell, cells, tmp_path)
     right.raise_error()
     assert isinstance(broken.error_before_exec, SyntaxError)
     assert source.splitlines()[-1] in capsys.readouterr().out
     with pytest.raises(ShapeCommentError, match=r"the comment says \(d, n\) with d = 6, n = 3"):
         wrong.raise_error()
-    assert shapes.unreached_report() == []
+    assert checker.unreached() == []

@@ -8,7 +8,7 @@ import inspect
 import pytest
 import torch
 
-from book.shapes import ShapeCommentError
+from book.shapes.comments import ShapeCommentError
 
 Q, K = torch.randn(2, 3, 6), torch.randn(2, 5, 6)
 

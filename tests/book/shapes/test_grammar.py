@@ -2,7 +2,8 @@
 
 import pytest
 
-from book.shapes import grammar, parse_comment
+from book.shapes import grammar
+from book.shapes.grammar import parse_comment
 
 
 @pytest.mark.parametrize(

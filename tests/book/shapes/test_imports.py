@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from book.shapes import ShapeCommentError, install_import_hook
+from book.shapes.comments import ShapeCommentError
+from book.shapes.imports import install_import_hook
 
 Q = torch.randn(2, 3, 6)
 RIGHT = """\
