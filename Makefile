@@ -47,7 +47,7 @@ help:  ## what there is
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
-	@echo 'make bench      time what chapters compare; rewrites the committed results (about 25 minutes)'
+	@echo 'make bench      time what chapters compare, on Linux; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
 	@echo 'make picture    take the picture of the first page that the README shows; needs Chromium'
 	@echo 'make lock       newest versions into requirements.lock'

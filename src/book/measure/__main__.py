@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import platform
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from annotated_attention.measured import DATA
 from book.measure.machine import new_process, provenance
-from book.measure.memory import FORGET, WAYS, memory
+from book.measure.memory import WAYS, memory
 from book.measure.plan import plan
 from book.measure.timing import Case, measure
 
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m book.measure")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
     only = parser.parse_args(arguments).only
+    if platform.libc_ver()[0] != "glibc":
+        parser.error("the chapters show what glibc does with memory: measure on Linux that has it")
     origin = provenance(shlex.join(["python", "-m", "book.measure", *arguments]))
     found: dict[str, Any] = {"provenance": origin, "times": [], "memory": []}
     if only:
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
         found["times"].append(row)
         print(f"{number}/{len(cases)} {case}: {row['ratios']}", flush=True)
     DATA.write_text(as_json(found), encoding="utf-8")
-    if only in (None, "memory") and FORGET.exists():
+    if only in (None, "memory"):
         found["memory"] = [memory(name) for name in WAYS]
         for row in found["memory"]:
             print(f"memory {row['name']}: {row['bytes']}")

@@ -16,7 +16,7 @@ WAYS: dict[str, dict[str, bool]] = {
     "final class, causal": {"need_weights": False, "is_causal": True},
     "final class, weights": {"need_weights": True},
 }
-FORGET = Path("/proc/self/clear_refs")  # Linux: the highest point so far; nothing else is measured
+FORGET = Path("/proc/self/clear_refs")  # Linux: the highest point so far
 
 
 def memory(name: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The measured cases: those of the chapter “Speed”, and those of the final class's goals."""
 
-import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -40,7 +39,7 @@ def plan() -> Iterator[Case]:
 
 def _with_each_allocator() -> Iterator[Case]:
     """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
-    for memory, environment in _allocators():
+    for memory, environment in ALLOCATOR.items():
         where: dict[str, Any] = {"memory": memory}
         case = partial(Case, environment=environment)
         masks = (*MASKS, EVERY_HEAD)
@@ -61,9 +60,3 @@ def _with_each_allocator() -> Iterator[Case]:
             yield case(
                 "cache of fewer keys", size, MODES[2], build, ("every head",), options=options
             )
-
-
-def _allocators() -> Iterable[tuple[str, dict[str, str]]]:
-    """List the ways in which freed memory can be dealt with, where that can be chosen."""
-    glibc = platform.libc_ver()[0] == "glibc"
-    return (ALLOCATOR if glibc else {"as it comes": dict[str, str]()}).items()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def case_of(row):
     return (row["section"], tuple(row["size"]), row["mode"], *options)
 
 
-def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path):
+def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path, capsys):
     away = []
 
     @contextlib.contextmanager
@@ -54,6 +55,7 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}),
         (plan, "SIZES", (TINY,) * 3), (plan, "KEPT", ((1, 4), (3, 18))),
         (plan, "MASKS", ("none",)),  # below, each of them is compared
+        (platform, "libc_ver", lambda: ("glibc", "2")),
         (timing, "ROUNDS", 2), (timing, "BLOCK", 0), (timing, "WATCHED", 1),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, less)
@@ -73,6 +75,10 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
     commands = [x["command"] for x in renewed["provenance"].pop("renewed").values()]
     assert commands == [f"python -m book.measure --only {x}" for x in ("'fast path'", "memory")]
     assert renewed["provenance"] == found["provenance"]
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    with pytest.raises(SystemExit):
+        command.main([])
+    assert "what glibc does" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("weights", [True, False])
