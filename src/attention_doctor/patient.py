@@ -84,7 +84,6 @@ class Patient:
         self.trusted_scale: float | None = None  # as seen in a reference
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
-        self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = (min(x, self.max_length) for x in (5, 7 if self.kind == "cross" else 5))
@@ -173,34 +172,6 @@ class Patient:
             self.changed.add("blocked")
         return self._output(result, inputs)
 
-    def answer(self, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
-        """Give the output as ``ask`` does; what is known is not asked again."""
-        return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
-
-    def once(
-        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], Any]
-    ) -> Any:
-        """Find something out once for the same numbers, in the same mode, dtype and settings.
-
-        What is found is shared, so nobody may change it.
-        """
-        given = (inputs.query, inputs.key, inputs.value, blocked)
-        numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
-        shared = inputs.query is inputs.key, inputs.key is inputs.value
-        key = (what, shared, *numbers)
-        if key not in self._known:
-            self._known[key] = find()
-        return self._known[key]
-
-    @contextlib.contextmanager
-    def _in_another_state(self) -> Iterator[None]:
-        """Know nothing while the block runs, and afterwards what was known before."""
-        before, self._known = self._known, {}
-        try:
-            yield
-        finally:
-            self._known = before
-
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
         """Ask in another way than by ``attend``, for an output that has the shape of ``x``."""
         try:
@@ -278,7 +249,7 @@ class Patient:
         """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
-            with left_as_it_was(self.module), self._in_another_state():
+            with left_as_it_was(self.module):
                 if self.module is not None:
                     self.module.to(dtype)
                 yield
@@ -309,8 +280,7 @@ class Patient:
                 for part, name, value in found:
                     setattr(part, name, probability if name == "p" else value)
                 found = [x for x in found if x[1] == "p"]
-            with self._in_another_state() if found else contextlib.nullcontext():
-                yield len(found)
+            yield len(found)
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
