@@ -14,7 +14,7 @@ from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
 from attention_doctor.places import describe
 from attention_doctor.roles import Sizes
-from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
+from attention_doctor.state import State, give_size, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -90,9 +90,9 @@ class Patient:
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
 
-    def settle(self) -> None:
-        """Call it once, so that layers are there which a first call builds."""
-        if self.module is None or is_lazy(self.module):
+    def _settle(self) -> None:
+        """Call it once, so that layers and parameters are there which a first call makes."""
+        if self.module is None:
             return
         before, state = [*map(id, self.module.parameters())], State(self.module)
         state.note()
@@ -214,6 +214,7 @@ class Patient:
 
         With ``as_it_is``, its weights and dtype stay, to find out whether it can be called.
         """
+        self._settle()
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
         with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
