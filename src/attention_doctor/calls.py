@@ -108,7 +108,7 @@ def reacting(
     patient = Patient(attend, sizes, kind)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
-    with patient.admitted(as_it_is=True), patient.dropping(0.0):
+    with patient.admitted(), patient.dropping(0.0):
         try:
             moved = within(moves(patient, patient.draw(1), blocked))[:, 2:].amax((0, 1))
         except (Failed, NotAsked) as error:

@@ -209,11 +209,8 @@ class Patient:
         return self.gap(found, expected) <= self.tolerance
 
     @contextlib.contextmanager
-    def admitted(self, as_it_is: bool = False) -> Iterator[None]:
-        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
-
-        With ``as_it_is``, its weights and dtype stay, to find out whether it can be called.
-        """
+    def admitted(self) -> Iterator[None]:
+        """Ask in evaluation mode, in float64 if it can be; put everything back afterwards."""
         self._settle()
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
@@ -222,11 +219,9 @@ class Patient:
             if self.module is not None:
                 self._state = State(self.module)
                 self.module.eval()
-                if not as_it_is:
-                    give_size(self.module)
+                give_size(self.module)
             takes = (True, False) if self.masks != "none" else (False,)
-            ways = itertools.product(takes, () if as_it_is else (torch.float64, *dtypes))
-            for masked, dtype in ways:
+            for masked, dtype in itertools.product(takes, (torch.float64, *dtypes)):
                 with self.converted(dtype):
                     if not self.works(masked):
                         continue

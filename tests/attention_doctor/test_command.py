@@ -19,12 +19,12 @@ from tests.attention_doctor.demanded import Attention, E, H, split, varied
 HEAD = "import math\nimport torch\nfrom torch import nn\n"
 CROSS = '''
 class Attention(nn.Module):
-    """Query, key and value, and a mask of (b, 1, n, m), True = allowed."""
-
+    """Query, key and value, a mask of (b, 1, n, m), True = allowed; the output begins at zero."""
     def __init__(self, config):
         super().__init__()
         e, self.h = config.n_embd, config.n_head
         self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+        nn.init.zeros_(self.o.weight)
 
     def forward(self, q, k, v, mask=None):
         split = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
