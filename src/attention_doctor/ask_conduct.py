@@ -101,8 +101,7 @@ def training(patient: Patient) -> Iterator[Finding]:
     """Training hides what evaluation hides, and the other way round."""
     patient.needed_module()
     for case in situations.cases(patient):
-        calm = patient.answer(case.inputs, case.blocked)
-        seen = influence(patient, case.inputs, case.blocked)[0]
+        calm = patient.ask(case.inputs, case.blocked)
         with patient.trained(0.0):
             output = patient.ask(case.inputs, case.blocked)
             if not output.isfinite().all() or patient.same(output, calm):
@@ -111,6 +110,7 @@ def training(patient: Patient) -> Iterator[Finding]:
                 raise NotAsked("in training mode, and without dropout, it is still random")
             now = influence(patient, case.inputs, case.blocked)[0]
             mixed = across(patient, case.inputs, case.blocked)
+        seen = influence(patient, case.inputs, case.blocked)[0]
         ahead = torch.ones_like(seen).triu(1) & (patient.kind == "causal")
         to_hide = ahead if case.blocked is None else ahead | case.blocked
         code, mode, pairs, hidden = "mask-missing-in-training", "training", now & ~seen, ~seen
@@ -251,7 +251,7 @@ def half_precision(patient: Patient) -> Iterator[Finding]:
     """In float16 the result is about the same, with and without a mask."""
     _needs_full_precision(patient)
     for case in situations.cases(patient):
-        expected = patient.answer(case.inputs, case.blocked)
+        expected = patient.ask(case.inputs, case.blocked)
         try:
             with patient.converted(torch.float16):
                 half = case.inputs.map(lambda x: x.to(torch.float16))

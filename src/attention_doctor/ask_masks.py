@@ -65,12 +65,12 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
     def is_mask(*masks: Tensor) -> bool:
         return any(bool(((seen == ~mask) | ~judged).all()) for mask in masks)
 
-    if not patient.answer(case.inputs, blocked)[judged.any(-1)].isfinite().all(-1).any():
+    if not patient.ask(case.inputs, blocked)[judged.any(-1)].isfinite().all(-1).any():
         symptom = "results are NaN or infinite with a mask that leaves them keys to see"
         remedy = "Add minus infinity, or fill with it, where a key is hidden; add 0 elsewhere."
         return wrong("mask-makes-nan", symptom, f"every row, with {case.name}", remedy)
     symptom = "blocked keys have influence, or allowed ones have none"
-    if patient.same(patient.answer(case.inputs, blocked), patient.answer(case.inputs)):
+    if patient.same(patient.ask(case.inputs, blocked), patient.ask(case.inputs)):
         return wrong("mask-ignored", "the mask changes nothing", evidence)
     if is_mask(~blocked):
         return wrong("mask-inverted", "exactly the blocked keys have influence", evidence)
@@ -106,7 +106,7 @@ def _hides_queries(patient: Patient, case: Situation) -> bool:
     padding = case.blocked[:, 0]
     if case.varies != "padding" or padding.shape != case.inputs.query.shape[:2]:
         return False
-    output, free = patient.answer(case.inputs, case.blocked), patient.answer(case.inputs)
+    output, free = patient.ask(case.inputs, case.blocked), patient.ask(case.inputs)
     return patient.same(output[~padding], free[~padding])
 
 

@@ -28,7 +28,7 @@ def order(patient: Patient) -> Iterator[Finding]:
         if patient.kind == "self":
             moved = x.map(lambda tokens: tokens[:, queries])
         turned = None if blocked is None else blocked[:, queries][..., keys]
-        gap = patient.gap(patient.ask(moved, turned), patient.answer(x, blocked)[:, queries])
+        gap = patient.gap(patient.ask(moved, turned), patient.ask(x, blocked)[:, queries])
         if gap > patient.tolerance:
             yield _order_matters(patient, case, gap)
             return
@@ -49,7 +49,7 @@ def _has_positions(patient: Patient) -> bool:
     """Tell whether queries may not change places either, but for equal tokens."""
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
-    fixed = patient.same(patient.ask(moved).flip(1), patient.answer(x))
+    fixed = patient.same(patient.ask(moved).flip(1), patient.ask(x))
     if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
         return False
     return _same_for_equal_tokens(patient)
@@ -67,7 +67,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
         pairs = across(patient, x, blocked)
         one = x.map(lambda tokens: tokens[:1])
         single = patient.ask(one, None if blocked is None else blocked[:1])
-        gap = patient.gap(patient.answer(x, blocked)[:1], single)
+        gap = patient.gap(patient.ask(x, blocked)[:1], single)
         if pairs or gap > patient.tolerance:
             yield wrong(
                 "samples-mixed",

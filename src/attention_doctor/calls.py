@@ -1,5 +1,6 @@
 """Call what is examined as its arguments ask for it; find the form of its mask."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -107,7 +108,7 @@ def reacting(
     patient = Patient(attend, sizes, kind)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
-    with patient.admitted(as_it_is=True), patient.dropping(0.0):
+    with patient.admitted(), patient.dropping(0.0):
         try:
             moved = within(moves(patient, patient.draw(1), blocked))[:, 2:].amax((0, 1))
         except (Failed, NotAsked) as error:
@@ -123,13 +124,12 @@ class _Attention:
     def __init__(self, attend: Any, plan: Plan, kind: str, sizes: Sizes, layout: str) -> None:
         self.attend, self.plan, self.kind, self.sizes = attend, plan, kind, sizes
         self.layout = layout
-        self.positions: Tensor | None = None  # of the tokens, where they are not the usual ones
         for self.angles in _ANGLES if plan.rotation else ():
             if reacting(self._adapted("none"), kind, sizes):
                 break
 
-    def _call(self, *inputs: Any) -> Any:
-        """Call with the arguments of the plan."""
+    def _call(self, positions: Tensor | None, *inputs: Any) -> Any:
+        """Call with the arguments of the plan; where positions are None, they are the usual."""
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
@@ -137,32 +137,27 @@ class _Attention:
         if plan.mask and (plan.needs_mask or blocked is not None):
             given[plan.mask] = blocked
         if plan.rotation:
-            given |= self._rotation(inputs[0].size(self.layout.index("n")), inputs[0].dtype)
+            usual = torch.arange(inputs[0].size(self.layout.index("n")))
+            given |= self._rotation(usual if positions is None else positions, inputs[0].dtype)
         return self.attend(**given, **plan.further)
 
-    def _rotation(self, n: int, dtype: torch.dtype) -> dict[str, Any]:
+    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> dict[str, Any]:
         """Make cosines and sines for the positions of the tokens."""
         twice, axes = self.angles
         d, names = self.sizes.embed_dim // self.sizes.num_heads, sorted(self.plan.rotation)
-        positions = torch.arange(n) if self.positions is None else self.positions
         angle = positions[:, None] * 100.0 ** -torch.arange(0, d // 2 * 2, 2).to(dtype).div(d)
-        angle = torch.cat([angle] * twice, -1).view(*[1] * axes, n, -1)
+        angle = torch.cat([angle] * twice, -1).view(*[1] * axes, len(positions), -1)
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def _at_positions(self, x: Tensor, positions: Tensor) -> Any:
-        self.positions = positions
-        try:
-            return self._adapted("none")(x)
-        finally:
-            self.positions = None
-
-    def _adapted(self, mask: str) -> Adapted:
+    def _adapted(self, mask: str, positions: Tensor | None = None) -> Adapted:
         module = self.attend if isinstance(self.attend, nn.Module) else None
         turned = self.plan.rotation and self.kind in ("self", "causal")
-        abilities = {"at_positions": self._at_positions} if turned else {}
-        adapted = adapt(self._call, self.layout, mask, module=module,
-                        num_heads=self.sizes.num_heads, **abilities)  # fmt: skip
+        at_positions = {"at_positions": lambda x, places: self._adapted("none", places)(x)}
+        adapted = adapt(
+            functools.partial(self._call, positions), self.layout, mask, module=module,
+            num_heads=self.sizes.num_heads, **at_positions if turned else {},
+        )  # fmt: skip
         adapted.name = name_of(self.attend)
         return adapted
 

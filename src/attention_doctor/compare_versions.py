@@ -42,7 +42,7 @@ def diagnose(patient: Patient) -> Diagnosis:
     answers: list[tuple[Situation, Tensor]] = []
     for case in questions(patient):
         with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
-            answers.append((case, patient.answer(case.inputs, case.blocked)))
+            answers.append((case, patient.ask(case.inputs, case.blocked)))
     if not answers:
         return Diagnosis(reason="every call fails")
     usual = [reading for reading in readings if not reading.code]

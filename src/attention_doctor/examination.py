@@ -127,7 +127,6 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
     tests, diagnosis, inside = _Tests(patient, reference), Diagnosis(), Inside(patient)
     with contextlib.ExitStack() as until:
         try:
-            patient.settle()
             until.enter_context(patient.admitted())
             patient.ask(patient.draw(0))
         except Failed as failure:

@@ -18,11 +18,7 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
         [sample, query, sample, token], relative to the size of the output; what is NaN moves
         without end.
     """
-    return patient.once("moves", inputs, blocked, lambda: _move(patient, inputs, blocked))
-
-
-def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
-    before = patient.answer(inputs, blocked)
+    before = patient.ask(inputs, blocked)
     size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
     times = 3 * inputs.key.square().mean().sqrt()  # larger than those that are there
     (b, m), n = inputs.key.shape[:2], inputs.query.size(1)

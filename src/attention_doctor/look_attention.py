@@ -276,7 +276,7 @@ def look(patient: Patient, case: Situation) -> Look:
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
         output = patient.ask(x, blocked)
-    if not _alike(patient, output, patient.answer(x, blocked)):
+    if not _alike(patient, output, patient.ask(x, blocked)):
         torch.set_rng_state(chance)  # of what is random there may be another answer
         if not _alike(patient, output, patient.ask(x, blocked)):
             raise NotAsked("the result is another one when it is watched")

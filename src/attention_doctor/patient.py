@@ -14,7 +14,7 @@ from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.forms import output_of
 from attention_doctor.places import describe
 from attention_doctor.roles import Sizes
-from attention_doctor.state import State, give_size, is_lazy, left_as_it_was
+from attention_doctor.state import State, give_size, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -84,16 +84,15 @@ class Patient:
         self.trusted_scale: float | None = None  # as seen in a reference
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
-        self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = (min(x, self.max_length) for x in (5, 7 if self.kind == "cross" else 5))
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
 
-    def settle(self) -> None:
-        """Call it once, so that layers are there which a first call builds."""
-        if self.module is None or is_lazy(self.module):
+    def _settle(self) -> None:
+        """Call it once, so that layers and parameters are there which a first call makes."""
+        if self.module is None:
             return
         before, state = [*map(id, self.module.parameters())], State(self.module)
         state.note()
@@ -173,34 +172,6 @@ class Patient:
             self.changed.add("blocked")
         return self._output(result, inputs)
 
-    def answer(self, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
-        """Give the output as ``ask`` does; what is known is not asked again."""
-        return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
-
-    def once(
-        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], Any]
-    ) -> Any:
-        """Find something out once for the same numbers, in the same mode, dtype and settings.
-
-        What is found is shared, so nobody may change it.
-        """
-        given = (inputs.query, inputs.key, inputs.value, blocked)
-        numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
-        shared = inputs.query is inputs.key, inputs.key is inputs.value
-        key = (what, shared, *numbers)
-        if key not in self._known:
-            self._known[key] = find()
-        return self._known[key]
-
-    @contextlib.contextmanager
-    def _in_another_state(self) -> Iterator[None]:
-        """Know nothing while the block runs, and afterwards what was known before."""
-        before, self._known = self._known, {}
-        try:
-            yield
-        finally:
-            self._known = before
-
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
         """Ask in another way than by ``attend``, for an output that has the shape of ``x``."""
         try:
@@ -238,11 +209,9 @@ class Patient:
         return self.gap(found, expected) <= self.tolerance
 
     @contextlib.contextmanager
-    def admitted(self, as_it_is: bool = False) -> Iterator[None]:
-        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
-
-        With ``as_it_is``, its weights and dtype stay, to find out whether it can be called.
-        """
+    def admitted(self) -> Iterator[None]:
+        """Ask in evaluation mode, in float64 if it can be; put everything back afterwards."""
+        self._settle()
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
         with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
@@ -250,11 +219,9 @@ class Patient:
             if self.module is not None:
                 self._state = State(self.module)
                 self.module.eval()
-                if not as_it_is:
-                    give_size(self.module)
+                give_size(self.module)
             takes = (True, False) if self.masks != "none" else (False,)
-            ways = itertools.product(takes, () if as_it_is else (torch.float64, *dtypes))
-            for masked, dtype in ways:
+            for masked, dtype in itertools.product(takes, (torch.float64, *dtypes)):
                 with self.converted(dtype):
                     if not self.works(masked):
                         continue
@@ -278,7 +245,7 @@ class Patient:
         """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
-            with left_as_it_was(self.module), self._in_another_state():
+            with left_as_it_was(self.module):
                 if self.module is not None:
                     self.module.to(dtype)
                 yield
@@ -309,8 +276,7 @@ class Patient:
                 for part, name, value in found:
                     setattr(part, name, probability if name == "p" else value)
                 found = [x for x in found if x[1] == "p"]
-            with self._in_another_state() if found else contextlib.nullcontext():
-                yield len(found)
+            yield len(found)
         finally:
             for part, name, value in found:
                 setattr(part, name, value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy as is_uninitialized
+from torch.nn.parameter import is_lazy
 
 _OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
 _NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
@@ -30,8 +30,6 @@ class State:
     def note(self, apart: bool = False) -> None:
         """Note how everything is; with ``apart``, a call writes into copies, left to its graph."""
         self._before = []
-        if is_lazy(self.module):
-            return
         for part in self.module.modules():
             own = {name: x for name, x in vars(part).items() if name not in _OF_TORCH}
             self._note(vars(part), own, _DEPTH)
@@ -57,10 +55,7 @@ class State:
             if isinstance(items, dict):
                 for name in [x for x in holder if x not in items and x not in _OF_TORCH]:
                     del holder[name]
-                built = {*holder.get("_modules", ()), *holder.get("_parameters", ())}
-                changed = {x: y for x, y in items.items() if holder.get(x, _NO_HOLDERS) is not y}
-                changed = {x: y for x, y in changed.items() if x not in built}
-                holder.update(changed)
+                holder.update(items)
             elif [*map(id, holder)] != [*map(id, items)]:
                 holder.clear()
                 (holder.update if isinstance(holder, set) else holder.extend)(items)
@@ -70,15 +65,10 @@ class State:
                 x.copy_(copy)
 
 
-def is_lazy(module: nn.Module) -> bool:
-    """Tell whether a module has parameters that get their shapes with the first call."""
-    return any(is_uninitialized(x) for x in module.parameters())
-
-
 @contextlib.contextmanager
 def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
     """Put back parameters, their gradients, buffers, modes, attributes: the very same objects."""
-    if module is None or is_lazy(module):
+    if module is None:
         yield
         return
     state = State(module)
@@ -103,8 +93,8 @@ def give_size(module: nn.Module) -> None:
     Runs inside ``left_as_it_was``, on new tensors.
     """
     source = torch.Generator().manual_seed(0)
-    for x in () if is_lazy(module) else module.parameters():
-        if not x.is_floating_point() or not x.numel() or x.is_meta:
+    for x in module.parameters():
+        if is_lazy(x) or not x.is_floating_point() or not x.numel() or x.is_meta:
             continue
         usual = max(x.shape[1:]) ** -0.5 if x.dim() > 1 else 0.1
         drawn = torch.randn(x.shape, generator=source, dtype=torch.float64).to(x) * usual

@@ -19,12 +19,12 @@ from tests.attention_doctor.demanded import Attention, E, H, split, varied
 HEAD = "import math\nimport torch\nfrom torch import nn\n"
 CROSS = '''
 class Attention(nn.Module):
-    """Query, key and value, and a mask of (b, 1, n, m), True = allowed."""
-
+    """Query, key and value, a mask of (b, 1, n, m), True = allowed; the output begins at zero."""
     def __init__(self, config):
         super().__init__()
         e, self.h = config.n_embd, config.n_head
         self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+        nn.init.zeros_(self.o.weight)
 
     def forward(self, q, k, v, mask=None):
         split = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
@@ -67,7 +67,7 @@ ROTATED = MINE.replace("scores(x)", "scores(x, cos, sin)").replace(
 ).replace("x, mask=None", "x, cos, sin, mask=None").replace(
     "        return q @",
     "        turn = lambda y: y * cos + torch.cat([-y[..., 2:], y[..., :2]], -1) * sin\n"
-    "        q, k = turn(q), turn(k)\n        return q @",
+    "        assert cos.dim() == 3; q, k = turn(q), turn(k)\n        return q @",
 )  # fmt: skip
 TORCHS = "from torch.nn import MultiheadAttention as Attention"
 FUNCTION = """
@@ -132,7 +132,7 @@ CALLS = {
         "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "cosines and sines of two axes, and the tokens first": (
-        ROTATED.replace("turn = lambda", "assert cos.dim() == 2; turn = lambda").replace(
+        ROTATED.replace("cos.dim() == 3", "cos.dim() == 2").replace(
             "scores, v = ", "x = x.transpose(0, 1); scores, v = ").replace(
             ".flatten(2))", ".flatten(2)).transpose(0, 1)"),
         "--kind self --mask blocked --layout nbe", 0, "cos=a rotation"),

@@ -131,17 +131,15 @@ def among_keys(self, query, context):
 
 
 class Late(nn.Module):
-    """Builds its layers at the first call, when it knows the width."""
+    """Builds layers, and the weights of one that it has, at the first call."""
 
     def __init__(self):
         super().__init__()
-        self.inner = None
+        self.inner, self.again = None, nn.LazyLinear(E)
 
     def forward(self, x):
         if self.inner is None:
-            self.inner, self.again = Attention(), nn.Linear(x.size(-1), x.size(-1))
-            self.again.to(x)
-            self.inner.to(x)
+            self.inner = Attention()
         return self.again(self.inner(x))
 
 
@@ -184,6 +182,7 @@ def test_a_design_is_no_mistake(name):
     found = examine(attend, embed_dim=E, num_heads=H, kind=kind, max_length=longest)
     assert found.ok, str(found)
     assert {*found.codes} == codes
+    assert {x.dtype for x in attend.module.parameters()} == {torch.float32}
     if name == "tabled":
         assert found.findings[0].where.text.startswith("far = ")
 
