@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from annotated_attention.checks import check_settings
 from attention_doctor import (
     ask_conduct,
     ask_masks,
@@ -91,7 +92,7 @@ def examine(
     Raises:
         ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
-        TypeError: ``attend`` or ``reference`` cannot be called.
+        TypeError: ``attend`` or ``reference`` cannot be called, or a size is no integer.
 
     Examples:
         A self-attention with a mistake and a habit that published code often has:
@@ -160,11 +161,7 @@ def check_arguments(attend: object, sizes: Sizes, kind: str) -> None:
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
         raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
-    for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
-        if size < 1:
-            raise ValueError(f"{name} ({size}) must be at least 1")
-    if embed_dim % num_heads:
-        raise ValueError(f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})")
+    check_settings({"embed_dim": embed_dim, "num_heads": num_heads})
     if max_length < 2:
         raise ValueError(f"max_length ({max_length}) must be at least 2")
 

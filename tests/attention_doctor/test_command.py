@@ -20,6 +20,7 @@ HEAD = "import math\nimport torch\nfrom torch import nn\n"
 CROSS = '''
 class Attention(nn.Module):
     """Query, key and value, a mask of (b, 1, n, m), True = allowed; the output begins at zero."""
+
     def __init__(self, config):
         super().__init__()
         e, self.h = config.n_embd, config.n_head
