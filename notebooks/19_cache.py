@@ -266,10 +266,10 @@ assert text.equal(anew)
 print(f"{read} words read to write 8:", spell(text[0]))
 
 # %% [markdown]
-# The words are the same, and the model has read 8 instead of 36. The figure shows the same sentence
-# being written. A box that says *new* is computed in this step, one that says *kept* is read from
-# the cache, and an empty one is not needed. The numbers are the weights of the first layer,
-# averaged over its heads.
+# The words are the same, and the model has read 8 words instead of 1 + 2 + … + 8 = 36. The figure
+# shows the same sentence being written. A box that says *new* is computed in this step, one that
+# says *kept* is read from the cache, and an empty one is not needed. The numbers are the weights of
+# the first layer, averaged over its heads.
 
 # %% jupyter={"source_hidden": true}
 with torch.no_grad():

@@ -60,9 +60,9 @@ one.show(names, ["total", *one.FEATURES], torch.stack(rows))
 # %% [markdown]
 # The total of all eight keys is 24.83, as in [One
 # head](01_one_head.ipynb#weights-shares-of-one-whole), and the last line is what *it* collected
-# there: 1.32 of animal, 0.72 of food and 0.78 of quality. At no time were there more than four
-# exponentials, and the eight weights were never written down. (Only the eight scores were computed
-# at once; the section on [tiles](#tiles) cuts them, too.)
+# there: above all 1.32 of animal, then 0.78 of quality and 0.72 of food. At no time were there more
+# than four exponentials, and the eight weights were never written down. (The eight scores were still
+# computed at once; the section on [tiles](#tiles) cuts them, too.)
 #
 # ## When the exponential is too large
 #
