@@ -496,9 +496,8 @@ for (layers, kind, steps, rate), found in runs.items():
 # warm-up was not trained.)
 #
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
-# the depth and the high rate together that make it fail; either alone still costs accuracy. The
-# chapter on [training](10_training.ipynb) uses the small model of the last row, and trains it for
-# 400 steps.
+# the depth and the high rate together that make it fail. The chapter on
+# [training](10_training.ipynb) uses the small model of the last row, and trains it for 400 steps.
 #
 # ## The final norm
 #
