@@ -491,9 +491,9 @@ for (layers, kind, steps, rate), found in runs.items():
 # At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
 # seeds, the model does not get a single sequence right, and with the other one less than a quarter.
 # With 60 steps of warm-up the same model gets at least 0.925 of them right, and is on average no
-# worse than pre-LN. (Why the high rate does no harm after 60 small steps is not measured here.) Pre-LN learns
-# the task without any warm-up: that is what you gain in practice by moving the norm. (Pre-LN with
-# warm-up was not trained.)
+# worse than pre-LN. (Why the high rate does no harm after 60 small steps is not measured here.)
+# Pre-LN learns the task without any warm-up: that is what you gain in practice by moving the norm.
+# (Pre-LN with warm-up was not trained.)
 #
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
 # the depth and the high rate together that make it fail. The chapter on

@@ -25,8 +25,9 @@ display.chapter_map("score", "mask", "softmax", "mix")
 # ## Two sums
 #
 # Take the first query that you followed by hand: the word *it* in the book's example sentence,
-# whose embeddings serve as queries, keys and values, without any projection. Its weight for a key is the exponential of
-# the score, divided by the sum of all exponentials. So the output is a quotient of two sums:
+# whose embeddings serve as queries, keys and values, without any projection. Its weight for a key
+# is the exponential of the score, divided by the sum of all exponentials. So the output is a
+# quotient of two sums:
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
 #
