@@ -162,8 +162,8 @@ def check_masks(
 def check_attention(
     query: Tensor, key: Tensor, value: Tensor,
     blocked: Tensor | None, bias: Tensor | None, dropout_p: float,
-) -> None:
-    """Refuse arguments of ``scaled_dot_product_attention`` that do not fit each other."""
+) -> torch.Size:
+    """Refuse arguments of ``scaled_dot_product_attention``; give its leading axes if they fit."""
     given = {"query": query, "key": key, "value": value}
     check_tensors(**given)
     for name, x in given.items():
@@ -179,7 +179,7 @@ def check_attention(
         raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
     if bias is not None and bias.dtype != query.dtype:
         raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
-    try:
+    try:  # torch.broadcast_shapes imports sympy first, which nobody should wait for
         batch = torch.broadcast_tensors(*(x[..., :0, :0] for x in given.values()))[0].shape[:-2]
     except RuntimeError:
         raise ValueError(
@@ -190,6 +190,7 @@ def check_attention(
     for name, mask in (("blocked", blocked), ("bias", bias)):
         if mask is not None and not expands(mask.shape, fits):
             raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
+    return batch
 
 
 def expands(shape: torch.Size, target: tuple[int, ...]) -> bool:

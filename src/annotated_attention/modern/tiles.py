@@ -53,9 +53,8 @@ def tiled_attention(
 
     Source: Dao et al. (2022), section 3.1; Milakov and Gimelshein (2018), algorithm 3.
     """
-    check_attention(query, key, value, blocked, bias, 0.0)
     check_sizes({"tile": tile})
-    batch = torch.broadcast_tensors(*(x[..., :0, :0] for x in (query, key, value)))[0].shape[:-2]
+    batch = check_attention(query, key, value, blocked, bias, 0.0)
     query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     added = masks_as_bias(blocked, bias, query.dtype)
