@@ -194,7 +194,7 @@ def test_a_backward_pass_that_raises_is_a_finding():
     [
         ({"kind": "both"}, ValueError, r"kind \('both'\) must be"),
         ({"num_heads": 5}, ValueError, r"embed_dim \(12\) must be divisible by num_heads \(5\)"),
-        ({"embed_dim": 0}, ValueError, r"embed_dim \(0\) must be at least 1"),
+        ({"num_heads": 3.0}, TypeError, r"num_heads \(3.0\) must be an integer"),
         ({"max_length": 1}, ValueError, r"max_length \(1\) must be at least 2"),
         ({"attend": MultiheadAttention}, TypeError, "attend must be a function or a module"),
         ({"attend": None}, TypeError, "attend must be a function or a module"),
