@@ -443,10 +443,10 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
 # stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
-# large share of the stream even in the last layer. After 24 pre-LN layers, the stream is 3.8 times
-# as large, so the same change weighs about a quarter. That fits the smaller rate, 11% beside 39%; at
-# the larger one both move too far for such a rule. The size of the gradient does not enter, since Adam
-# divides it out.
+# large share of the stream even in the last layer. After 24 pre-LN layers, before that final norm, the
+# stream is 3.8 times as large, so the same change weighs about a quarter. That fits the smaller rate,
+# 11% beside 39%; at the larger one both move too far for such a rule. The size of the gradient does
+# not enter, since Adam divides it out.
 #
 # ### Learning-rate warm-up in training runs
 #

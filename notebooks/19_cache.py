@@ -244,8 +244,8 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 
 # %% [markdown]
 # However the text is cut, the outputs are the same, and so are the gradients. Now the writer can
-# keep what it has read. The new function differs from `write` in two lines: the model gets a cache
-# for each layer, and from the second call on only the new word.
+# keep what it has read. In the loop, the new function differs from `write` in two lines: the model
+# gets a cache for each layer, and from the second call on only the new word.
 
 
 # %%

@@ -69,7 +69,7 @@ one.show(names, ["total", *one.FEATURES], torch.stack(rows))
 #
 # So far, two sums are enough. But exponentials grow fast, and a float can hold only so much. The
 # cell prints the largest score whose exponential each dtype can hold, and then the softmax of two
-# scores beyond it, computed as above.
+# scores beyond the limit of float32, computed as above.
 
 # %%
 for dtype in (torch.float16, torch.bfloat16, torch.float32):

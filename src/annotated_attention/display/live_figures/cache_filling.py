@@ -24,7 +24,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
         rows += [[f"{vector}, {how}", *each] for vector, each in states(step, cached).items()]
         said.append(
             f"{how.capitalize()}, the step of “{words[step - 1]}” computes {one['vectors']} "
-            f"vectors and {one['weights']} weights, and finds {kept} vectors kept."
+            f"vectors and {one['weights'] // step} · {step} weights, and finds {kept} vectors kept."
         )
     rows.append(["weights", *(f"{weight:.2f}" for weight in shown[step - 1])])
     still = scrolled(table(rows, "aa-table"), "vectors of each word")
