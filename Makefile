@@ -56,13 +56,15 @@ help:  ## what there is
 	@echo 'TRAINED=1 fetches the trained weights of chapters 11 and 23 (177 MB), for any of these.'
 
 serve: build/site.stamp
-	@$(py) -m book.site.build serve $(PORT)
+	@$(py) -m press.site.build serve $(PORT)
 
 site: build/site.stamp
 
 # Without what compiles, and without what reads a built chapter or page.
-quick := $(filter-out tests/test_package.py,$(wildcard tests/test_*.py)) tests/multihead tests/transformer \
-  tests/book/shapes tests/book/site/test_contents.py tests/exercises/test_cells.py \
+quick := $(filter-out tests/test_package.py,$(wildcard tests/test_*.py)) tests/press/test_rooms.py \
+  $(wildcard tests/annotated_attention/test_*.py tests/annotated_book/test_*.py) \
+  $(addprefix tests/annotated_attention/,multihead transformer) tests/annotated_book/exercises/test_cells.py \
+  tests/press/shapes tests/press/site/test_contents.py \
   $(addprefix tests/notebooks/test_,style.py pairs.py references.py)
 check: lint
 	@echo 'check: running pytest'
@@ -78,7 +80,7 @@ picture: build/site.stamp
 	@PICTURE=1 $(py) -m pytest -q tests/site/test_start.py -k picture
 
 record: $(needs_weights)
-	@$(py) -m book.run.record
+	@$(py) -m press.run.record
 
 lab: .venv/requirements.lock $(pairs) $(fetched)
 	@$(py) -m jupyter lab notebooks --LabApp.news_url=None \
@@ -105,13 +107,13 @@ insurance: build/site.stamp
 	@echo 'insurance: the same site'
 
 bench: .venv/requirements.lock
-	@$(py) -m book.measure
+	@$(py) -m press.measure
 
 seeds: .venv/requirements.lock
-	@$(py) -m book.measure.seeds
+	@$(py) -m press.measure.seeds
 
 lock:
-	@$(PYTHON) src/book/setup/lock.py $(TORCH)
+	@$(PYTHON) src/press/setup/lock.py $(TORCH)
 
 clean:
 	rm -rf build site .mypy_cache .ruff_cache .pytest_cache
@@ -119,12 +121,12 @@ clean:
 .venv/requirements.lock: requirements.lock $(if $(TORCH),force)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or: make PYTHON=...'; exit 1; }
-	@$(PYTHON) src/book/setup/environment.py $(TORCH)
+	@$(PYTHON) src/press/setup/environment.py $(TORCH)
 
 # A chapter is run again when its script has changed, a module that ran with it, or a chapter or a data
 # file that it loaded: the .d beside the result lists them. Without one nothing is known.
 build/notebooks/%.ipynb: notebooks/%.py build/notebooks/%.d .venv/requirements.lock
-	@$(py) -m book.run.execute $< $@
+	@$(py) -m press.run.execute $< $@
 
 $(executed:.ipynb=.d): ;
 -include $(wildcard $(executed:.ipynb=.d))
@@ -138,11 +140,11 @@ build/weights: ;
 	  --force-reinstall -r requirements-trained.txt
 	@cp requirements-trained.txt $@
 
-notebooks/%.ipynb: notebooks/%.py src/book/run/scripts.py | .venv/requirements.lock
-	@$(py) -m book.run.scripts $<
+notebooks/%.ipynb: notebooks/%.py src/press/run/scripts.py | .venv/requirements.lock
+	@$(py) -m press.run.scripts $<
 
 build/address: ;
 
 build/site.stamp: $(executed) $(pages) $(sources) build/address | .venv/requirements.lock
-	@$(py) -m book.site.build build
+	@$(py) -m press.site.build build
 	@touch $@

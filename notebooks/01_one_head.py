@@ -18,7 +18,7 @@
 # Exchange the last word, and watch what *it* collects.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.first_look(name="first-look")
 
@@ -167,7 +167,7 @@ my_scores = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.one_head.check_scores(my_scores)
 

@@ -16,7 +16,7 @@
 # *cat* and *milk*, but it brings home a single blend of the two.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("project in", "score", "softmax", "mix", "merge", "project out")
 
@@ -34,7 +34,7 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import chapters
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 CLAUSE = ["the", "cat", "drank", "milk"]
@@ -482,7 +482,7 @@ def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.two_heads.check_add_up(add_up)
 

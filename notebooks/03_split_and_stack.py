@@ -17,7 +17,7 @@
 # stack. The numbers are exactly the ones that the list of heads gave.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "softmax", "mix", "merge", "project out"
@@ -35,7 +35,7 @@ display.chapter_map(
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import chapters
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
@@ -393,7 +393,7 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 my_columns = (None, None)  # your two numbers here
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.split_and_stack.check_columns(my_columns)
 

@@ -19,7 +19,7 @@
 # book says *token* wherever the particular word does not matter.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("split", "merge")
 
@@ -35,7 +35,8 @@ display.chapter_map("split", "merge")
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import chapters, display, merge_heads, split_heads
+from annotated_attention import merge_heads, split_heads
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 three = chapters.load("03_split_and_stack")
@@ -145,8 +146,8 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 # </details>
 
 # %%
-from annotated_attention.mistakes.reshapes import merge_without_transpose as merge_wrongly
-from annotated_attention.mistakes.reshapes import split_without_transpose as split_wrongly
+from attention_doctor.mistakes.reshapes import merge_without_transpose as merge_wrongly
+from attention_doctor.mistakes.reshapes import split_without_transpose as split_wrongly
 
 assert torch.equal(merge_wrongly(heads), heads.reshape(n, h * d))
 assert torch.equal(split_wrongly(x, h), x.reshape(h, n, d))
@@ -443,7 +444,7 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 my_place = (None, None, None)  # your three numbers here
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.reshape_trick.check_place(my_place)
 

@@ -20,7 +20,7 @@
 # room, never through a wall.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("split", "score", "softmax", "mix", "merge")
 
@@ -34,7 +34,8 @@ display.chapter_map("split", "score", "softmax", "mix", "merge")
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import chapters, merge_heads, split_heads
+from annotated_attention import merge_heads, split_heads
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 
@@ -314,7 +315,7 @@ assert counted == [624 + 144, 72, 0]
 my_index = (None, None, None, None)  # your four numbers here
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.batches.check_index(my_index)
 

@@ -16,7 +16,7 @@
 # map, eight words are followed by two places of padding.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("mask")
 
@@ -35,7 +35,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, display, masks, scaled_dot_product_attention
+from annotated_attention import masks, scaled_dot_product_attention
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 
@@ -447,7 +448,7 @@ merged_by_hand = {
 }
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.masks.check_merged(merged_by_hand)
 

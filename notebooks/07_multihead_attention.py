@@ -16,7 +16,7 @@
 # score of your own.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -34,7 +34,8 @@ display.chapter_map(
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, display, masks
+from annotated_attention import MultiheadAttention, masks
+from annotated_book import chapters, display
 
 PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
@@ -579,7 +580,7 @@ my_shapes = {
 }
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.multihead_attention.check_shapes(my_shapes)
 

@@ -22,7 +22,7 @@
 # decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -48,7 +48,8 @@ from importlib import resources
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, display
+from annotated_attention import MultiheadAttention
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 torch.manual_seed(8)
@@ -194,7 +195,7 @@ for name, rows in (("before", x), ("after", by_hand)):
 my_norm = [None, None, None, None]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.transformer_layers.check_norm(my_norm)
 
@@ -477,7 +478,7 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # rate, or one layer on each side.
 
 # %% jupyter={"source_hidden": true}
-DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
+DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
 runs: dict[tuple, list[float]] = {}
 for run in json.loads(DATA.read_text())["runs"]:
     setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))

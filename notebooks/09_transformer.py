@@ -22,7 +22,7 @@
 # whole Transformer of 2017. The chapter ends with a question that its positions leave open.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -48,7 +48,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import TransformerEncoderLayer, chapters, display
+from annotated_attention import TransformerEncoderLayer
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
@@ -126,7 +127,7 @@ display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 my_angles = [None, None, None, None]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.transformer.check_angles(my_angles)
 

@@ -17,7 +17,7 @@
 # model whose two heads you can explain, and test the explanation by switching them off.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
 
@@ -272,8 +272,8 @@ assert exact > 0.9
 # all that changes:
 
 # %%
-from annotated_attention.mistakes import MISTAKES
-from annotated_attention.mistakes.reshapes import MergeWithoutTranspose
+from attention_doctor.mistakes import MISTAKES
+from attention_doctor.mistakes.reshapes import MergeWithoutTranspose
 
 entry = MISTAKES["merge-without-transpose"]
 display.diff(entry.right, entry.wrong)
@@ -904,7 +904,7 @@ assert exact > 0.9
 import json
 from importlib import resources
 
-DATA = resources.files("annotated_attention").joinpath("data/training.json")
+DATA = resources.files("annotated_book").joinpath("data/training.json")
 KEPT = json.loads(DATA.read_text())
 
 
@@ -971,7 +971,7 @@ for (task, name), rows in groups.items():
 # a row of scores change when everything after it is *cut off*?
 
 # %%
-from annotated_attention.mistakes.reshapes import SplitAndMergeWithoutTranspose
+from attention_doctor.mistakes.reshapes import SplitAndMergeWithoutTranspose
 
 for attention in (MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose):
     model = begin(ten_forwards, 2, STEPS, attention).model.eval()
@@ -1072,7 +1072,7 @@ my_shares = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.training.check_shares(my_shares)
 

@@ -14,7 +14,7 @@
 # at, and does the last word of the sentence change that?
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -165,7 +165,7 @@ except ImportError:
 
 # %% tags=["needs-weights"]
 folder = pretrained.find_weights()
-assert pretrained.sha256(folder) == pretrained.SHA256
+assert pretrained.sha256(folder) == pretrained.ENCODER.sha256
 tokens, blocked = model.tokenize(SENTENCES)  # (b, n), (b, n)
 if BertModel:
     theirs = BertModel.from_pretrained(folder, local_files_only=True).eval()
@@ -899,7 +899,7 @@ my_parts = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.trained_weights.check_parts(my_parts)
 

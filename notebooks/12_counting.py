@@ -12,7 +12,7 @@
 # matrix product. You check each one against PyTorch's own count, to the last digit.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("project in", "score", "mix", "project out")
 
@@ -83,7 +83,8 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 
 
 # %%
-from annotated_attention import MultiheadAttention, display
+from annotated_attention import MultiheadAttention
+from annotated_book import display
 
 
 def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
@@ -386,7 +387,7 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 # and gradients as computing all tokens at once:
 
 # %%
-from annotated_attention import chapters
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")  # for its helper, gradients
 
@@ -540,7 +541,7 @@ def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
 
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.counting.check_longest(longest)
 

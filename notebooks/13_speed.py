@@ -19,7 +19,7 @@
 # than PyTorch's own class in any case of the race below.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -34,8 +34,8 @@ display.chapter_map(
 # long one.
 
 # %% jupyter={"source_hidden": true}
-from annotated_attention import display, measured
-from annotated_attention.measured import find  # gives you the cases of a section
+from annotated_book import display, measured
+from annotated_book.measured import find  # gives you the cases of a section
 
 RESULTS = measured.load()
 RUN = RESULTS["provenance"]
@@ -463,7 +463,7 @@ assert "the first nine cases of the final class" in RUN["measured again"]["what"
 my_quartiles = [None, None, None]  # lower quartile, median, upper quartile
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.speed.check_quartiles(my_quartiles)
 

@@ -18,7 +18,7 @@
 # PyTorch that the first cell prints.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("mask")
 
@@ -35,8 +35,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, display, masks, merge_heads, split_heads
+from annotated_attention import masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
@@ -149,7 +150,7 @@ for name, call in calls.items():
 # %%
 from functools import partial
 
-from annotated_attention.published import DESIGNS
+from annotated_book.published import DESIGNS
 
 
 def first(call, x: Tensor) -> Tensor:
@@ -848,7 +849,7 @@ turned = {
 }
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.masks_in_the_wild.check_turned(turned)
 

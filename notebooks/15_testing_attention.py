@@ -15,7 +15,7 @@
 # an implementation that you trust.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.mistakes import MISTAKES
+from attention_doctor.mistakes import MISTAKES
 
 WIDTH, HEADS = 24, 4
 
@@ -390,7 +390,7 @@ display.finish(
 
 # %%
 from annotated_attention import split_heads
-from annotated_attention.mistakes.reshapes import (
+from attention_doctor.mistakes.reshapes import (
     merge_without_transpose,
     split_without_transpose,
 )
@@ -613,7 +613,7 @@ class Scaled(Near):
 
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.testing_attention.check_scaled(Scaled)
 

@@ -17,7 +17,7 @@
 # attention](07_multihead_attention.ipynb).
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -40,7 +40,7 @@ display.chapter_map(
 # are known only from copies without an address, which is how such code travels. Some defects have
 # been reported or repaired since.
 #
-# `annotated_attention.published` holds the repaired versions. They keep the layout, the order of
+# `annotated_book.published` holds the repaired versions. They keep the layout, the order of
 # arguments and the mask of the published classes.
 
 # %%
@@ -50,8 +50,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, published
-from annotated_attention.published import DESIGNS
+from annotated_attention import MultiheadAttention
+from annotated_book import published
+from annotated_book.published import DESIGNS
 
 
 def attempt(call) -> None:
@@ -478,7 +479,7 @@ def widen(block: Tensor, num_heads: int) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.published_code.check_widen(widen)
 

@@ -21,7 +21,7 @@
 #   answer](#somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -41,7 +41,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters
+from annotated_book import chapters
 
 torch.manual_seed(0)
 PlainAttention = chapters.load("short_path").PlainAttention
@@ -277,7 +277,7 @@ for g in (6, 2, 1):
 order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.from_memory.check_order(order)
 

@@ -20,7 +20,7 @@
 # are tested on texts longer than any in training.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("score")
 
@@ -46,7 +46,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, sinusoidal_code
+from annotated_attention import MultiheadAttention, sinusoidal_code
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
@@ -127,7 +128,7 @@ my_turned = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.positions.check_turned(my_turned)
 
@@ -389,7 +390,7 @@ print("reordered: equal outputs, equal gradients")
 # > because either layout is a valid rotation.
 #
 # With the same weights, `"half"` gives the outputs and gradients of Llama in `transformers`, and
-# `"interleaved"` those of GPT-J (`tests/modern/test_rotary.py`).
+# `"interleaved"` those of GPT-J (`tests/annotated_attention/modern/test_rotary.py`).
 
 # %% [markdown]
 # ## A number added to the score
@@ -494,7 +495,7 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 # mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the caller may have passed, and the
 # final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
 # `transformers`. (T5 does not divide by √d; the test divides its $W_Q$ instead:
-# `tests/modern/test_biases.py`.)
+# `tests/annotated_attention/modern/test_biases.py`.)
 
 # %%
 from annotated_attention.modern import BiasedAttention
@@ -625,7 +626,7 @@ import json
 import statistics
 from importlib import resources
 
-KEPT = resources.files("annotated_attention").joinpath("data/positions.json")
+KEPT = resources.files("annotated_book").joinpath("data/positions.json")
 RUNS = json.loads(KEPT.read_text())["runs"]
 NAMES = ("none", "added", "rotary", "ALiBi", "buckets")
 STRETCHES = ("32", "64", "128", "256", "512")
@@ -775,7 +776,7 @@ one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1
 # A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
 # `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
 # keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
-# `transformers` in all four ways (`tests/modern/test_frequencies.py`).
+# `transformers` in all four ways (`tests/annotated_attention/modern/test_frequencies.py`).
 #
 # The command `make seeds` tested the models with this function. `dynamic` uses the speeds for 512
 # letters in every column, since all come from one pass.

@@ -16,7 +16,7 @@
 # yet that is what a model without a cache does.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("project in", "split", "score", "mask")
 
@@ -37,8 +37,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, counting
+from annotated_attention import counting
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
+from annotated_book import chapters
 
 torch.set_num_threads(1)  # more gain nothing here
 one = chapters.load("01_one_head")
@@ -364,9 +365,9 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 # </details>
 
 # %%
-from annotated_attention.mistakes import MISTAKES
-from annotated_attention.mistakes.cache import CacheZerosAttended
 from annotated_attention.modern import StaticCache
+from attention_doctor.mistakes import MISTAKES
+from attention_doctor.mistakes.cache import CacheZerosAttended
 
 ROOM = 16
 
@@ -449,7 +450,7 @@ for cache in (KVCache(), fixed_size(b)):
 # the keys already in place.
 
 # %%
-from annotated_attention import measured
+from annotated_book import measured
 
 speed = chapters.load("13_speed")
 rows = measured.find("cache", memory="kept")
@@ -764,7 +765,7 @@ chunk_by_hand = {
 }
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.cache.check_chunk(chunk_by_hand)
 

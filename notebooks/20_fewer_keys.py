@@ -20,7 +20,7 @@
 # fewer keys and values; *score* and *mix* share them.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("project in", "split", "score", "mix")
 
@@ -100,7 +100,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from annotated_attention import chapters
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 words = one.EMBEDDINGS                                      # (8, 4)
@@ -278,7 +278,7 @@ print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
 # The package has a class that makes this mistake. Give it the parameters of the right class:
 
 # %%
-from annotated_attention.mistakes import MISTAKES
+from attention_doctor.mistakes import MISTAKES
 
 tiled = MISTAKES["groups-tiled"].version
 right, wrong = made(GroupedQueryAttention, 2), made(tiled, 2)
@@ -347,7 +347,7 @@ for g in (8, 4, 2, 1):
 # column is a call with four texts of 512 tokens. The others use a cache that grows.
 
 # %%
-from annotated_attention import measured
+from annotated_book import measured
 
 speed = chapters.load("13_speed")
 (whole,) = measured.find("fewer keys", mode="forward")
@@ -427,7 +427,7 @@ print(tuple(w_k.shape), "->", tuple(averaged.shape))
 import json
 from importlib import resources
 
-data = resources.files("annotated_attention").joinpath("data/groups.json")
+data = resources.files("annotated_book").joinpath("data/groups.json")
 runs = json.loads(data.read_text())["runs"]
 for g in (2, 1):
     print(f"g = {g}        0 steps        15        75")
@@ -583,7 +583,7 @@ display.annotated(
 
 # %% [markdown]
 # Both forms must give the same outputs and the same gradients for every parameter. With a cache
-# that is filled in chunks, the outputs must be the same, too. (`tests/modern/test_latent.py` also
+# that is filled in chunks, the outputs must be the same, too. (`tests/annotated_attention/modern/test_latent.py` also
 # compares the class with DeepSeek's attention in `transformers`.)
 
 # %%
@@ -663,7 +663,7 @@ for m, n in ((4096, 1), (4096, 4096)):
 reads_wrong = [None, None, None, None, None, None]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.fewer_keys.check_groups(reads_wrong)
 

@@ -17,7 +17,7 @@
 # boxes below become one loop.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("score", "mask", "softmax", "mix")
 
@@ -42,7 +42,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention import chapters
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 it = one.WORDS.index("it")
@@ -558,7 +558,7 @@ my_numbers = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.tiles.check_numbers(my_numbers)
 

@@ -17,7 +17,7 @@
 # be hidden, and you find out which. This happens in *mask*, and once in *softmax*.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map("mask", "softmax")
 
@@ -34,8 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters
 from annotated_attention.modern import block_later, block_outside
+from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
@@ -295,7 +295,7 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # the mask as well.
 
 # %%
-from annotated_attention.mistakes import MISTAKES
+from attention_doctor.mistakes import MISTAKES
 
 leak = MISTAKES["documents-leak"]
 documents = torch.tensor([[0] * 5 + [1] * 4])            # (1, n)
@@ -584,7 +584,7 @@ my_counts = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.windows.check_counts(my_counts)
 

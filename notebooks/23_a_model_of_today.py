@@ -12,7 +12,7 @@
 # happens without its rotation, with the wrong groups, or with its weights in another order?
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -596,7 +596,7 @@ for name, (sizes, others) in FAMILIES.items():
 # whole, and an *all-reduce* sums them up. PyTorch has this built in:
 
 # %%
-from annotated_attention.modern import sharded
+from annotated_book import sharded
 
 display.annotated(sharded.shard)
 
@@ -673,7 +673,7 @@ my_numbers = [
 ]
 
 # %%
-from annotated_attention import exercises
+from annotated_book import exercises
 
 exercises.a_model_of_today.check_config(my_numbers)
 

@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from IPython.display import Markdown
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, chapters, counting, display, masks
+from annotated_attention import MultiheadAttention, counting, masks
+from annotated_book import chapters, display
 
 torch.manual_seed(0)
 one = chapters.load("01_one_head")
@@ -290,7 +291,7 @@ error, and in evaluation without gradients nothing at all.
 # %% tags=["hide-input"]
 from IPython.display import display as show
 
-from annotated_attention.mistakes import MISTAKES
+from attention_doctor.mistakes import MISTAKES
 
 b, n, h, d = 2, 5, 4, 6
 e = h * d

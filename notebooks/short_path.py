@@ -16,7 +16,7 @@
 # watch what *it* collects.
 
 # %% tags=["hide-input"]
-from annotated_attention import display
+from annotated_book import display
 
 display.first_look(name="short-path-it")
 
@@ -40,7 +40,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from annotated_attention import chapters, display, exercises
+from annotated_book import chapters, display, exercises
 
 one = chapters.load("01_one_head")  # the numbers of the words, and `show`
 words = one.WORDS                   # the first sentence

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from book.shapes.imports import install_import_hook
-from book.shapes.pytest_plugin import PytestPlugin
+from press.shapes.imports import install_import_hook
+from press.shapes.pytest_plugin import PytestPlugin
 
 pytest_plugins = ["pytester"]  # runs pytest on a small project
 
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def weights(name: str) -> Path:
     """Give the folder of trained weights; where they are asked for they must be there."""
     from annotated_attention import pretrained
-    from book.run.record import NoRecord, weights_are_there
+    from press.run.record import NoRecord, weights_are_there
 
     model = getattr(pretrained, name)
     try:

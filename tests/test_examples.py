@@ -7,12 +7,13 @@ import pkgutil
 import pytest
 
 import annotated_attention
+import annotated_book
 import attention_doctor
 
-# The examples of ``pretrained`` read a checkpoint: see tests/pretrained.
+# The examples of ``pretrained`` read a checkpoint: see tests/annotated_attention/pretrained.
 MODULES = [
     module.name
-    for package in (annotated_attention, attention_doctor)
+    for package in (annotated_attention, attention_doctor, annotated_book)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__") and ".pretrained" not in module.name
 ]

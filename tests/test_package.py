@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 import annotated_attention
-from book.run import scripts
+from press.run import scripts
 
 PROJECT = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book")
 EXTRA = "pip install 'annotated-attention[{}]'".format
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])".format
 
@@ -83,15 +84,15 @@ def test_wheel_and_source_hold_the_package_and_not_the_workshop(built):
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         path.relative_to(scripts.ROOT / "src").as_posix()
-        for package in ("annotated_attention", "attention_doctor")
+        for package in PACKAGES
         for path in (scripts.ROOT / "src" / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    typed = {"annotated_attention/py.typed", "attention_doctor/py.typed"}
-    assert {*typed, "annotated_attention/display/display.css"} <= wanted
+    typed = {f"{package}/py.typed" for package in PACKAGES}
+    assert {*typed, "annotated_book/display/display.css"} <= wanted
     assert wanted <= names
     assert {*wanted, "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml"} <= source
-    workshop = ("book/", "tests/", "notebooks/")
+    workshop = ("press/", "tests/", "notebooks/")
     assert not [name for name in names | source if name.startswith(workshop)]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -106,11 +107,12 @@ import torch
 from annotated_attention import *
 import annotated_attention.pretrained.bert  # what reads checkpoints is imported to read one
 
-rooms = ("display", "exercises", "chapters", "mistakes", "published")
-print({"attention_doctor", *(f"annotated_attention.{room}" for room in rooms)} & set(sys.modules))
+print({"attention_doctor", "annotated_book", "annotated_attention.modern"} & set(sys.modules))
 
-from annotated_attention import chapters, counting, display, exercises
-from annotated_attention import measured, mistakes, published
+from annotated_attention import counting
+from annotated_book import chapters, display, exercises
+from annotated_book import measured, published
+from attention_doctor import mistakes
 from annotated_attention.modern import GroupedQueryAttention
 from annotated_attention.pretrained.checkpoint import read_tokenizer
 
@@ -177,5 +179,5 @@ def test_readme_names_the_extras_that_the_notebooks_need():
     for script in scripts.ROOT.glob("notebooks/*.py"):
         # What is imported further in is only tried.
         roots = {*re.findall(r"^(?:import|from) (\w+)", script.read_text("utf-8"), re.MULTILINE)}
-        needed = roots - sys.stdlib_module_names - {"annotated_attention", "attention_doctor"}
+        needed = roots - sys.stdlib_module_names - {*PACKAGES}
         assert {name.lower() for name in needed} <= there, script.name

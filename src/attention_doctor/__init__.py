@@ -2,33 +2,24 @@
 
 It tests what every correct attention must do, whatever its parameters are, and watches which
 operations are computed. Where it finds the parameters, it also copies them into a correct attention
-and into each of the wrong ones in ``annotated_attention.mistakes``: the one that gives the same
+and into each of the wrong ones in ``attention_doctor.mistakes``: the one that gives the same
 outputs names the mistake.
 """
 
-from typing import TYPE_CHECKING
-
-from annotated_attention._lazy import import_lazily
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attention_doctor import adapters
-    from attention_doctor.adapters import adapt
-    from attention_doctor.examination import examine
-    from attention_doctor.models import examine_model
-    from attention_doctor.places import Where
-    from attention_doctor.report import Finding, ModelReport, Report
-    from attention_doctor.testing import assert_attention
+    from attention_doctor._public import *  # noqa: F403
 
-__all__ = [
-    "Finding",
-    "ModelReport",
-    "Report",
-    "Where",
-    "adapt",
-    "adapters",
-    "assert_attention",
-    "examine",
-    "examine_model",
-]
 
-import_lazily(__name__)
+def __getattr__(name: str) -> Any:
+    """Import what is offered when it is first asked for: ``--help`` does not wait for torch."""
+    public = {} if name.startswith("_") else vars(import_module("attention_doctor._public"))
+    if name not in public:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return public[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *vars(import_module("attention_doctor._public"))})

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from annotated_attention.mistakes import MISTAKES
+from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import CONVENTION, UNASKED, WRONG, Finding, ModelReport, Report
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.

@@ -21,7 +21,7 @@ class Finding:
     """One result of an examination: a mistake, a convention, or a call that failed.
 
     Attributes:
-        code: a stable name; for an entry of ``annotated_attention.mistakes``, the code there.
+        code: a stable name; for an entry of ``attention_doctor.mistakes``, the code there.
         severity: ``"wrong"``; ``"convention"`` for what respectable code does in another way;
             or ``"unasked"`` where the implementation could not be called at all.
         symptom: what the tests saw, in one sentence.
@@ -34,7 +34,7 @@ class Finding:
 
     Examples:
         >>> from attention_doctor import Finding, adapters, examine
-        >>> from annotated_attention.mistakes.scores import ScaleInverted
+        >>> from attention_doctor.mistakes.scores import ScaleInverted
         >>> module = ScaleInverted(24, 4, batch_first=True)
         >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
         >>> finding, *_ = report.findings

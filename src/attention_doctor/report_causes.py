@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from annotated_attention.mistakes import MISTAKES
 from attention_doctor.codes import CODES
 from attention_doctor.compare_reference import TRUSTED
 from attention_doctor.compare_versions import Diagnosis
+from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import CONVENTION, WRONG, Finding
 
 # What may look different inside, where the outputs are the same.

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.mistakes import MISTAKES
 from annotated_attention.modern import (
     CachedAttention,
     GroupedQueryAttention,
@@ -28,8 +27,9 @@ from annotated_attention.modern import (
     RotaryEmbedding,
     StaticCache,
 )
-from annotated_attention.published import DESIGNS
+from annotated_book.published import DESIGNS
 from attention_doctor import Report, adapters, examine
+from attention_doctor.mistakes import MISTAKES
 from attention_doctor.roles import KINDS
 from tests.attention_doctor import demanded, mistakes_today, planted, right_code
 

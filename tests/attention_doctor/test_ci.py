@@ -15,8 +15,8 @@ import torch
 from mkdocs.utils.yaml import yaml_load
 
 import attention_doctor.testing  # not anew in each run of pytest
-from annotated_attention import __version__, mistakes
-from attention_doctor import Finding, Report
+from annotated_attention import __version__
+from attention_doctor import Finding, Report, mistakes
 from attention_doctor.codes import CODES, chosen
 from attention_doctor.command import main
 

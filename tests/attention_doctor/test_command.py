@@ -296,15 +296,11 @@ def test_a_file_in_a_package_is_imported_as_part_of_it(tmp_path, capsys):
     assert "agrees" in capsys.readouterr().out
 
 
-def test_the_module_runs_and_the_old_command_says_the_new_one(monkeypatch, capsys):
-    new = "python -m attention_doctor --help\n"
-    says = {"attention_doctor": "usage: attention-doctor", "annotated_attention.doctor": new}
-    for name, said in says.items():
-        monkeypatch.setattr(sys, "argv", ["doctor", "--help"])
-        with pytest.raises(SystemExit):
-            runpy.run_module(name, run_name="__main__")
-        printed = capsys.readouterr()
-        assert said in printed.out + printed.err
+def test_the_module_runs(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["doctor", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_module("attention_doctor", run_name="__main__")
+    assert "usage: attention-doctor" in capsys.readouterr().out
 
 
 def test_a_closed_pipe_is_no_error(tmp_path):

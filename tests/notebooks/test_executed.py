@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from book.run import record, scripts
-from book.site import contents
+from press.run import record, scripts
+from press.site import contents
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)

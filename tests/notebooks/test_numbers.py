@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from book.run import scripts
+from press.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)

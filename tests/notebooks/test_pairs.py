@@ -6,7 +6,7 @@ import jupytext
 import pytest
 from jupytext.config import load_jupytext_config
 
-from book.run import scripts
+from press.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from annotated_attention import pretrained
-from book.run import execute, record, scripts
+from press.run import execute, record, scripts
 
 CHAPTERS = record.chapters()
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)

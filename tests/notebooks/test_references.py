@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from book.run import scripts
+from press.run import scripts
 
 REFERENCES = scripts.ROOT / "docs" / "references.md"
 SOURCES = {

@@ -4,9 +4,9 @@ import re
 
 import torch
 
-from annotated_attention import chapters, display
-from annotated_attention.display import map as computation
-from book.run import scripts
+from annotated_book import chapters, display
+from annotated_book.display import map as computation
+from press.run import scripts
 
 
 def test_the_class_in_the_box_is_the_class():

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from annotated_attention import chapters
-from book.run import scripts
+from annotated_book import chapters
+from press.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too

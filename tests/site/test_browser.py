@@ -3,8 +3,8 @@
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
-from book.site.build import SITE
-from book.site.contents import address
+from press.site.build import SITE
+from press.site.contents import address
 
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")

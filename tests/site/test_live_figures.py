@@ -10,15 +10,16 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from annotated_attention import chapters, counting, masks, merge_heads, sinusoidal_code
+from annotated_attention import counting, masks, merge_heads, sinusoidal_code
 from annotated_attention.counting import PRESETS
-from annotated_attention.display import _live
-from annotated_attention.display.live_figures import cache_filling as cache
-from annotated_attention.display.live_figures import tiles_visited as visited
-from annotated_attention.display.live_figures.mask_merger import written
-from annotated_attention.mistakes.reshapes import split_without_transpose
 from annotated_attention.modern import RotaryEmbedding
-from book.site.build import SITE
+from annotated_book import chapters
+from annotated_book.display import _live
+from annotated_book.display.live_figures import cache_filling as cache
+from annotated_book.display.live_figures import tiles_visited as visited
+from annotated_book.display.live_figures.mask_merger import written
+from attention_doctor.mistakes.reshapes import split_without_transpose
+from press.site.build import SITE
 
 FRAMES = {  # of each live figure, a page that it is on
     module: page.parent.relative_to(SITE).as_posix()

@@ -13,9 +13,9 @@ import pytest
 from bs4 import BeautifulSoup
 from mkdocs.utils.yaml import yaml_load
 
-from book.run import scripts
-from book.site import contents, glossary, takeaway
-from book.site.build import SITE
+from press.run import scripts
+from press.site import contents, glossary, takeaway
+from press.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))

@@ -8,9 +8,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import expect
 
-from annotated_attention import display
-from book.run import scripts
-from book.site.build import SITE
+from annotated_book import display
+from press.run import scripts
+from press.site.build import SITE
 
 PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())

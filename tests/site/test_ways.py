@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from book.run import scripts
+from press.run import scripts
 
 
 def nav(page, chapter):

@@ -22,28 +22,23 @@ inside a feed-forward network. All counts are exact integers, each tested agains
   half precision, the numbers that the fused kernel keeps in place of the weights stay in float32.
 """
 
-from typing import TYPE_CHECKING
-
-from annotated_attention._lazy import import_lazily
-
-if TYPE_CHECKING:
-    from annotated_attention.counting.formulas import (
-        attention_flops,
-        attention_kept,
-        attention_parameters,
-        attention_traffic,
-        cache_bytes,
-        cache_numbers,
-        feedforward_flops,
-        latent_flops,
-        product_flops,
-        projection_flops,
-        score_flops,
-        window_kept,
-        window_scores,
-    )
-    from annotated_attention.counting.model import PARTS, PRESETS, Model
-    from annotated_attention.counting.tables import notes, rows, short, table
+from annotated_attention.counting.formulas import (
+    attention_flops,
+    attention_kept,
+    attention_parameters,
+    attention_traffic,
+    cache_bytes,
+    cache_numbers,
+    feedforward_flops,
+    latent_flops,
+    product_flops,
+    projection_flops,
+    score_flops,
+    window_kept,
+    window_scores,
+)
+from annotated_attention.counting.model import PARTS, PRESETS, Model
+from annotated_attention.counting.tables import notes, rows, short, table
 
 __all__ = [
     "PARTS",
@@ -67,5 +62,3 @@ __all__ = [
     "window_kept",
     "window_scores",
 ]
-
-import_lazily(__name__)

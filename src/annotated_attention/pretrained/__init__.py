@@ -8,30 +8,23 @@ and nothing is unpickled.
 needs the extra ``trained``: ``pip install '.[trained]'``.
 """
 
-from typing import TYPE_CHECKING
-
-from annotated_attention._lazy import import_lazily
-
-if TYPE_CHECKING:
-    from annotated_attention.pretrained.bert import SentenceEncoder, load_encoder, mean_pool
-    from annotated_attention.pretrained.collect import attention_weights
-    from annotated_attention.pretrained.find import (
-        CHAT_MODEL,
-        ENCODER,
-        SHA256,
-        VARIABLE,
-        NoWeights,
-        Pinned,
-        find_weights,
-        sha256,
-    )
-    from annotated_attention.pretrained.gguf import chat_prompt, load_gguf
-    from annotated_attention.pretrained.llama import load_language_model, save_language_model
+from annotated_attention.pretrained.bert import SentenceEncoder, load_encoder, mean_pool
+from annotated_attention.pretrained.collect import attention_weights
+from annotated_attention.pretrained.find import (
+    CHAT_MODEL,
+    ENCODER,
+    VARIABLE,
+    NoWeights,
+    Pinned,
+    find_weights,
+    sha256,
+)
+from annotated_attention.pretrained.gguf import chat_prompt, load_gguf
+from annotated_attention.pretrained.llama import load_language_model, save_language_model
 
 __all__ = [
     "CHAT_MODEL",
     "ENCODER",
-    "SHA256",
     "VARIABLE",
     "NoWeights",
     "Pinned",
@@ -46,5 +39,3 @@ __all__ = [
     "save_language_model",
     "sha256",
 ]
-
-import_lazily(__name__)

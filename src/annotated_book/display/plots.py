@@ -1,0 +1,210 @@
+"""Figures drawn from live tensors, as SVG that follows the page's colours.
+
+Matplotlib draws; this module makes the result fit to stand inside a page: the same bytes from
+build to build, ids that no other figure has, text in the reader's font and colour, and the
+colours of the dimensions as CSS variables.
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.path import Path
+from torch import Tensor
+
+from annotated_book.display._html import Output, figure
+
+# The letters' colours on a light page; display.css has those of a dark one under the same names.
+COLOURS = {"b": "#5b6470", "n": "#0067a5", "m": "#007a5a", "h": "#b34700", "d": "#8a3f8f"}
+FAINT = "#808080"  # grid lines and weights near zero, readable on both schemes
+_STYLE: dict[Any, Any] = {
+    "font.size": 12.0,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "annotated attention",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+}
+
+
+def panels(
+    width: float, height: float, columns: int = 1, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """Start a figure of panels, given row by row; sizes in CSS pixels.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> drawing, axes = display.panels(360, 120, columns=2)
+        >>> len(axes)
+        2
+    """
+    with mpl.rc_context(_STYLE):
+        drawing = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        axes = list(drawing.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes:
+        ax.tick_params(labelcolor="black")
+    return drawing, axes
+
+
+def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output:
+    """Turn a matplotlib figure into one for the page.
+
+    Args:
+        drawing: a figure from ``panels``.
+        name: unique in the book, letters and hyphens; the figure's anchor is ``#fig-<name>``.
+        alt: what the figure shows, for those who do not see it.
+        caption: HTML under the figure.
+
+    Raises:
+        ValueError: ``name`` is not made of letters, digits and hyphens, or ``alt`` is empty.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> drawing, (axes,) = display.panels(360, 120)
+        >>> line = axes.plot([0, 1, 4], color=display.COLOURS["n"])
+        >>> display.finish(drawing, name="squares", alt="The squares of 0, 1 and 2.")
+        Figure: The squares of 0, 1 and 2.
+    """
+    if not re.fullmatch(r"[a-z0-9-]+", name):
+        raise ValueError(f"name ({name!r}) must consist of a-z, 0-9 and hyphens")
+    if not alt.strip():
+        raise ValueError("alt must say what the figure shows")
+    buffer = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return figure(name, _clean(buffer.getvalue(), name, alt), alt, caption)
+
+
+def attention_map(
+    weights: Tensor, queries: Sequence[str], keys: Sequence[str], *, name: str, caption: str = ""
+) -> Output:
+    """Draw weights as a map, a row per query and a column per key.
+
+    Args:
+        weights: (n, m).
+        queries: n words.
+        keys: m words.
+        name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> weights = torch.tensor([[0.75, 0.25]])
+        >>> display.attention_map(weights, ["it"], ["cat", "milk"], name="map")
+        Figure: Attention weights, queries in rows and keys in columns. it looks at cat (0.75).
+    """
+    n, m = weights.shape
+    slanted = max(map(len, keys)) > 5  # longer words would run into each other
+    drawing, (ax,) = panels(40 * m + 80, 34 * n + (110 if slanted else 70))
+    strongest = []
+    for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
+        for j, weight in enumerate(row):
+            fill = to_rgba(COLOURS["n"], 0.6 * weight)
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=0.4))
+            shown = f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
+            ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=14)
+        strongest.append(f"{query} looks at {keys[row.index(max(row))]} ({max(row):.2f})")
+    ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto")
+    ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=14)
+    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
+    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    if slanted:
+        for word in ax.get_xticklabels():
+            word.set(rotation=40, ha="left", rotation_mode="anchor")
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.set_xlabel("keys (m)", color=COLOURS["m"], fontsize=14)
+    ax.set_ylabel("queries (n)", color=COLOURS["n"], fontsize=14)
+    alt = f"Attention weights, queries in rows and keys in columns. {'; '.join(strongest)}."
+    return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def attention_lines(
+    weights: Tensor, words: Sequence[str], query: int, *, name: str, caption: str = ""
+) -> Output:
+    """Draw attention within a sentence: a line per pair of words, as thick as the weight.
+
+    Args:
+        weights: (n, n).
+        words: n words.
+        query: the index of the word whose lines are lit and labelled.
+        name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> weights = torch.tensor([[1.0, 0.0], [0.75, 0.25]])
+        >>> display.attention_lines(weights, ["cat", "it"], query=1, name="lines")
+        Figure: The sentence “cat it” looks at itself. The weights of “it”: cat 0.75, it 0.25.
+    """
+    n, rows = len(words), weights.tolist()
+    drawing, (ax,) = panels(50 * n, 210)
+    ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
+    ax.axis("off")
+    for i in sorted(range(n), key=lambda i: i == query):  # the lit ones last
+        for j, weight in enumerate(rows[i]):
+            _draw_line(ax, i, j, weight, lit=i == query)
+    looks = []
+    for j, (word, weight) in enumerate(zip(words, rows[query], strict=True)):
+        ax.text(j, 1.08, word, ha="center", color=COLOURS["m"], fontsize=12)
+        ax.text(j, 1.24, f"{weight:.2f}", ha="center", color=COLOURS["h"], fontsize=12)
+        colour, bold = (COLOURS["h"], "bold") if j == query else (COLOURS["n"], "normal")
+        ax.text(j, -0.2, word, ha="center", color=colour, fontsize=12, fontweight=bold)
+        looks.append(f"{word} {weight:.2f}")
+    alt = f"The sentence “{' '.join(words)}” looks at itself. The weights of “{words[query]}”: "
+    return finish(drawing, name=name, alt=f"{alt}{', '.join(looks)}.", caption=caption)
+
+
+def _draw_line(ax: Axes, query: int, key: int, weight: float, lit: bool) -> None:
+    """Draw an S-shaped curve from the query's word below to the key's word above."""
+    path = Path(
+        [(query, 0.0), (query, 0.5), (key, 0.5), (key, 1.0)],
+        [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4],
+    )
+    ax.add_patch(
+        FancyArrowPatch(
+            path=path,
+            arrowstyle="-",
+            linewidth=0.4 + 14 * weight if lit else 5 * weight,
+            edgecolor=COLOURS["h"] if lit else COLOURS["b"],
+            alpha=0.85 if lit else 0.3,
+            capstyle="round",
+        )
+    )
+
+
+def _clean(svg: str, name: str, alt: str) -> str:
+    svg = svg[svg.index("<svg") :].strip()
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    for letter, colour in COLOURS.items():
+        svg = re.sub(colour, f"var(--aa-{letter}, {colour})", svg, flags=re.IGNORECASE)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)
+    svg = re.sub(r";? ?font-family: [^;\"]+", "", svg)  # the page's own
+    svg = re.sub(r">\s+<", "><", svg)
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert size is not None
+    # No letter is shown smaller than 12 pixels: the figure grows, and on a phone it scrolls.
+    letters = re.findall(r"\bfont(?:-size)?: [^;\"]*?([\d.]+)px", svg)
+    narrowest = float(size[1]) * 12 / min(map(float, letters), default=16.0)
+    width = max(float(size[1]), narrowest)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {size[1]} {size[2]}" width="{width:.0f}" role="img" '
+        f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round" '
+        f'style="min-width: {narrowest:.0f}px">'
+    )
+    return head + svg[svg.index(">") + 1 :]

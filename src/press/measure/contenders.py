@@ -1,0 +1,277 @@
+"""Contenders with the same parameters, each with another that must compute the same result."""
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.masks import (
+    attention_to_heads,
+    block_future,
+    block_padding,
+    merge_masks,
+    padding_to_heads,
+)
+from annotated_attention.modern import CachedAttention, KVCache, LatentAttention, StaticCache
+from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.multihead import MultiheadAttention
+from annotated_book import chapters
+from press.measure.timing import Contender, Contenders, Size
+
+SHARING = 4  # heads that share one head of keys and values
+
+
+def like(expected: str, made: dict[str, Contender]) -> Contenders:
+    """Compare all contenders with one of them."""
+    return {name: (contender, made[expected]) for name, contender in made.items()}
+
+
+def calls(module: Any, times: int = 3, **options: Any) -> Contender:
+    """Call a module on x as queries, keys and values, or once if it takes x alone."""
+    return lambda x: module(*[x] * times, **options)[0]
+
+
+def pair(size: Size, mode: str, bias: bool = True) -> tuple[Any, Any]:
+    """Make our class and PyTorch's with the same parameters."""
+    _, _, e, h = size
+    torch.manual_seed(1)
+    theirs = nn.MultiheadAttention(e, h, bias=bias, batch_first=True)
+    ours = MultiheadAttention(e, h, bias=bias, batch_first=True)
+    ours.load_state_dict(theirs.state_dict())
+    return ours.train(mode != "inference"), theirs.train(mode != "inference")
+
+
+def split(module: Any, x: Tensor) -> tuple[Tensor, ...]:
+    """Make queries, keys and values of each head with one product."""
+    h = module.num_heads
+    g = getattr(module, "num_kv_heads", h)
+    packed = F.linear(x, module.in_proj_weight, module.in_proj_bias).unflatten(-1, (h + 2 * g, -1))
+    return tuple(part.transpose(1, 2) for part in packed.split((h, g, g), -2))
+
+
+def bare(module: Any, **options: Any) -> Contender:
+    """Make the shortest equivalent without weights: two products and the fused kernel."""
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = split(module, x)
+        heads = F.scaled_dot_product_attention(q, k, v, **options)
+        return module.out_proj(heads.transpose(1, 2).flatten(2))
+
+    return attend
+
+
+def masks(size: Size, blocked: Tensor, in_each_head: Tensor) -> dict[str, dict[str, Any]]:
+    """Make the arguments of the final class for each kind of mask.
+
+    Sentences in the padded batch are from half as long to nearly as long as the longest.
+
+    Args:
+        size: b, n, e and h.
+        blocked: (n, n), True hides.
+        in_each_head: (b * h, n, n), True hides.
+    """
+    b, n, _, _ = size
+    padding = {"key_padding_mask": block_padding(torch.arange(b) % 4 * n // 8 + n // 2, n)}
+    return {
+        "none": {},
+        "causal": {"is_causal": True},
+        "padding": padding,
+        "boolean": {"attn_mask": blocked},
+        "floats": {"attn_mask": torch.zeros(n, n).masked_fill(blocked, -torch.inf)},
+        "boolean, every head": {"attn_mask": in_each_head},
+        "padding and causal": padding | {"is_causal": True},
+    }
+
+
+def for_pytorch(given: dict[str, Any], n: int) -> dict[str, Any]:
+    """Add what PyTorch's class needs besides: the mask that ``is_causal`` is a hint to."""
+    return {"attn_mask": block_future(n)} | given if "is_causal" in given else given
+
+
+def scattered(n: int, step: int = 37) -> Tensor:
+    """Block about a third of all keys here and there, but never key 0: (n, n)."""
+    i = torch.arange(n)
+    blocked = (i[:, None] * step + i * 101) % 127 < 42  # (n, n)
+    return blocked & (i > 0)  # (n, n)
+
+
+def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contenders:
+    """Make the final class, PyTorch's, and the bare minimum, under one mask."""
+    ours, theirs = pair(size, mode)
+    b, n, _, h = size
+    heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])
+    given = masks(size, scattered(n), heads)[mask]
+    made = {
+        "PyTorch": calls(theirs, need_weights=need_weights, **for_pytorch(given, n)),
+        "final class": calls(ours, need_weights=need_weights, **given),
+    }
+    if not need_weights:
+        padding = padding_to_heads(given.get("key_padding_mask"))
+        blocked, bias = merge_masks(padding, attention_to_heads(given.get("attn_mask"), h))
+        seen = bias if blocked is None else ~blocked
+        made["bare minimum"] = bare(theirs, attn_mask=seen, is_causal=mask == "causal")
+    return like("PyTorch", made)
+
+
+def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
+    """Make the final class under every kind of mask; each is compared with PyTorch's."""
+    ours, theirs = pair(size, mode)
+    b, n, _, h = size
+    future = block_future(n)
+    names = (
+        "no mask", "is_causal", "padding", "attn_mask, boolean", "attn_mask, floats",
+        "attn_mask, every head", "padding and is_causal",
+    )  # fmt: skip
+    kinds = masks(size, future, future.expand(b * h, n, n)).values()
+    return {
+        name: (
+            calls(ours, need_weights=need_weights, **given),
+            calls(theirs, **for_pytorch(given, n)),
+        )
+        for name, given in zip(names, kinds, strict=True)
+    }
+
+
+def versions(size: Size, mode: str) -> Contenders:
+    """Make the final class, with weights and without, PyTorch's and the bare minimum."""
+    ours, theirs = pair(size, mode, bias=False)
+    made = {
+        "bare minimum": bare(theirs),
+        "PyTorch": calls(theirs, need_weights=False),
+        "07 final class": calls(ours, need_weights=False),
+        "07 final class, weights": calls(ours),
+    }
+    return like("PyTorch", made)
+
+
+def fast_path(size: Size, mode: str) -> Contenders:
+    """Make PyTorch's evaluation with and without its "fast path"."""
+    _, theirs = pair(size, mode)
+
+    def slow(x: Tensor) -> Tensor:
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            return theirs(x, x, x, need_weights=False)[0]
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+
+    fast = calls(theirs, need_weights=False)
+    return like("fast path off", {"fast path off": slow, "fast path": fast})
+
+
+def one_by_one(size: Size, mode: str) -> Contenders:
+    """Make the chapters' list of heads, and all heads at once; both return their weights."""
+    ours, _ = pair(size, mode, bias=False)
+    _, _, e, h = size
+    listed = chapters.load("02_two_heads").Heads(e, h)
+    reshaped = chapters.load("04_reshape_trick").Reshaped(e, h)
+    *inward, outward = (x.T for x in (*ours.in_proj_weight.chunk(3), ours.out_proj.weight))
+    with torch.no_grad():
+        for name, matrix in zip(("w_q", "w_k", "w_v"), inward, strict=True):
+            getattr(reshaped, name).copy_(matrix)
+            for head, part in zip(listed.heads, matrix.chunk(h, dim=1), strict=True):
+                getattr(head, name).copy_(part)
+        for module in (listed, reshaped):
+            module.w_o.copy_(outward)
+    made = {"all heads at once": calls(reshaped), "a list of heads": calls(listed)}
+    return like("all heads at once", made)
+
+
+def fewer_keys(size: Size) -> Contenders:
+    """Make causal attention with keys for every head, with groups, and with latents.
+
+    Each computes something of its own, so each is compared with another way to the same result:
+    the fused kernel on its own products, and for latents the other form.
+    """
+    made: Contenders = {}
+    for name, (module, options) in _sharing(size).items():
+        if options:
+            same = calls(module, 1, absorb=not options["absorb"])
+        else:
+            same = bare(module, is_causal=True, enable_gqa=True)
+        made[name] = calls(module, 1, **options), same
+    return made
+
+
+def kept_in_fewer_keys(size: Size, kept: int) -> Contenders:
+    """Make the same with a cache: n tokens follow ``kept`` others."""
+    before = torch.randn(size[0], kept, size[2])
+    return {
+        name: (continued(module, before, KVCache(), **options), behind(before, calls(module, 1)))
+        for name, (module, options) in _sharing(size).items()
+    }
+
+
+def _sharing(size: Size) -> dict[str, tuple[Any, dict[str, bool]]]:
+    """Make modules, and how to call them; a latent is as wide as four heads and half a one more."""
+    _, _, e, h = size
+    torch.manual_seed(1)
+    d = e // h
+    heads = {"every head": h, "groups": max(h // SHARING, 1), "one head": 1}
+    made: dict[str, tuple[Any, dict[str, bool]]] = {
+        name: (CachedAttention(e, h, num_kv_heads=g, batch_first=True), {})
+        for name, g in heads.items()
+    }
+    latents = LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, batch_first=True)
+    forms = {
+        "latents": (latents, {"absorb": False}),
+        "latents, absorbed": (latents, {"absorb": True}),
+    }
+    return made | forms
+
+
+def more_tokens(size: Size, kept: int) -> Contenders:
+    """Make one attention with each cache, and without; n tokens follow ``kept`` others.
+
+    Each computes the output of the n tokens. Without a cache, the final class needs all tokens for
+    that. With one, the others are kept, and the n tokens are forgotten before each call.
+    """
+    b, n, e, h = size
+    torch.manual_seed(1)
+    module = CachedAttention(e, h, batch_first=True)
+    final = MultiheadAttention(e, h, batch_first=True)
+    final.load_state_dict(module.state_dict())
+    before = torch.randn(b, kept, e)
+    made = {
+        "without": behind(before, calls(final.eval(), need_weights=False, is_causal=True)),
+        "grows": continued(module, before, KVCache()),
+        "fixed size": continued(module, before, StaticCache(b, h, kept + n, e // h)),
+        "bare minimum": _bare_with_cache(module, before, n),
+    }
+    return like("without", made)
+
+
+def behind(before: Tensor, call: Contender) -> Contender:
+    """Compute the outputs of tokens that follow others from all of them."""
+    return lambda x: call(torch.cat([before, x], 1))[:, before.size(1) :]
+
+
+@torch.no_grad()
+def continued(module: Any, before: Tensor, cache: Cache, **options: Any) -> Contender:
+    """Call a module with a cache that has kept what came before."""
+    module.eval()(before, cache)
+
+    def call(x: Tensor) -> Tensor:
+        if isinstance(cache, KVCache):  # to crop it would take time; a copy has the same tensors
+            return module(x, copy.copy(cache), **options)[0]
+        cache.crop(before.size(1))
+        return module(x, cache, **options)[0]
+
+    return call
+
+
+@torch.no_grad()
+def _bare_with_cache(module: Any, before: Tensor, n: int) -> Contender:
+    """Make the shortest equivalent: keys and values have their place, and the fused kernel runs."""
+    kept = before.size(1)
+    _, keys, values = (F.pad(x, (0, 0, 0, n)) for x in split(module, before))
+    allowed = None if n == 1 else ~block_later(kept + torch.arange(n), kept + n)
+
+    def attend(x: Tensor) -> Tensor:
+        q, keys[:, :, kept:], values[:, :, kept:] = split(module, x)
+        heads = F.scaled_dot_product_attention(q, keys, values, allowed)
+        return module.out_proj(heads.transpose(1, 2).flatten(2))
+
+    return attend

@@ -1,0 +1,62 @@
+"""The measured cases: those of the chapter “Speed”, and those of the final class's goals."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+from press.measure import contenders as made
+from press.measure.timing import MODES, Case, Size
+
+SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
+MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
+EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
+KEPT = ((1, 255), (1, 1023), (1, 4095), (64, 960))  # how many tokens follow how many
+# What glibc does with freed memory: keep all of it, or give it back to the system at once, each
+# block of 128 KiB and more and what lies free at the end of its heap. By default that depends on
+# what the process has done before. Source: mallopt(3).
+ALLOCATOR = {
+    "kept": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)},
+    "returned": {"MALLOC_MMAP_THRESHOLD_": str(2**17), "MALLOC_TRIM_THRESHOLD_": "0"},
+}
+
+
+def plan() -> Iterator[Case]:
+    """List the cases."""
+    yield from _with_each_allocator()
+    for size in SIZES:
+        build = partial(made.versions, size, MODES[0])
+        yield Case("versions", size, MODES[0], build, ("bare minimum",))
+        build = partial(made.fast_path, size, MODES[2])
+        yield Case("fast path", size, MODES[2], build, ("fast path off",))
+    middle = SIZES[1]
+    build = partial(made.fewer_keys, middle)
+    yield Case("fewer keys", middle, MODES[0], build, ("every head",))
+    for weights, mode in product((False, True), MODES[:2]):
+        build = partial(made.mask_kinds, middle, mode, weights)
+        yield Case("masks", middle, mode, build, ("no mask",), options={"weights": weights})
+
+
+def _with_each_allocator() -> Iterator[Case]:
+    """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
+    for memory, environment in ALLOCATOR.items():
+        where: dict[str, Any] = {"memory": memory}
+        case = partial(Case, environment=environment)
+        masks = (*MASKS, EVERY_HEAD)
+        for size, weights, mask, mode in product(SIZES, (False, True), masks, MODES):
+            build = partial(made.final_class, size, mode, mask, weights)
+            section = mask if mask == EVERY_HEAD else "final class"
+            bases = ("PyTorch",) + ("bare minimum",) * (not weights)
+            options = {"mask": mask, "weights": weights} | where
+            yield case(section, size, mode, build, bases, options=options, profiled=False)
+        for size, mode in product(SIZES[1:], MODES[:2]):
+            build = partial(made.one_by_one, size, mode)
+            yield case("one by one", size, mode, build, ("all heads at once",), options=where)
+        for n, kept in KEPT:
+            size, options = (1, n, *SIZES[2][2:]), {"kept": kept, **where}
+            build, bases = partial(made.more_tokens, size, kept), ("bare minimum", "without")
+            yield case("cache", size, MODES[2], build, bases, options=options)
+            build = partial(made.kept_in_fewer_keys, size, kept)
+            yield case(
+                "cache of fewer keys", size, MODES[2], build, ("every head",), options=options
+            )

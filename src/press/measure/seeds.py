@@ -1,0 +1,209 @@
+"""Trains the models of the chapter "Training" from several seeds, and keeps what came out as data.
+
+    make seeds
+
+The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
+The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
+A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones.
+For the chapter "Fewer keys", trained models are made to share keys, and trained on.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from annotated_attention import MultiheadAttention
+from annotated_attention.modern import GroupedQueryAttention
+from annotated_attention.seq2seq import Seq2SeqTransformer
+from annotated_book import chapters, measured
+from attention_doctor.mistakes.reshapes import (
+    MergeWithoutTranspose,
+    SplitAndMergeWithoutTranspose,
+    SplitWithoutTranspose,
+)
+from press.measure.machine import provenance
+
+FOLDER = measured.DATA.parent
+SEEDS = range(5)
+Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
+# The chapter's task, heads, the constant that says how many steps, and the class that attends.
+SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
+    ("ten_backwards", 1, "STEPS", MultiheadAttention),
+    ("backwards", 2, "LONG", MultiheadAttention),
+    ("backwards", 2, "LONG", MergeWithoutTranspose),
+    ("backwards", 2, "LONG", SplitAndMergeWithoutTranspose),
+    ("ten_forwards", 2, "STEPS", MultiheadAttention),
+    ("ten_forwards", 2, "STEPS", SplitWithoutTranspose),
+    ("ten_forwards", 2, "STEPS", SplitAndMergeWithoutTranspose),
+]
+# The attentions of the right model that are silenced, or never there.
+PARTS = ("encoder", "decoder", "cross")
+# Layers, heads, shortest and longest period of the models that copy.
+COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
+# Layers on each side, where the norms stand, for how many steps the learning rate rises, and its
+# highest value.
+WARM_UPS = [
+    (4, "post-LN", 0, 0.008), (4, "post-LN", 60, 0.008), (4, "pre-LN", 0, 0.008),
+    (4, "post-LN", 0, 0.004), (1, "post-LN", 0, 0.008),
+]  # fmt: skip
+WARM_UP_STEPS = 200
+# KV heads of a copier with four heads in each of two layers, and where they come from.
+GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
+
+
+def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
+    """Train one model of the chapter and judge it as the chapter does."""
+    training: Any = chapters.load("10_training")
+    task, heads, constant, attention = setup
+    steps = getattr(training, constant)
+    begun = training.begin(getattr(training, task), heads, steps, attention, seed)
+    training.train(begun, steps)
+    loss, accuracy, exact = (round(number, 4) for number in training.judge(begun))
+    return {
+        "task": task, "heads": heads, "steps": steps, "attention": attention.__name__, "seed": seed,
+        "loss": loss, "accuracy": accuracy, "exact match": exact,
+    }  # fmt: skip
+
+
+def part(name: str, seed: int) -> dict[str, Any]:
+    """Silence an attention of the right model: after training, and from its first step on."""
+    training: Any = chapters.load("10_training")
+    measured: dict[str, Any] = {"part": name, "seed": seed}
+    for when, steps in (("silenced", training.LONG), ("never there", 0)):
+        begun = training.begin(training.backwards, 2, training.LONG, seed=seed)
+        training.train(begun, steps)
+        attention = training.attentions(begun.model)[name]
+        with training.silenced(*((attention, head) for head in range(attention.num_heads))):
+            training.train(begun, training.LONG)  # what is left
+            measured[when] = round(training.judge(begun)[2], 4)
+    return measured
+
+
+def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
+    """Train one model that copies; with two layers, silence its heads and say what they do."""
+    training: Any = chapters.load("10_training")
+    layers, heads, *periods = setup
+    model, curve = training.learn_to_copy(layers, heads, seed, tuple(periods))
+    measured = {"accuracy": curve[training.COPY_STEPS]}
+    if layers == 2:
+        measured |= training.silenced_copies(model)
+        for chosen in product(model.layers, range(heads)):
+            with training.silenced(chosen):
+                left = training.copied(model)
+            measured["one head"] = min(measured.get("one head", 1.0), left)
+    return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
+
+
+def run_warm_up(
+    setup: tuple[int, str, int, float], seed: int, steps: int = WARM_UP_STEPS
+) -> dict[str, Any]:
+    """Train a model on lengths from three to ten, and judge it as the chapter does.
+
+    The model, its optimizer and the learning rate are the chapter's, apart from the setup.
+    """
+    training: Any = chapters.load("10_training")
+    layers, order, warm_up, highest = setup
+    torch.manual_seed(seed)
+    model = Seq2SeqTransformer(
+        13, 13, 32, 2, layers, layers, 128, 0.0,
+        pad=training.PAD, max_len=11, norm_first=order == "pre-LN",
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=highest)
+
+    def rate(step: int) -> float:
+        """Rise, if at all, over ``warm_up`` steps; fall all the way to a tenth."""
+        return min(1.0, (step + 1) / max(warm_up, 1)) * (1 - 0.9 * step / steps)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    source = torch.Generator().manual_seed(seed)
+    begun = training.Run(training.backwards, model, optimizer, schedule, source)
+    training.train(begun, steps)
+    loss, _, exact = (round(number, 4) for number in training.judge(begun))
+    return {
+        "layers": layers, "order": order, "warm-up": warm_up, "learning rate": highest,
+        "steps": steps, "seed": seed, "loss": loss, "exact match": exact,
+    }  # fmt: skip
+
+
+def positions(kind: str, seed: int) -> dict[str, Any]:
+    """Train a model with positions of one kind on short sequences, and test it on long ones.
+
+    A model with rotary positions is also tested with its rotation scaled, without more training.
+    """
+    chapter: Any = chapters.load("18_positions")
+    model = chapter.learn_short(kind, seed)
+    measured = {"as trained": chapter.copied_until(model)}
+    if kind == "rotary":
+        for name, scaling in chapter.SCALINGS.items():
+            measured[name] = chapter.copied_until(chapter.scaled(model, scaling))
+    rounded = {name: {end: round(x, 4) for end, x in row.items()} for name, row in measured.items()}
+    return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
+
+
+def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
+    """Let the heads of a trained copier share keys, and train on; or share from the first step."""
+    keys: Any = chapters.load("20_fewer_keys")
+    g, origin = setup
+    if origin == "from scratch":
+        grouped = partial(GroupedQueryAttention, num_kv_heads=g)
+        with patch.object(keys.training, "MultiheadAttention", grouped):
+            steps = keys.training.COPY_STEPS
+            accuracy = {steps: keys.training.learn_to_copy(2, 4, seed)[1][steps]}
+    else:
+        single = four_heads(seed)
+        model = keys.share_keys(single, g)
+        for new, old in zip(model.layers, single.layers, strict=True):
+            replace_keys(new, old, origin)
+        accuracy = keys.retrain(model, seed)
+    found = {str(step): round(number, 4) for step, number in accuracy.items()}
+    return {"KV heads": g, "origin": origin, "seed": seed} | found
+
+
+@cache
+def four_heads(seed: int) -> Any:
+    """Train a copier whose heads have keys of their own."""
+    training: Any = chapters.load("10_training")
+    return training.learn_to_copy(2, 4, seed)[0]
+
+
+@torch.no_grad()
+def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
+    """Take each group's first head for its keys and values, or draw them; averages are there."""
+    e, d, rows = old.embed_dim, old.head_dim, old.in_proj_weight
+    assert rows is not None
+    if origin == "first":
+        heads = rows[e:].unflatten(0, (2 * new.num_kv_heads, -1, d))
+        new.in_proj_weight[e:] = heads[:, 0].flatten(0, 1)
+    elif origin == "new":
+        torch.nn.init.xavier_uniform_(new.in_proj_weight[e:])
+
+
+def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
+    """List what is trained: for each file of data its tables, and of each the setups."""
+    return {
+        "positions": {"runs": (list(chapters.load("18_positions").KINDS), positions)},
+        "warm_up": {"runs": (WARM_UPS, run_warm_up)},
+        "groups": {"runs": (GROUPS, share_keys)},
+        "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},
+    }
+
+
+def main() -> None:
+    """Train every setup from every seed, and rewrite the data."""
+    for file, tables in experiments().items():
+        found: dict[str, Any] = {"provenance": provenance("make seeds")}
+        for name, (setups, train) in tables.items():
+            rows = found[name] = list[dict[str, Any]]()
+            for seed, setup in product(SEEDS, setups):
+                rows.append(train(setup, seed))
+                print(f"{file} {len(rows)}/{len(setups) * len(SEEDS)} {rows[-1]}", flush=True)
+        (FOLDER / f"{file}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What shape a value has, and which letters are integer variables."""
+
+from types import FrameType
+from typing import Any
+
+from press.shapes.comments import Comment
+
+Sizes = tuple[int, ...]
+Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape
+
+
+def find_shape(value: object, inside: bool = False) -> Any:
+    """Return the sizes of a value's axes; for a tuple or a list, those of each item."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return tuple(shape)
+    if isinstance(value, tuple | list) and not inside:
+        return [find_shape(item, inside=True) for item in value]
+    return type(value).__name__
+
+
+def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
+    """Return the letters that are integer variables in the frame."""
+    if not comment.variables:
+        return {}
+    near, far, code = frame.f_locals, frame.f_globals, frame.f_code
+    # Names that never mean a global here, even before they have a value.
+    own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    values = {x: (near if x in near or x in own else far).get(x) for x in comment.variables}
+    return {name: x for name, x in values.items() if type(x) is int}

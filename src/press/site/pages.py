@@ -1,0 +1,187 @@
+"""Mends the content of a page: headings, code, folds, call-outs, what stands above a chapter."""
+
+import re
+from collections.abc import Callable, Mapping
+from html import unescape
+from typing import Any, cast
+
+from bs4 import BeautifulSoup, Comment, Tag
+from bs4.element import AttributeValueList
+from markdown.extensions.toc import nest_toc_tokens, slugify
+
+from annotated_book.display._html import highlighted
+from annotated_book.display.colours import colour_shapes
+from press.site.contents import ABOUT, Chapter
+
+# Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
+# take as long for the thousand elements of highlighted code as for all the rest.
+ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
+SOURCE = '<pre class="aa-source">'
+PLACE = "<aa-aside></aa-aside>"
+DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
+GOING_DEEPER = "Going deeper"
+KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
+# Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
+SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
+<button type="button" class="aa-menu-button" aria-expanded="false">Menu</button>
+<button type="button" class="aa-beside-button" aria-pressed="false"
+ title="Notes on the left, code on the right">Side by side</button>
+</div>"""
+# Its room is reserved; it shows where progress.js can remember it.
+FINISH = """<p class="aa-finish" data-search-exclude>
+<label><input type="checkbox" autocomplete="off">I have finished this chapter</label>
+<small>remembered by this browser alone</small>
+</p>"""
+
+
+def parse(content: str) -> tuple[BeautifulSoup, list[str]]:
+    """Parse a page's content, and set aside its pictures and its code, highlighted."""
+    aside = [_highlight(part) for part in ASIDE.findall(content)]
+    soup = BeautifulSoup(ASIDE.sub(PLACE, content), "html.parser")
+    for style in soup.find_all("style"):
+        style.decompose()
+    return soup, aside
+
+
+def write(soup: BeautifulSoup, aside: list[str]) -> str:
+    """Write what ``parse`` gave."""
+    first, *rest = str(soup).split(PLACE)
+    return colour_shapes(first + "".join(map("".join, zip(aside, rest, strict=True))))
+
+
+def _highlight(part: str) -> str:
+    if not part.startswith(SOURCE):
+        # In prose the notebook engine leaves out the element that the theme dresses.
+        in_prose = part.startswith("<pre><span></span>") and "<code>" not in part
+        return f"<pre><code>{part[5:-6]}</code></pre>" if in_prose else part
+    source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
+    # An excerpt in the search is prose.
+    return highlighted(source).replace("<pre>", "<pre data-search-exclude>", 1)
+
+
+def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[Any]:
+    """Give every heading an anchor; return the table of contents as Python-Markdown has it."""
+    taken = {str(tag["id"]) for tag in soup.find_all(id=True) if not _level(tag)}
+    contents: list[Any] = []
+    for heading in soup.find_all(re.compile("^h[1-6]$")):
+        for link in heading.select("a.anchor-link"):
+            link.decompose()
+        if heading.select(".arithmatex"):
+            complain(f"a formula in the heading {heading.text!r}")
+        title = heading.text.strip()
+        slug = anchor = slugify(title, "-")
+        count = 1
+        while anchor in taken:
+            count += 1
+            anchor = f"{slug}-{count}"
+        taken.add(anchor)
+        heading["id"] = anchor
+        link = soup.new_tag("a", href=f"#{anchor}", title="Permanent link")
+        link["class"] = "headerlink"
+        link.string = "¶"
+        heading.append(link)
+        name = title.removeprefix(f"{GOING_DEEPER}: ")
+        contents.append({"level": _level(heading), "id": anchor, "name": name})
+    return list(nest_toc_tokens(contents))
+
+
+def _level(tag: Tag) -> int:
+    return int(tag.name[1]) if re.fullmatch("h[1-6]", tag.name) else 0
+
+
+def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
+    """Fold what stands between the marks of ``DEEPER``, and say of every fold what it holds."""
+    outer: Tag | None = None
+    for part in list(soup.contents):
+        marker = DEEPER.fullmatch(part) if isinstance(part, Comment) else None
+        if marker is None:
+            if outer is not None:
+                outer.append(part.extract())
+        elif (marker["title"] is None) == (outer is None):
+            complain(f"<!--{part}--> " + ("ends no fold" if outer is None else "is in a fold"))
+        elif outer is None:
+            outer, summary = Tag(name="details"), Tag(name="summary")
+            summary.append(f"{GOING_DEEPER}: {marker['title']}")
+            outer.append(summary)
+            part.replace_with(outer)
+        else:
+            part.extract()
+            outer = None
+    if outer is not None:
+        complain(f"nothing ends the fold {outer.contents[0].text!r}")
+    for summary in soup.select("details > summary:first-child"):
+        title, details = summary.text.strip(), cast(Tag, summary.parent)
+        details["class"] = AttributeValueList(["aa-fold", *KINDS.get(title.partition(":")[0], [])])
+        heading = details.find(re.compile("^h[2-6]$"))
+        if heading is not None and heading.text.removesuffix("¶") == title:  # said for Jupyter
+            for link in heading.select(".headerlink"):
+                link.decompose()
+            summary.clear()
+            summary.append(heading.extract())
+
+
+def dress_callouts(soup: BeautifulSoup) -> None:
+    """Mark the block quotes that begin with bold words."""
+    for quote in soup.find_all("blockquote"):
+        first = next((part for part in quote.stripped_strings), "")
+        strong = quote.find("strong")
+        if strong is not None and strong.text.strip() == first and first[-1:] in {".", "?"}:
+            quote["class"] = f"aa-callout aa-{slugify(first, '-')}"
+
+
+def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], offer: str) -> None:
+    """Say below the title how long it takes, what it builds on, what it gives and where it lies.
+
+    Args:
+        soup: the content of the chapter's page.
+        chapter: what is known of it.
+        links: to the chapters that it builds on, by name.
+        offer: the links to what readers take along.
+    """
+    needs = [links[name] for name in chapter.builds_on] or ["matrix products and a little PyTorch"]
+    lines = f"""<div class="aa-intro" data-search-exclude>
+<p class="aa-run">{chapter.minutes} · builds on {" and ".join(needs)} ·
+{offer}</p>
+<p class="aa-after"><b>Afterwards</b> {chapter.after[0].lower()}{chapter.after[1:]}</p>
+</div>"""
+    for emphasis in soup.select("p > em:only-child"):
+        if ABOUT.fullmatch(f"*{emphasis.text}*"):  # said for Jupyter
+            cast(Tag, emphasis.parent).decompose()
+            break
+    if soup.h1:
+        soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
+    if chapter.number:
+        soup.append(BeautifulSoup(FINISH, "html.parser"))
+    soup.append(BeautifulSoup(SIDE_BY_SIDE, "html.parser"))
+
+
+def pair_notes_with_code(content: Tag) -> None:
+    """Put each note and the cells that it introduces into one row, in the order they stand in.
+
+    The stylesheet leaves rows alone until the reader asks for notes and code side by side.
+    Headings stand between rows, and so does what needs the whole width of the page. A fold with
+    cells of its own has rows of its own.
+    """
+    row: Tag | None = None
+    for part in [part for part in content.contents if isinstance(part, Tag)]:
+        classes = part.get_attribute_list("class")
+        if "aa-deeper" in classes and part.select_one(".aa-cell"):
+            pair_notes_with_code(part)
+            row = None
+            continue
+        apart = {"aa-intro", "aa-finish", "aa-ways"}.intersection(classes) or part.name == "summary"
+        if _level(part) or apart or part.select_one(".aa-map, .aa-annotated"):
+            row = None
+            continue
+        cell = "aa-cell" in classes
+        if row is None or (not cell and row.select_one(".aa-show")):
+            row = Tag(name="div", attrs={"class": "aa-pair"})
+            part.insert_before(row)
+        side = "aa-show" if cell else "aa-say"
+        place = row.find(class_=side, recursive=False)
+        if not isinstance(place, Tag):
+            place = Tag(name="div", attrs={"class": side})
+            row.append(place)
+        place.extend([part.extract(), "\n"])
+        if "aa-expect" in classes:
+            row = None  # the answer does not stand beside its question

@@ -1,0 +1,70 @@
+"""The page of symptoms: its lists of the doctor's codes become tables; probes come from a chapter.
+
+A line of such a list is a link to the section of a chapter, a colon, and the codes that the section
+is about. What each code means is the doctor's own. The probes are functions of *Testing attention*,
+by name, in the place of a comment: a block to paste that needs no package.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from press.run import scripts
+
+CHAPTER = "15_testing_attention"
+PLACE = "<!-- the probes of the chapter -->"
+PROBES = ("leakage", "prefix", "permutation", "convexity", "competition")
+PASTED = '''import torch
+from torch import Tensor, nn
+
+WIDTH = 24
+patient = nn.MultiheadAttention(WIDTH, 4, batch_first=True)  # put yours here, in float64
+patient = patient.double().eval()
+
+
+def attend(patient, x, key_padding_mask=None, is_causal=False):
+    """Call it in your way; True in a mask is hidden."""
+    future = torch.ones(x.size(1), x.size(1)).triu(1).bool() if is_causal else None
+    return patient(x, x, x, key_padding_mask=key_padding_mask, attn_mask=future)[0]
+
+
+{functions}
+
+
+for probe in ({probes}):
+    print(f"{{probe.__name__:>12}}  {{probe(patient):.0e}}")
+'''
+CAUSES = re.compile(r"(?:^- \[[^\]]*\]\(\.\./notebooks/[^)]*\): .*\n)+", re.MULTILINE)
+
+
+def write(markdown: str, complain: Callable[[str], None]) -> str:
+    """Write the lists of codes as tables: the likely cause, its code, its chapter."""
+    if PLACE in markdown:
+        markdown = markdown.replace(PLACE, f"```python\n{probes()}```")
+    return CAUSES.sub(lambda found: "\n".join(_table(found[0], complain)) + "\n", markdown)
+
+
+def probes() -> str:
+    """Write a block that probes a patient, from the functions of the chapter."""
+    script = (scripts.CHAPTERS / f"{CHAPTER}.py").read_text(encoding="utf-8")
+    defined = {
+        x.name: ast.get_source_segment(script, x) or ""
+        for x in ast.parse(script).body
+        if isinstance(x, ast.FunctionDef)
+    }
+    functions = "\n\n\n".join(defined[name] for name in ("tokens", "gap", *PROBES))
+    return PASTED.format(functions=functions, probes=", ".join(PROBES))
+
+
+def _table(causes: str, complain: Callable[[str], None]) -> Iterator[str]:
+    from attention_doctor.codes import CODES  # with torch, so not for every page
+
+    yield from ("| likely cause | code | chapter |", "|---|---|---|")
+    for line in causes.splitlines():
+        chapter, _, codes = line.removeprefix("- ").rpartition(": ")
+        for code in codes.split():
+            if code not in CODES:
+                complain(f"{code} is no code of the doctor")
+                continue
+            cause = f"{CODES[code][0].upper()}{CODES[code][1:]}"
+            yield f"| {cause} | `{code}` | {chapter} |"

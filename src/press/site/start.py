@@ -1,0 +1,35 @@
+"""Fills in what the first page is built with: two figures, the chapters, where the book lies."""
+
+import re
+from collections.abc import Mapping
+from html import escape
+
+from annotated_attention import __version__
+from annotated_book import display
+from press.site import contents
+
+PLACE = re.compile(r"<!-- (cat|map|chapters|repository|version|address) -->")
+
+
+def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, site: str) -> str:
+    """Put each piece into its place.
+
+    Args:
+        page: HTML, with comments that name the pieces.
+        chapters: those of the book.
+        repository: its address, or empty.
+        site: the site's own, or empty.
+    """
+    pieces = {
+        "cat": lambda: display.first_look(name="cat").html,
+        "map": lambda: display.whole_map().html,
+        "chapters": lambda: contents.as_list(chapters),
+        "repository": lambda: _link(repository, "the repository"),
+        "version": lambda: __version__,
+        "address": lambda: _link(site or repository, site or repository),
+    }
+    return PLACE.sub(lambda found: pieces[found[1]](), page)
+
+
+def _link(address: str, text: str) -> str:
+    return f'<a href="{escape(address)}">{escape(text)}</a>' if address else escape(text)

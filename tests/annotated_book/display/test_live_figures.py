@@ -1,0 +1,245 @@
+"""Live figures: what their scripts compute is what Python computes, and what they are given.
+
+Their functions run in an engine without a page; ``tests/site`` drives them on theirs.
+"""
+
+import json
+import math
+import random
+import re
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import product
+
+import pytest
+import quickjs
+import torch
+from bs4 import BeautifulSoup
+
+from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
+from annotated_attention.counting import PRESETS, Model
+from annotated_attention.modern import rotate
+from annotated_book import chapters, display
+from annotated_book.display import _live
+from annotated_book.display.live_figures import (
+    cache_filling,
+    mask_merger,
+    norm_place,
+    tiles_visited,
+)
+from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
+from press.run import execute
+
+# JSON knows neither of them.
+SAY = """(key, value) =>
+  typeof value === "bigint" ? String(value) : Object.is(value, NaN) ? "NaN" : value"""
+
+
+@cache
+def script(module):
+    """Give what calls a function of a module; what the module imports draws, and is left out."""
+    text = re.sub(r"^import .*$", "", _live.modules()[f"{module}.js"], flags=re.MULTILINE)
+    context = quickjs.Context()
+    context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
+
+    def call(name, *arguments):
+        given = ", ".join(json.dumps(argument) for argument in arguments)
+        return json.loads(context.eval(f"JSON.stringify({name}({given}), {SAY})") or "null")
+
+    return call
+
+
+def still(name="still"):
+    return display.finish(display.panels(60, 40)[0], name=name, alt="A still picture.")
+
+
+def parse(figure):
+    return BeautifulSoup(figure.html, "html.parser")
+
+
+def given(figure):
+    """Read what the module of a live figure is given."""
+    return json.loads(parse(figure).select_one(".aa-live")["data-state"])
+
+
+DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
+
+
+def test_a_page_and_a_notebook_are_given_the_picture_and_its_data():
+    live = display.live(still(), "calculator", DATA, room=(480, 600))
+    for html in (live.html, str(BeautifulSoup(live.html, "html.parser"))):  # parsed and written
+        frame = BeautifulSoup(html, "html.parser").select_one(".aa-live")
+        assert frame["data-live"] == "calculator"
+        assert frame["style"] == "--aa-wide: 30em; --aa-narrow: 37.5em"
+    assert given(live) == DATA
+    assert still().html in live.html
+    bundle = live._repr_mimebundle_()
+    style, *_, code = BeautifulSoup(bundle["text/html"], "html.parser").find_all(recursive=False)
+    assert ".aa-stage {" in style.text
+    assert (code["type"], code.text) == ("module", _live.bundle("calculator"))
+    assert execute.CARRIED.sub("", bundle["text/html"]) == live.html
+    assert bundle["text/plain"] == "Figure: A still picture."
+
+
+def test_what_json_does_not_have_is_refused():
+    for data, kind in (({"x": object()}, TypeError), ({"x": math.nan}, ValueError)):
+        with pytest.raises(kind, match="JSON"):
+            display.live(still(), "clocks", data)
+
+
+def test_heads_at_work_are_given_weights_in_hundredths():
+    weights = torch.tensor([[[(0.126, 0.874, 0.0), (0.5, 0.25, 0.25)]]])
+    data = given(display.heads_at_work(still(), weights, "ab", "xyz", start=(0, 0, 1)))
+    assert data["maps"] == [[[[13, 87, 0], [50, 25, 25]]]]
+    assert data["heads"] == ["head 1"]
+
+
+def test_a_cache_fills_as_the_formulas_count():
+    e = 24
+    for step, cached in product(range(1, 9), (False, True)):
+        work, n = cache_filling.work(step, cached), 1 if cached else step
+        # A vector is a product with a matrix; a weight costs its score and its part of the mix.
+        flops = (work["vectors"] + n) * counting.product_flops(1, e, e)
+        flops += work["weights"] * 2 * counting.product_flops(1, e, 1)
+        assert flops == 8 * n * e**2 + counting.score_flops(n, step, e)
+    words = ("the", "cat", "drank", "milk", "because")
+    filling = display.cache_filling(torch.rand(5, 5).tril(), words, name="try", step=3)
+    assert filling.html.count(">kept<") == 4
+    assert filling.html.count(">new<") == 9 + 3
+
+
+MODELS = [*PRESETS.values(), Model(512, 1, layers=0, decoder_layers=1)]
+
+
+def test_the_calculator_counts_as_python():
+    call = script("calculator")
+    for index in range(40):
+        draw = random.Random(index)
+        h = draw.choice([1, 2, 3, 25, 96])
+        other = {"embed_dim": h * draw.randint(1, 128), "num_heads": h, "layers": 3}
+        model = replace(
+            MODELS[index % len(MODELS)],
+            **other if index >= len(MODELS) else {},  # first those that are published
+            decoder_layers=draw.choice([0, 1, 7]),
+            norms=draw.choice([0, 1]),
+        )
+        given = asdict(model), draw.choice([1, 3, 131_072]), draw.choice([1, 1024])
+        sizes = (model, *given[1:])
+        assert call("rows", *given, 2) == counting.rows(*sizes, 2)
+        assert call("notes", *given, 2) == counting.notes(*sizes, 2)
+    assert call("nearest", call("divisors", 1600), 7) == 4  # of 1, 2, 4, 5, 8
+
+
+def test_clocks_show_the_sinusoidal_code():
+    code = sinusoidal_code(60, 6)
+    hands = display.clocks(code, name="try", shown=(0, 7))
+    for number in code[7].tolist():
+        assert f">{number:.2f}<".replace("-", "−") in hands.html
+
+
+def test_arrows_turn_as_the_package_rotates():
+    """At positions of which each tells query from key, and forward from back."""
+    arrows = torch.tensor([[1.0, 1.0], [3.0, 0.5]], dtype=torch.float64)
+    shown = [(5, 1), (9, 4)]
+    figure = display.rotation(*arrows, name="try", words=("it", "cat"), shown=shown)
+    for at in shown:
+        angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
+        a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
+        assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
+
+
+def test_the_merged_masks_are_drawn():
+    scores = 3 * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(6))
+    padding = masks.block_padding(torch.tensor([5, 2]), 5)
+    words = [[f"w{i}{j}" for j in range(5)] for i in range(2)]
+    figure = display.mask_merger(words, scores, padding)
+    blocked = padding[:, None] | masks.block_future(5)
+    expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
+    cells = [tag.text.split() for tag in parse(figure).select("td:not(thead td)")]
+    assert [cell[-1] for cell in cells] == [
+        mask_merger.written(weight) for weight in expected.flatten().tolist()
+    ]
+    assert [len(cell) > 1 for cell in cells] == blocked.flatten().tolist()
+    assert (
+        f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
+    )
+    for weight in (0.0, 1.0, 1 / 3, 0.0049, 0.996, 1e-9):
+        assert script("mask_merger")("digits", weight) == mask_merger.written(weight)
+
+
+POST = ["attention", "norm", "feed-forward", "norm"]
+PRE = ["norm", "attention", "norm", "feed-forward"]
+
+
+@pytest.mark.parametrize("parts", [POST, PRE])
+def test_parts_stand_where_they_belong(parts):
+    boxes, branches = norm_place.place(parts)
+    for fork, join in branches:
+        inside = [part for part, left, right, _ in boxes if fork < left < right < join]
+        assert len(inside) == (1 if parts is POST else 2), "a norm before its sublayer, or behind"
+    assert [part for part, *_, on_stream in boxes if on_stream] == ["norm"] * 2 * (parts is POST)
+
+
+def test_the_norms_place_is_shown_with_what_was_measured():
+    rows = {1: [4.0], 2: [3.0, 2.0], 3: [7.0, 5.0, 1.23412]}
+    measured = {what: {"post": rows, "pre": rows} for what in ("Gradient", "Size")}
+    norms = display.norm_place({"post": POST, "pre": PRE}, measured, name="try", depth=3)
+    kept = [[4.0], [3.0, 2.0], [7.0, 5.0, 1.234]]
+    assert given(norms)["measured"][0] == ["Gradient", {"post": kept, "pre": kept}]
+    assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms.text
+
+
+def test_the_softmax_saturates_as_in_python():
+    edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
+    assert script("saturation")("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
+    one = chapters.load("01_one_head")
+    products = {d: one.products(d) for d in (4, 64)}
+    share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
+    figure = display.saturation(products, one.measure, name="try", width=64, query=3)
+    assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
+
+
+def test_tiles_are_visited_as_the_package_does():
+    """The last visit of each query ends with what attention gives, and its log-sum-exp."""
+    scores, values = torch.randn(7, 7).double(), torch.randn(7).double()
+    visits = tiles_visited.visits(scores, values, True, 2)
+    last = {rows.start: running for rows, _, running in visits}
+    _, largest, total, mix = torch.cat([*last.values()]).unbind(-1)
+    masked = scores.masked_fill(masks.block_future(7), -math.inf)
+    torch.testing.assert_close(mix / total, masked.softmax(-1) @ values)
+    torch.testing.assert_close(largest + total.log(), masked.logsumexp(-1))
+    one = chapters.load("01_one_head")
+    x = one.EMBEDDINGS  # (n, e)
+    figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
+    assert "<td>0.61</td><td>2.00</td><td>3.36</td><td>4.43</td><td>1.32</td>" in figure.html
+    assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
+
+
+@pytest.mark.parametrize(("split", "merge"), [*product([True, False], repeat=2)])
+def test_numbers_go_where_torch_puts_them(split, merge):
+    call = script("where_numbers_go")
+    for n, h, d in product((1, 5), (1, 3, 4), (1, 2)):
+        x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
+        heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)
+        result = merge_heads(heads) if merge else merge_without_transpose(heads)  # (n, h * d)
+        steps = [x, x.view(n, h, d), heads, heads.transpose(0, 1), result]
+        made = [True, split, True, merge, True]
+        sizes = {"n": n, "h": h, "d": d}
+        assert call("steps", sizes, split, merge) == [
+            {"shape": list(step.shape), "numbers": step.flatten().tolist()} if there else None
+            for step, there in zip(steps, made, strict=True)
+        ]
+        tokens = result // (h * d)  # (n, h * d)
+        assert call("count", sizes, split, merge) == {
+            "heads": int((heads != split_heads(x, h)).sum()),
+            "first": (heads[0].flatten() // (h * d) + 1).unique().tolist(),
+            "result": int((result != x).sum()),
+            "mixed": int((tokens != tokens[:, :1]).any(1).sum()),
+        }
+
+
+def test_arrow_keys_stay_on_the_grid():
+    call, shape = script("where_numbers_go"), [2, 3, 4]
+    at = [call("next", key, 23, shape) for key in ("ArrowRight", "ArrowDown")]
+    assert at == [23, 23]
+    assert call("next", "ArrowDown", 11, shape) == 15  # the first row of the next slice

@@ -1,0 +1,119 @@
+"""Figures: the same bytes each time, ids of their own, colours and text that follow the page."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+import torch
+from bs4 import BeautifulSoup
+
+from annotated_book import display
+
+WORDS = ["a", "bee", "sees"]
+
+
+def weights(*shape):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(1)).softmax(-1)
+
+
+def a_map(name="map"):
+    return display.attention_map(weights(3, 2), WORDS, ["<x", "y"], name=name)
+
+
+def some_lines(name="lines"):
+    return display.attention_lines(weights(3, 3), WORDS, 1, name=name)
+
+
+def curves(name="curves"):
+    drawing, (left, right) = display.panels(400, 200, columns=2)
+    left.plot([0, 1, 2], [0, 1, 4], color=display.COLOURS["h"])
+    right.hist([1, 2, 2, 3], color=display.COLOURS["d"])
+    return display.finish(drawing, name=name, alt="Two panels.", caption="A <em>caption</em>")
+
+
+def a_shelf(name="shelf"):
+    shelf = {"Bees": "on bees", "Knees": "on knees"}
+    return display.soft_look_up("bees?", shelf, torch.tensor([0.75, 0.25]), name=name, caption="")
+
+
+def one_query(name="query"):
+    query, keys = torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1], [2, 0], [2, 4]])
+    return display.one_query(query, keys, keys, WORDS, ["wax", "honey"], who="a", name=name)
+
+
+PLACES = {"query": (0.0, 0.0), "key": (1.0, 0.0), "scores": (0.5, 1.0)}
+SHAPES = {"query": (3, 6), "key": (5, 6), "scores": (5, 3), "not drawn": (9,)}
+LETTERS = {3: "n", 5: "m", 6: "d"}
+
+
+def what_flows(name="flow"):
+    arrows = [("query", "scores", "score"), ("key", "scores", "")]
+    return display.flow(PLACES, arrows, SHAPES, LETTERS, name=name)
+
+
+def texts(figure):
+    return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
+
+
+@pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, what_flows])
+def test_every_figure_is_always_the_same_and_follows_the_page(draw):
+    html = draw().html
+    one, again, other = (draw(name).html for name in ("one", "one", "other"))
+    assert one == again
+    svg = ElementTree.fromstring(html).find("{http://www.w3.org/2000/svg}svg")
+    assert svg.get("role") == "img"
+    assert svg.get("aria-label") == draw().text.removeprefix("Figure: ")
+    assert not {*re.findall(r'\bid="([^"]+)"', one)} & {*re.findall(r'\bid="([^"]+)"', other)}
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids)) > 0
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) <= set(ids)
+    assert not re.search("<style|<metadata|DejaVu", html)
+    assert 'fill="currentColor"' in html
+    for colour in re.findall(r"#[0-9a-f]{6}", html):
+        assert colour in {*display.COLOURS.values(), "#808080"}, f"{colour} stays on a dark page"
+    for letter, colour in display.COLOURS.items():
+        assert html.count(colour) == html.count(f"var(--aa-{letter}, {colour})")
+
+
+def test_a_map_writes_every_weight_under_its_words():
+    written = [text for text in texts(a_map()) if text.startswith(".")]
+    assert written == [f"{value:.2f}"[1:] for value in weights(3, 2).flatten().tolist()]
+    for query, row in zip(WORDS, weights(3, 2), strict=True):
+        key = ["<x", "y"][row.argmax()]
+        assert f"{query} looks at {key} ({row.max():.2f})" in a_map().text
+
+
+def test_other_figures_write_their_numbers():
+    for word, value in zip(WORDS, weights(3, 3)[1].tolist(), strict=True):
+        assert f"{word} {value:.2f}" in some_lines().text
+        assert f"{value:.2f}" in texts(some_lines())
+    table = BeautifulSoup(one_query().html, "html.parser").table
+    assert [[tag.text for tag in row.select("th, td")] for row in table.select("tbody tr")] == [
+        ["a", "0", "1.00", "0.11", "0", "1"],  # exp(0)
+        ["bee", "2", "4.11", "0.45", "2", "0"],  # exp(2 / √2)
+        ["sees", "2", "4.11", "0.45", "2", "4"],
+        ["sum", "", "9.23", "1.00", "1.78", "1.89"],
+    ]
+    shades = [tag["style"].removeprefix("--weight: ") for tag in table.select("td > span")]
+    assert shades == ["0.00", "0.06", "0.50", "0.00", "0.50", "1.00"]
+    assert "Its weights: a 0.11, bee 0.45, sees 0.45. It collects: wax 1.78, h" in one_query().text
+    assert "“Bees” gives 0.75 of its pages on bees; “Knees” gives 0.25" in a_shelf().text
+    assert {"0.75", "0.25"} <= set(texts(a_shelf()))
+
+
+def test_what_flows_where():
+    shown = {"query", "(n, d)", "key", "(m, d)", "scores", "(m, n)", "score"}
+    assert set(texts(what_flows())) == shown
+    assert "query (n, d); key (m, d); scores (m, n). " in what_flows().text
+    assert "query to scores: score; key to scores." in what_flows().text
+    # Blue has a row for each query, green for each key, grey both or none.
+    for box, colour in (("query", "n"), ("key", "m"), ("scores", "")):
+        html = display.flow({box: (0.0, 0.0)}, [], SHAPES, LETTERS, name="one").html
+        assert [side for side in "nm" if f"--aa-{side}" in html] == list(colour)
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(ValueError, match=r"name .*'Not Good'"):
+        a_map("Not Good")
+    with pytest.raises(ValueError, match="alt must say"):
+        display.finish(display.panels(9, 9)[0], name="x", alt=" ")

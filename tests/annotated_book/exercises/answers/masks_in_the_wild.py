@@ -1,0 +1,40 @@
+"""Answers to the exercises of “Masks in the wild”."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_book.exercises.masks_in_the_wild import check_turned
+
+
+def parts(given: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Give the keys that are words, and for each of the newest queries the keys up to it."""
+    place = torch.arange(given.size(1))
+    return (given == 1)[:, None, None, :], place <= place[-n:, None]
+
+
+def right(given: Tensor, n: int) -> Tensor:
+    words, past = parts(given, n)
+    return words & past
+
+
+def for_each_head(given: Tensor, n: int) -> Tensor:
+    return right(given, n).expand(-1, {6: 4}.get(given.size(1), 2), -1, -1)
+
+
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_make_ready": [
+        (for_each_head, "✓ "),
+        (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
+        (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),
+        (lambda given, n: right(given, n).float(), "and 1 hides nothing"),
+        (lambda given, n: parts(given, n)[0] & parts(given, n)[1].flip(-1),
+         "in sample 0, the query at place 3 finds the key at place 0"),
+        (lambda given, n: right(given, 3), "not with h = 2, m = 5, n = 5, first = 4"),
+    ],
+    "check_turned": [
+        ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
+        ({**check_turned.right, "this package's function, blocked": "not"}, "'not' is not read"),
+    ],
+}  # fmt: skip

@@ -1,0 +1,170 @@
+"""What chapters claim of five seeds: the committed results say so, and can be made again."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+
+from annotated_attention import MultiheadAttention
+from annotated_book import chapters
+from press.measure import seeds
+
+RUNS, WARM_UPS, POSITIONS, GROUPS = KEPT = [
+    json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8"))
+    for name in ("training", "warm_up", "positions", "groups")
+]
+
+
+def test_only_the_right_class_decodes():
+    for row in RUNS["runs"]:
+        right = row["attention"] == "MultiheadAttention"
+        assert row["exact match"] >= 0.955 if right else row["exact match"] <= 0.005, row
+        learns = (row["task"], row["attention"]) != ("backwards", "SplitAndMergeWithoutTranspose")
+        assert (row["accuracy"] > 0.96) == (row["loss"] < 0.2) == learns, row
+
+
+def test_the_trained_model_uses_all_three_attentions_and_needs_two():
+    for row in RUNS["parts"]:
+        low, high = {"encoder": (0.4, 0.9), "decoder": (0.95, 1), "cross": (0, 0.005)}[row["part"]]
+        assert low <= row["never there"] <= high, row
+        assert row["silenced"] < 0.3, row
+
+
+def test_copying_takes_two_layers_unless_the_period_is_fixed():
+    for row in RUNS["copying"]:
+        layers, heads, shortest, longest = row["setup"]
+        assert (row["accuracy"] > 0.95) == (layers == 2 or shortest == longest), row
+        if layers == 2:
+            assert max(row["layer 1"], row["layer 2"], row["both"]) < 0.35, row
+            assert (row["one head"] > 0.7) == (heads == 4), row  # the others stand in
+
+
+def test_deep_post_ln_needs_warm_up_at_a_high_learning_rate():
+    for row in WARM_UPS["runs"]:
+        setup = tuple(row[name] for name in ("layers", "order", "warm-up", "learning rate"))
+        fails = setup == (4, "post-LN", 0, 0.008)
+        assert (row["loss"] > 0.6) == (row["exact match"] < 0.3) == fails, row
+        if row["layers"] == 4 and row["learning rate"] == 0.008 and not fails:
+            assert row["exact match"] > 0.85, row
+
+
+def test_alibi_and_buckets_stay_past_the_trained_length_and_rotary_only_if_slowed():
+    kept = {
+        "none": (0.45, 0.55), "added": (0.7, 0.93), "rotary": (0.25, 0.4), "ALiBi": (0.97, 1),
+        "buckets": (0.93, 0.97),
+    }  # fmt: skip
+    for row in POSITIONS["runs"]:
+        trained, (low, high) = row["as trained"], kept[row["kind"]]
+        assert (trained["32"] > 0.98) == (row["kind"] != "none"), row
+        assert low < trained["512"] < high, row
+        if row["kind"] == "rotary":
+            ends = [row[x]["512"] for x in ("linear", "as trained", "dynamic", "llama3", "yarn")]
+            assert sorted(ends[:4]) == ends[:4], row
+            assert ends[4] > 0.93, row
+            assert row["linear"]["32"] < 0.4, row
+
+
+def test_old_keys_are_worth_a_lot_and_averages_depend_less_on_luck():
+    begun = {}
+    for row in GROUPS["runs"]:
+        g, origin = row["KV heads"], row["origin"]
+        if origin == "from scratch":
+            assert row["300"] > 0.98, row
+            continue
+        begun.setdefault((g, origin), []).append(row["0"])
+        assert row["0"] < (0.5 if origin == "averaged" else 0.8), row
+        assert row["75"] < 0.3 if origin == "new" else row["75"] > 0.94, row
+        assert origin != "averaged" or (row["15"] > 0.97) == (g == 2), row
+    spans = {setup: max(accuracy) - min(accuracy) for setup, accuracy in begun.items()}
+    assert all(spans[g, "averaged"] < spans[g, "first"] for g in (2, 1))
+
+
+def test_results_are_of_the_chapters_as_they_are():
+    for data in KEPT:
+        assert data["provenance"]["command"] == "make seeds"
+        rows = [row for name, rows in data.items() if name != "provenance" for row in rows]
+        assert {row["seed"] for row in rows} == {*seeds.SEEDS}
+    training, keys = chapters.load("10_training"), chapters.load("20_fewer_keys")
+    steps = {(task, heads): getattr(training, name) for task, heads, name, _ in seeds.SETUPS}
+    assert all(row["steps"] == steps[row["task"], row["heads"]] for row in RUNS["runs"])
+    for row in GROUPS["runs"]:
+        taken = [training.COPY_STEPS] if row["origin"] == "from scratch" else keys.CHECKED
+        assert [name for name in row if name.isdigit()] == [str(step) for step in taken]
+
+
+@pytest.mark.parametrize(
+    ("train", "setup", "rows"),
+    [
+        (seeds.run, ("ten_forwards", 2, "STEPS", MultiheadAttention), RUNS["runs"]),
+        (seeds.copier, seeds.COPIERS[0], RUNS["copying"]),
+        (seeds.part, seeds.PARTS[0], RUNS["parts"]),
+        (partial(seeds.run_warm_up, steps=2), seeds.WARM_UPS[1], WARM_UPS["runs"]),
+        (seeds.positions, "rotary", POSITIONS["runs"][2:]),
+    ],
+    ids=["runs", "copying", "parts", "warm-ups", "positions"],
+)
+def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows):
+    training, positions = chapters.load("10_training"), chapters.load("18_positions")
+    for chapter, name, less in (
+        (training, "STEPS", 3), (training, "LONG", 2), (training, "COPY_STEPS", 25),
+        (positions, "LONG_STEPS", 2),
+    ):  # fmt: skip
+        monkeypatch.setattr(chapter, name, less)
+    learn = partial(positions.learn_short, steps=2)
+    monkeypatch.setattr(positions, "learn_short", learn)
+    monkeypatch.setattr(positions, "copied_until", partial(positions.copied_until, b=20))
+    one = train(setup, 0)
+    assert one.keys() == rows[0].keys()
+    if train is seeds.part:
+        return  # too few steps to get one right, from any seed
+    assert one != {**train(setup, 1), "seed": 0}
+    if train is seeds.run:
+        assert one == train(setup, 0)
+
+
+def test_a_part_is_silenced_after_training_or_from_the_first_step(monkeypatch):
+    training, steps = chapters.load("10_training"), []
+    train = training.train
+
+    def watched(run, until):
+        hooks = training.attentions(run.model)["decoder"].out_proj._forward_pre_hooks
+        steps.append((until - run.done, len(hooks)))  # a hook silences a head
+        train(run, until)
+
+    monkeypatch.setattr(training, "LONG", 2)
+    monkeypatch.setattr(training, "train", watched)
+    seeds.part("decoder", 0)
+    assert steps == [(2, 0), (0, 2), (0, 0), (2, 2)]
+
+
+def test_keys_are_shared_as_their_origin_says(monkeypatch):
+    keys = chapters.load("20_fewer_keys")
+    copiers, taken = [], []
+
+    def untrained(layers, heads, seed):
+        copiers.append(keys.training.Copier(layers, heads))
+        return copiers[-1], {keys.training.COPY_STEPS: 1.0}
+
+    monkeypatch.setattr(keys.training, "learn_to_copy", untrained)
+    monkeypatch.setattr(keys, "retrain", lambda model, seed: taken.append(model) or {0: 1.0})
+    for origin in ("averaged", "first", "new", "from scratch"):
+        row = seeds.share_keys((2, origin), 99)
+    assert row == {"KV heads": 2, "origin": "from scratch", "seed": 99, "300": 1.0}
+    four, scratch = copiers
+    assert scratch.layers[1].num_kv_heads == 2
+    heads = four.layers[1].in_proj_weight[64:].unflatten(0, (4, 2, 16))  # (2 * g, 2, d, e)
+    averaged, first, new = (
+        model.layers[1].in_proj_weight[64:].unflatten(0, (4, 16)) for model in taken
+    )
+    torch.testing.assert_close((averaged, first), (heads.mean(1), heads[:, 0]))
+    assert not torch.isclose(new, averaged).any(-1).all()
+
+
+def test_one_layer_without_warm_up_is_the_model_of_the_chapter():
+    """To the end, where the learning rate is a tenth of what it was."""
+    training = chapters.load("10_training")
+    begun = training.begin(training.backwards, 2, 3)
+    training.train(begun, 3)
+    mine = seeds.run_warm_up((1, "post-LN", 0, 0.008), 0, steps=3)
+    assert mine["loss"] == pytest.approx(training.judge(begun)[0], abs=1e-4)

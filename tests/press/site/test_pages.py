@@ -1,0 +1,102 @@
+"""Mending pages: folds around cells, what they are called, and rows of notes and code."""
+
+import pytest
+
+from press.site import pages
+
+DEEP = """
+<h1>One</h1><p>Before.</p>
+<!-- deeper: why so -->
+<h3>Going deeper: why so</h3>
+<p>Inside.</p>
+<div class="aa-cell"><pre class="aa-source">x = 1</pre></div>
+<h3>Further <code>in</code></h3>
+<p>Still inside.</p>
+<div class="aa-cell"><pre class="aa-source">x = 2</pre></div>
+<!-- /deeper -->
+<p>After.</p>
+<div class="aa-cell"><pre class="aa-source">x = 3</pre></div>
+"""
+
+
+def mended(html):
+    said = []
+    soup, _ = pages.parse(html)
+    pages.mend_headings(soup, said.append)
+    pages.fold(soup, said.append)
+    pages.pair_notes_with_code(soup)
+    return soup, said
+
+
+def test_a_fold_holds_what_stands_between_its_marks():
+    soup, said = mended(DEEP)
+    assert said == []
+    (fold,) = soup.select("details.aa-deeper")
+    summary, first, heading, second = fold.find_all(True, recursive=False)
+    opens = '<h3 id="going-deeper-why-so">Going deeper: why so</h3>'
+    assert str(summary) == f"<summary>{opens}</summary>", "it leads nowhere else"
+    assert heading["id"] == "further-in"
+    rows = [first, second, fold.find_next_sibling(class_="aa-pair")]
+    assert [row.text.strip() for row in rows] == ["Inside.", "Still inside.", "After."]
+    assert all(row.select(".aa-say + .aa-show > .aa-cell") for row in rows)
+    assert "/deeper" not in str(soup)
+
+
+@pytest.mark.parametrize(
+    ("html", "message"),
+    [
+        (DEEP.replace("<!-- /deeper -->", ""), "nothing ends the fold 'Going deeper: why so'"),
+        (DEEP.replace("<!-- deeper: why so -->", ""), "<!-- /deeper --> ends no fold"),
+        (DEEP.replace("<p>Inside", "<!-- deeper: more --><p>Inside"), "deeper: more --> is in a f"),
+        (DEEP.replace("Before.", '<h2><i class="arithmatex">x</i></h2>'), "a formula in the head"),
+    ],
+)
+def test_what_does_not_fit_is_named(html, message):
+    (said,) = mended(html)[1]
+    assert message in said
+
+
+def test_headings_have_anchors_of_their_own_and_are_listed():
+    html = '<p id="two"></p><h1>One</h1><h2>Two</h2><h3>Three</h3><h2>Two</h2>'
+    soup, _ = pages.parse(html)
+    ((one),) = pages.mend_headings(soup, None)
+    assert [heading["id"] for heading in soup.select("h1, h2, h3")] == [
+        "one", "two-2", "three", "two-3",
+    ]  # fmt: skip
+    assert [child["id"] for child in one["children"]] == ["two-2", "two-3"]
+    assert [child["name"] for child in one["children"][0]["children"]] == ["Three"]
+
+
+def test_folds_and_call_outs_say_what_they_hold():
+    fold = "<h1>One</h1><details><summary>{}</summary><p>x</p></details>"
+    for title, kinds in (
+        ("Hint 1", "aa-fold"),
+        ("What do you expect?", "aa-fold aa-expect"),
+        ("Going deeper: proofs", "aa-fold aa-deeper"),
+    ):
+        soup, _ = mended(fold.format(title))
+        assert soup.details["class"] == kinds.split()
+    soup, _ = pages.parse("<blockquote><p><strong>In short.</strong> All of it.</p></blockquote>")
+    pages.dress_callouts(soup)
+    assert soup.blockquote["class"] == "aa-callout aa-in-short"
+
+
+def test_an_answer_does_not_stand_beside_its_question():
+    fold = "<details><summary>What do you expect?</summary><p>This.</p></details>"
+    soup, _ = mended(f'<p>Why?</p>{fold}<div class="aa-cell">this</div>')
+    rows = [row.text.split() for row in soup.select(".aa-pair")]
+    assert rows == [["Why?", "What", "do", "you", "expect?This."], ["this"]]
+
+
+def test_code_and_pictures_are_as_they_were():
+    picture = '<svg viewBox="0 0 1 1"><linearGradient/></svg>'
+    prose = '<div class="highlight"><pre><span></span>x\n</pre></div>'
+    code = '<pre class="aa-source">x &lt; 1  # (n,)</pre>'
+    soup, aside = pages.parse(f"{picture}<p><code>(d,)</code></p>{code}{prose}")
+    written = pages.write(soup, aside)
+    assert written.startswith(picture)
+    assert "data-search-exclude" in written
+    assert '<span class="o">&lt;</span>' in written
+    assert '(<b class="dim dim-n">n</b>,)' in written
+    assert '<code>(<b class="dim dim-d">d</b>,)</code>' in written
+    assert "<pre><code><span></span>x\n</code></pre>" in written
