@@ -35,7 +35,7 @@ $(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks picture record lab lint insurance bench seeds lock clean force
+.PHONY: help serve site check test notebooks picture record lab lint format insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -46,6 +46,7 @@ help:  ## what there is
 	@echo 'make record     run chapters 11 and 23 live and rewrite their records; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
+	@echo 'make format     format Python, JavaScript and CSS'
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time what chapters compare, on Linux; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
@@ -87,11 +88,13 @@ lab: .venv/requirements.lock $(pairs) $(fetched)
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 lint: .venv/requirements.lock
-	@echo 'lint: ruff and mypy'
+	@echo 'lint: ruff, Biome and mypy'
 	@$(py) -m ruff check --quiet .
-	@$(py) -m ruff format --check --quiet . || \
-	  { echo 'lint: not formatted; .venv/bin/ruff format . mends it'; exit 1; }
+	@$(py) -m press.format --check || { echo 'lint: not formatted; make format mends it'; exit 1; }
 	@$(py) -m mypy --no-error-summary
+
+format: .venv/requirements.lock
+	@$(py) -m press.format
 
 # ProperDocs continues MkDocs 1, takes this configuration, theme and plugins, and makes the same files:
 # as long as it does, another generator stands ready. It is put where only this sees it. In each page it

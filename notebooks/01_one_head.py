@@ -43,8 +43,15 @@ from torch import Tensor, nn
 
 FEATURES = ["animal", "food", "action", "quality"]
 HAND_MADE = {  # one digit per feature
-    "the": "0000", "cat": "3000", "drank": "0020", "milk": "0300", "because": "0000",
-    "it": "1101", "was": "0010", "thirsty": "2002", "sweet": "0202",
+    "the": "0000",
+    "cat": "3000",
+    "drank": "0020",
+    "milk": "0300",
+    "because": "0000",
+    "it": "1101",
+    "was": "0010",
+    "thirsty": "2002",
+    "sweet": "0202",
 }
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 SWEET = [*WORDS[:-1], "sweet"]
@@ -329,10 +336,10 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # again in the next two chapters.
 
 # %%
-W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks with 2 and 1
-W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
-W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first goes under animal
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
+W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first: to animal
 
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 _, weights = attend(q, k, v)                                    # (n, d), (n, n)
@@ -376,8 +383,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 # the old $W_K$, exchange the two numbers of each value.
 
 # %%
-by_food = torch.tensor([[0., 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
-animal_first = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
+by_food = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
+animal_first = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 looks, received = [], []
 for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, animal_first)):
     q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v  # (n, d)
@@ -655,8 +662,14 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
 
 # %% tags=["exercise"]
 my_weights = [
-    None, None, None, None,  # the, cat, drank, milk
-    None, None, None, None,  # because, it, was, thirsty
+    None,
+    None,
+    None,
+    None,  # the, cat, drank, milk
+    None,
+    None,
+    None,
+    None,  # because, it, was, thirsty
 ]
 
 # %%

@@ -148,10 +148,17 @@ for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads"
         ax.annotate(name, place, (7, 5), textcoords="offset points", fontsize=11)
     ax.set(xlim=(-7, 7), ylim=(-7, 7), aspect="equal", title=title, xticks=range(-6, 7, 2))
     ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
-display.finish(drawing, name="kept-apart", alt=(
-    "Scenes as points, the warmth of the cat to the right, that of the milk up. Left: the "
-    "first and third scene lie on one line, and the one head gives both the same number. "
-    "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."))
+display.finish(
+    drawing,
+    name="kept-apart",
+    alt=(
+        "Scenes as points, the warmth of the cat to the "
+        "right, that of the milk up. Left: the "
+        "first and third scene lie on one line, and the one "
+        "head gives both the same number. "
+        "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."
+    ),
+)
 
 # %% [markdown]
 # <!-- /deeper -->

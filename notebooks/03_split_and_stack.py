@@ -95,11 +95,17 @@ for ax, rows in zip(axes[1:], (4, 8)):
     for head in (1, 2):
         place = {"ha": "center", "color": display.COLOURS["h"]}
         ax.text(2 * head - 1, -0.4, f"head {head}", **place)
-display.finish(drawing, name="columns-by-head", alt=(
-    "Three matrices: X with a row per word, W_K with a row per feature, and their product "
-    "K with a row per word. The first two columns of W_K and of K belong to head 1, the "
-    f"others to head 2. Row it of K: {', '.join(f'{number:.0f}' for number in k[it])}."
-))
+display.finish(
+    drawing,
+    name="columns-by-head",
+    alt=(
+        "Three matrices: X with a row per word, W_K with a "
+        "row per feature, and their product "
+        "K with a row per word. The first two columns of "
+        "W_K and of K belong to head 1, the "
+        f"others to head 2. Row it of K: {', '.join(f'{number:.0f}' for number in k[it])}."
+    ),
+)
 
 # %% [markdown]
 # A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each

@@ -82,9 +82,9 @@ def attend(
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
-    weights = scores.softmax(-1)                           # (..., n, m)
-    return weights @ value, weights                        # (..., n, d), (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
+    weights = scores.softmax(-1)                         # (..., n, m)
+    return weights @ value, weights                      # (..., n, d), (..., n, m)
 
 
 torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
@@ -273,11 +273,11 @@ def attend_safely(
     """Mix the rows of ``value``; a fully masked row gets zeros."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
-    weights = scores.softmax(-1)                           # (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
+    weights = scores.softmax(-1)                         # (..., n, m)
     if blocked is not None:
-        weights = weights.masked_fill(blocked, 0)          # (..., n, m)
-    return weights @ value, weights                        # (..., n, d), (..., n, m)
+        weights = weights.masked_fill(blocked, 0)  # (..., n, m)
+    return weights @ value, weights                # (..., n, d), (..., n, m)
 
 
 display.diff(attend, attend_safely)

@@ -226,16 +226,33 @@ note(**dict(zip(("query", "key", "value"), given)), returned=returned)
 
 # %% jupyter={"source_hidden": true}
 PLACES = {
-    "query": (0, 0), "key": (1, 0), "value": (2, 0), "q": (0, 1), "k": (1, 1), "v": (2, 1),
-    "blocked": (0, 2), "scores": (1, 2), "weights": (1, 3), "returned": (1, 4),
-    "heads": (2, 4), "merged": (2, 5), "output": (2, 6),
+    "query": (0, 0),
+    "key": (1, 0),
+    "value": (2, 0),
+    "q": (0, 1),
+    "k": (1, 1),
+    "v": (2, 1),
+    "blocked": (0, 2),
+    "scores": (1, 2),
+    "weights": (1, 3),
+    "returned": (1, 4),
+    "heads": (2, 4),
+    "merged": (2, 5),
+    "output": (2, 6),
 }
 ARROWS = [
-    ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""),
-    ("q", "scores", ""), ("k", "scores", "score"), ("scores", "weights", "mask, softmax"),
+    ("query", "q", "project, split"),
+    ("key", "k", ""),
+    ("value", "v", ""),
+    ("q", "scores", ""),
+    ("k", "scores", "score"),
+    ("scores", "weights", "mask, softmax"),
     ("blocked", "weights", ""),
-    ("weights", "heads", ""), ("v", "heads", "mix"), ("weights", "returned", "mean"),
-    ("heads", "merged", "merge"), ("merged", "output", "project out"),
+    ("weights", "heads", ""),
+    ("v", "heads", "mix"),
+    ("weights", "returned", "mean"),
+    ("heads", "merged", "merge"),
+    ("merged", "output", "project out"),
 ]
 LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")

@@ -336,7 +336,10 @@ def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
-    "self_attn": "attention", "linear1": "feed-forward", "norm1": "norm", "norm2": "norm"
+    "self_attn": "attention",
+    "linear1": "feed-forward",
+    "norm1": "norm",
+    "norm2": "norm",
 }
 
 
@@ -356,9 +359,13 @@ measured = {
     for name, norm_first in ORDERS.items()
 }
 orders = {"post-LN": order(post_layer), "pre-LN": order(pre_layer)}
-rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
-               for name, by_depth in measured.items()}
-        for what, i in (("Gradient", 1), ("Size", 0))}
+rows = {
+    what: {
+        name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
+        for name, by_depth in measured.items()
+    }
+    for what, i in (("Gradient", 1), ("Size", 0))
+}
 display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
@@ -384,8 +391,10 @@ for name, by_depth in measured.items():
     for depth, (sizes, gradients) in by_depth.items():
         first, last = gradients[:, 0], gradients[:, -1]  # (10,), (10,)
         ratio = first / last                             # (10,)
-        print(f"{depth:6} {name:>7} {first.mean():8.0f} {last.mean():8.0f}"
-              f"      {ratio.min():.1f} to {ratio.max():.1f} {sizes[:, -1].mean():11.1f}")
+        print(
+            f"{depth:6} {name:>7} {first.mean():8.0f} {last.mean():8.0f}"
+            f"      {ratio.min():.1f} to {ratio.max():.1f} {sizes[:, -1].mean():11.1f}"
+        )
 
 # %% [markdown]
 # What Xiong et al. prove holds here: the last layer's gradient shrinks with depth with pre-LN, and
@@ -430,8 +439,10 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
     steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
     for name, found in steps.items():
         (moved, error), (_, low), (_, high) = found.mean(0), found.amin(0), found.amax(0)
-        print(f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} {error:7.1%}"
-              f"   {low:.1%} to {high:.1%}")
+        print(
+            f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} "
+            f"{error:7.1%}   {low:.1%} to {high:.1%}"
+        )
 
 # %% [markdown]
 # With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
@@ -743,6 +754,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # norm of its own.
 #
 # </details>
+
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:

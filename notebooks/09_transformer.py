@@ -178,10 +178,16 @@ for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
     ax.plot(alike[position], style, color=display.COLOURS[letter], label=label)
 ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63))
 ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-display.finish(drawing, name="near-and-far", alt=(
-    "Dot products of positions 0, 20 and 45 with all others: the same curve three times, "
-    f"moved: {alike[0, 0]:.0f} at the position itself, {alike[0, 1]:.1f} one step beside."
-))
+display.finish(
+    drawing,
+    name="near-and-far",
+    alt=(
+        "Dot products of positions 0, 20 and 45 with all "
+        "others: the same curve three times, "
+        f"moved: {alike[0, 0]:.0f} at the position itself, "
+        f"{alike[0, 1]:.1f} one step beside."
+    ),
+)
 
 # %% [markdown]
 # The three curves are the same curve, shifted. Neighbours are most similar; the similarity falls
@@ -307,8 +313,10 @@ for e in (32, 512):
         scores = out @ table.T                    # (64, e) x (e, 1000) -> (64, 1000)
         share = scores.softmax(-1).amax(-1).mean()
         std = table.std()
-        print(f"{e:4} {std:9.2f} {scores.std():11.2f} {share:13.2f} "
-              f"{std * math.sqrt(e):12.2f} {position:10.2f}")
+        print(
+            f"{e:4} {std:9.2f} {scores.std():11.2f} {share:13.2f} "
+            f"{std * math.sqrt(e):12.2f} {position:10.2f}"
+        )
 
 # %% [markdown]
 # With a deviation of 1 and e = 512, one word of a thousand takes nearly all of the probability: the
@@ -368,12 +376,16 @@ import itertools
 from matplotlib.colors import to_rgba
 
 PARTS = {
-    "embed_src": "read, embedded", "encoder.layers.0": "read, after layer 1",
-    "encoder": "memory", "embed_tgt": "written, embedded",
+    "embed_src": "read, embedded",
+    "encoder.layers.0": "read, after layer 1",
+    "encoder": "memory",
+    "embed_tgt": "written, embedded",
     "decoder.layers.0.self_attn": "self-attention",
     "decoder.layers.0.multihead_attn": "cross-attention",
-    "decoder.layers.0.linear1": "widened", "decoder.layers.0": "after layer 1",
-    "decoder.layers.1": "after layer 2", "project": "scores",
+    "decoder.layers.0.linear1": "widened",
+    "decoder.layers.0": "after layer 1",
+    "decoder.layers.1": "after layer 2",
+    "project": "scores",
 }
 ADDED = ["read, + positions", "written, + positions"]
 SEEN: dict[str, tuple[int, ...]] = {}
@@ -400,8 +412,17 @@ for hook in hooks:
 SEEN.update({"ids read": tuple(src.shape), "ids written": tuple(tgt.shape)})
 
 LEFT = ["ids read", "read, embedded", ADDED[0], "read, after layer 1", "memory"]
-RIGHT = ["ids written", "written, embedded", ADDED[1], "self-attention", "cross-attention",
-         "widened", "after layer 1", "after layer 2", "scores"]
+RIGHT = [
+    "ids written",
+    "written, embedded",
+    ADDED[1],
+    "self-attention",
+    "cross-attention",
+    "widened",
+    "after layer 1",
+    "after layer 2",
+    "scores",
+]
 places = {box: (0, row) for row, box in enumerate(LEFT)}
 places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
 steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
@@ -493,11 +514,16 @@ for ax, found, title in zip(columns, (causal, leaking), titles):
     ax.set_yticks([i + 0.5 for i in range(5)], names)
     ax.tick_params(length=0)
     ax.set(title=title, xlabel="react to", ylabel="scores after", ylim=(5, 0))
-display.finish(drawing, name="no-leak", alt=(
-    "How the scores after each word react to each word. In the model everything above the "
-    f"diagonal is {causal.triu(1).max():.2f}; without the causal mask it reaches "
-    f"{leaking.triu(1).max():.2f}."
-))
+display.finish(
+    drawing,
+    name="no-leak",
+    alt=(
+        "How the scores after each word react to each word. "
+        "In the model everything above the "
+        f"diagonal is {causal.triu(1).max():.2f}; without the causal mask it reaches "
+        f"{leaking.triu(1).max():.2f}."
+    ),
+)
 
 # %% [markdown]
 # On the left, all ten numbers above the diagonal are exactly zero. In training the whole answer
@@ -623,6 +649,7 @@ exercises.transformer.check_shift_block(shift_block)
 # $\sin(\alpha + a) = \sin\alpha \cos a + \cos\alpha \sin a$, with the hand at angle α, is the first column of the block.
 #
 # </details>
+
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def shift_block(k: int, i: int, e: int) -> Tensor:

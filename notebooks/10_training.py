@@ -195,10 +195,14 @@ for ax, step in zip(axes, shown):
     ax.set_yticks([i + 0.5 for i in range(10)], list(wanted), color=display.COLOURS["n"])
     ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
 share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
-static = display.finish(drawing, name="learning-to-look", alt=(
-    f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
-    f"training. The share of the weights that lies on the anti-diagonal: {share}."
-))
+static = display.finish(
+    drawing,
+    name="learning-to-look",
+    alt=(
+        f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
+        f"training. The share of the weights that lies on the anti-diagonal: {share}."
+    ),
+)
 
 # %% jupyter={"source_hidden": true}
 data = {
@@ -316,10 +320,15 @@ axes[0].legend(fontsize=12, frameon=False)
 for ax in axes:
     ax.tick_params(labelsize=12)
     ax.set_xticks([0, 200, 400], ["step 0", "200", "400"])
-display.finish(drawing, name="loss-and-exact-match", alt=(
-    "Loss and exact match over training. Both losses fall. The exact match of the right "
-    f"model rises to {curve[LONG][2]:.3f}, that of the wrong merge ends at {exact:.3f}."
-))
+display.finish(
+    drawing,
+    name="loss-and-exact-match",
+    alt=(
+        "Loss and exact match over training. Both losses "
+        "fall. The exact match of the right "
+        f"model rises to {curve[LONG][2]:.3f}, that of the wrong merge ends at {exact:.3f}."
+    ),
+)
 
 # %% [markdown]
 # For at least the first hundred steps the wrong merge has the lower loss, and in the end its loss
@@ -390,10 +399,15 @@ for ax, (name, table) in zip(axes, tables.items()):
         axis.set_ticks([i + 0.5 for i in range(10)], range(1, 11), fontsize=12)
 axes[0].set_ylabel("scores change at", fontsize=12)
 counts = {name: int((table.triu(1) > 1e-3).sum()) for name, table in tables.items()}
-display.finish(drawing, name="who-reacts", alt=(
-    "For two models, which places of the output change with which place of the target. "
-    f"How many pairs look ahead: {', '.join(f'{name} {x}' for name, x in counts.items())}."
-))
+display.finish(
+    drawing,
+    name="who-reacts",
+    alt=(
+        "For two models, which places of the output change with which place of the target. "
+        "How many pairs look ahead: "
+        f"{', '.join(f'{name} {x}' for name, x in counts.items())}."
+    ),
+)
 
 # %% jupyter={"source_hidden": true}
 # the last line of the table below
@@ -684,8 +698,10 @@ for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     table = handed_over(model, 1)                # (26, 26)
     others = table.clone().fill_diagonal_(-999)  # (26, 26)
     hits = (table.argmax(1) == torch.arange(26)).sum()
-    print(f"{name:>9}: largest on the diagonal in {hits} of 26 rows; on the diagonal at "
-          f"least {table.diagonal().min():.2f}, elsewhere at most {others.max():.2f}")
+    print(
+        f"{name:>9}: largest on the diagonal in {hits} of 26 rows; on the diagonal at "
+        f"least {table.diagonal().min():.2f}, elsewhere at most {others.max():.2f}"
+    )
 assert hits == 26
 assert table.diagonal().min() > others.max() + 3
 

@@ -194,9 +194,13 @@ from functools import partial
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
 
 NAMES = {
-    "h.": "layers.", "ln_f": "norm", "ln_": "norm",
-    "attn.c_attn.": "self_attn.in_proj_", "attn.c_proj": "self_attn.out_proj",
-    "mlp.c_fc": "linear1", "mlp.c_proj": "linear2",
+    "h.": "layers.",
+    "ln_f": "norm",
+    "ln_": "norm",
+    "attn.c_attn.": "self_attn.in_proj_",
+    "attn.c_proj": "self_attn.out_proj",
+    "mlp.c_fc": "linear1",
+    "mlp.c_proj": "linear2",
 }
 options = {"activation": partial(F.gelu, approximate="tanh"), "norm_first": True}
 layer = TransformerEncoderLayer(24, 4, 96, **options, batch_first=True)
@@ -860,8 +864,11 @@ assert second[2] > 0.5 > second[0]
 columns = {
     name: tests[test][:, part].mean(0)
     for name, test, part in (
-        ("before", "1 before", 2), ("after", "1 after", 2), ("[CLS]", "[CLS]", 2),
-        ("same word", "the same word", 0), ("grammar", "grammar", 0),
+        ("before", "1 before", 2),
+        ("after", "1 after", 2),
+        ("[CLS]", "[CLS]", 2),
+        ("same word", "the same word", 0),
+        ("grammar", "grammar", 0),
         ("knowledge", "knowledge", 0),
     )
 }

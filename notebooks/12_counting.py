@@ -109,8 +109,10 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
     assert found == (formula, 2 * formula)  # forward, backward
     assert crossed == (together, 2 * together)
     sizes = f"{b},{n},{m},{h},{d}"
-    print(f"{sizes:>11} {found[0]:10} {formula:11} {found[1]:9}"
-          f" {crossed[0]:8} {together:8} {crossed[1]:9}")
+    print(
+        f"{sizes:>11} {found[0]:10} {formula:11} {found[1]:9}"
+        f" {crossed[0]:8} {together:8} {crossed[1]:9}"
+    )
 
 # %% [markdown]
 # Formula and count agree in every row, and the backward pass costs twice as much as the forward
@@ -445,16 +447,22 @@ print(f"step {n}: {counter.get_total_flops():,} FLOPs; same output, same gradien
 
 # %%
 SAID = {
-    "transformer-base": 65, "transformer-big": 213, "bert-base": 110, "bert-large": 340,
-    "gpt2": 117, "gpt2-xl": 1542,
+    "transformer-base": 65,
+    "transformer-big": 213,
+    "bert-base": 110,
+    "bert-large": 340,
+    "gpt2": 117,
+    "gpt2-xl": 1542,
 }
 print("model                e     f  layers       counted  published")
 for name, model in counting.PRESETS.items():
     pooling = model.embed_dim**2 + model.embed_dim if name.startswith("bert") else 0
     counted = sum(model.parameters().values()) + pooling
     layers = f"{model.layers}+{model.decoder_layers}"
-    print(f"{name:16} {model.embed_dim:5} {model.feedforward:5} {layers:>7} {counted:13,}"
-          f" {SAID[name]:6} million")
+    print(
+        f"{name:16} {model.embed_dim:5} {model.feedforward:5} {layers:>7} {counted:13,}"
+        f" {SAID[name]:6} million"
+    )
 
 # %% [markdown]
 # BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded.
@@ -480,12 +488,24 @@ print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters())
 
 # %%
 small = counting.Model(
-    embed_dim=24, num_heads=4, feedforward=7, layers=2, decoder_layers=3, vocabulary=11,
+    embed_dim=24,
+    num_heads=4,
+    feedforward=7,
+    layers=2,
+    decoder_layers=3,
+    vocabulary=11,
     norms=2,  # the final norms of the two stacks
 )
 built = Seq2SeqTransformer(
-    src_vocab=11, tgt_vocab=11, d_model=24, nhead=4, num_encoder_layers=2,
-    num_decoder_layers=3, dim_feedforward=7, dropout=0.0, share_embeddings=True,
+    src_vocab=11,
+    tgt_vocab=11,
+    d_model=24,
+    nhead=4,
+    num_encoder_layers=2,
+    num_decoder_layers=3,
+    dim_feedforward=7,
+    dropout=0.0,
+    share_embeddings=True,
 )
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

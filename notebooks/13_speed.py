@@ -93,7 +93,8 @@ more = [a - b for a, b in zip(times["weights"], times["no weights"])]
 caption = (
     f"The weights take {more[0]:.1f} ms more with memory kept, {more[1]:.1f} ms with "
     f"memory returned; {more[1] - more[0]:.1f} ms of these are new pages. "
-    f"Half of the rounds of each bar lie within {spread:.1f} ms.")
+    f"Half of the rounds of each bar lie within {spread:.1f} ms."
+)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(300, 210)
@@ -150,9 +151,12 @@ print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
 
 # %% jupyter={"source_hidden": true}
 for kind, every in (("every head", True), ("all other masks", False)):
-    most = max(ratio[MIDDLE] for row in find("masks", weights=False)
-               for name, ratio in row["ratios"]["no mask"].items()
-               if name.endswith("every head") == every)
+    most = max(
+        ratio[MIDDLE]
+        for row in find("masks", weights=False)
+        for name, ratio in row["ratios"]["no mask"].items()
+        if name.endswith("every head") == every
+    )
     print(f"{kind:16} at most {most:.2f} times as long")
 
 # %% [markdown]
@@ -182,7 +186,8 @@ def spent(row: dict, name: str, title: str = "") -> None:
     kernel = "_scaled_dot_product_flash_attention_for_cpu"
     parts = [
         f"{operation.replace(kernel, 'fused kernel')} {share:.0%}"
-        for operation, share in row["profile"][name][:4] if share > 0.005
+        for operation, share in row["profile"][name][:4]
+        if share > 0.005
     ]
     print(f"{title or name:26}", ", ".join(parts))
 
@@ -238,8 +243,11 @@ MASKS = ("none", "causal", "padding", "floats", "boolean")
 
 def worst(base: str, weights: bool, modes=MODES, masks=MASKS) -> float:
     """Give the largest median of the final class's time, as a multiple of another's."""
-    rows = [row for row in find("final class", weights=weights)
-            if row["mode"] in modes and row["mask"] in masks]
+    rows = [
+        row
+        for row in find("final class", weights=weights)
+        if row["mode"] in modes and row["mask"] in masks
+    ]
     return max(row["ratios"][base]["final class"][MIDDLE] for row in rows)
 
 

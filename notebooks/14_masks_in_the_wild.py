@@ -117,10 +117,12 @@ calls = {
     "our function, blocked": lambda x, given: attend(x, x, x, blocked=given)[0],
     "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
     "our class, key_padding_mask": lambda x, given: ours(
-        x, x, x, key_padding_mask=given[:1])[0],
+        x, x, x, key_padding_mask=given[:1]
+    )[0],
     "nn.Multihead…, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
     "nn.Multihead…, key_padding_mask": lambda x, given: theirs(
-        x, x, x, key_padding_mask=given[:1])[0],
+        x, x, x, key_padding_mask=given[:1]
+    )[0],
     "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
     "F.scaled_dot…, attn_mask": lambda x, given: their_attend(x, x, x, given),
 }
@@ -163,7 +165,8 @@ published = {
     "wide projection": lambda f, x, given: f(x, given[None, None]),
     "shared projection": lambda f, x, given: f(x, x, x, given[None, None]),
     "sequence first": lambda f, x, given: first(
-        lambda t: f(query=t, key=t, value=t, mask=given[:, :, None]), x),
+        lambda t: f(query=t, key=t, value=t, mask=given[:, :, None]), x
+    ),
     "weighted scores": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
     "no projection": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
     "packed projection": lambda f, x, given: first(lambda t: f(t, t, t, None, given)[0], x),
@@ -215,9 +218,13 @@ assert converted.equal(blocked)
 
 # %%
 SHAPES = {
-    "(n, m)": (3, 5), "(b, m)": (2, 5), "(b, n, m)": (2, 3, 5),
-    "(b * h, n, m)": (8, 3, 5), "(b, 1, 1, m)": (2, 1, 1, 5),
-    "(b, 1, n, m)": (2, 1, 3, 5), "(b, h, n, m)": (2, 4, 3, 5),
+    "(n, m)": (3, 5),
+    "(b, m)": (2, 5),
+    "(b, n, m)": (2, 3, 5),
+    "(b * h, n, m)": (8, 3, 5),
+    "(b, 1, 1, m)": (2, 1, 1, 5),
+    "(b, 1, n, m)": (2, 1, 3, 5),
+    "(b, h, n, m)": (2, 4, 3, 5),
 }
 three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
 q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)

@@ -324,7 +324,9 @@ def reactions(patient: nn.Module, n: int = 8) -> tuple[Tensor, Tensor]:
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 WAYS = {"right": MultiheadAttention}
 for way, part in (
-    ("wrong merge", "merge"), ("wrong split", "split"), ("both wrong", "split-and-merge")
+    ("wrong merge", "merge"),
+    ("wrong split", "split"),
+    ("both wrong", "split-and-merge"),
 ):
     WAYS[way] = MISTAKES[f"{part}-without-transpose"].version
 it = WORDS.index("it")
@@ -372,9 +374,12 @@ for top, letter, what in ((0, "n", "query"), (9.5, "m", "key and value")):
 ax.set(xlim=(-4.6, 36.7), ylim=(21.6, -1.6), aspect="equal")
 ax.axis("off")
 display.finish(
-    drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.",
+    drawing,
+    name="leak-matrix",
+    alt=f"What rows react to. {'; '.join(told)}.",
     caption="A row is an output row, a column the token it reacts to; darker is stronger. "
-            "Dots: reactions that should not be there, or that are missing.")
+    "Dots: reactions that should not be there, or that are missing.",
+)
 
 # %% [markdown]
 # The upper squares reveal a single mistake, in the merge or in the split. The lower ones reveal the
@@ -400,8 +405,10 @@ result = merge_without_transpose(split_heads(owners, 2))        # (8, 24)
 head1, head2 = split_without_transpose(owners.contiguous(), 2)  # (8, 12)
 print(f"{'row of':25}", *(f"{word:7}" for word in WORDS))
 for place, owner in (
-    ("wrong merge, left half", result[:, 0]), ("wrong merge, right half", result[:, -1]),
-    ("wrong split, left half", head1[:, 0]), ("wrong split, right half", head2[:, 0]),
+    ("wrong merge, left half", result[:, 0]),
+    ("wrong merge, right half", result[:, -1]),
+    ("wrong split, left half", head1[:, 0]),
+    ("wrong split, right half", head2[:, 0]),
 ):
     print(f"{place:25}", *(f"{WORDS[i]:7}" for i in owner))
 

@@ -196,8 +196,13 @@ attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
 # %% tags=["hide-input"]
 display.excerpts(
     published=(slice_scores, "masked_fill", "return"),
-    repaired=(published.SharedProjection.forward, "scores = scores", "read_mask",
-              "masked_softmax"))
+    repaired=(
+        published.SharedProjection.forward,
+        "scores = scores",
+        "read_mask",
+        "masked_softmax",
+    ),
+)
 
 # %% [markdown]
 # ## Sequence first
@@ -405,8 +410,14 @@ print("the weights:", tuple(weights.shape))
 # %% tags=["hide-input"]
 display.excerpts(
     published=(added_masks, "assert", "return", folded, "weights ="),
-    repaired=(published.PackedProjection.merge_masks, "return torch",
-              published.PackedProjection.forward, "masked_softmax", "unflatten"))
+    repaired=(
+        published.PackedProjection.merge_masks,
+        "return torch",
+        published.PackedProjection.forward,
+        "masked_softmax",
+        "unflatten",
+    ),
+)
 
 # %% [markdown]
 # ## One test for all seven

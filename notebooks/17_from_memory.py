@@ -157,8 +157,10 @@ q, k = torch.randn(2, 1000, 256)
 for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
     scores = q @ k.mT / divisor
     largest = scores.softmax(-1).amax(-1).median()
-    print(f"by {name:8} deviation {scores.std():5.2f}, "
-          f"median of the largest weights {largest:.3f}")
+    print(
+        f"by {name:8} deviation {scores.std():5.2f}, median "
+        f"of the largest weights {largest:.3f}"
+    )
 
 # %% [markdown]
 # Without the division, one key takes nearly all the weight. Division by d goes too far: the largest

@@ -98,7 +98,7 @@ query, key = one.EMBEDDINGS[it, :2], one.EMBEDDINGS[cat, :2]  # (2,), (2,)
 print("it:", query.tolist(), " cat:", key.tolist())
 print("it at   cat at   distance   score")
 for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
-    score = turn(query, p) @ turn(key, j)                       # ()
+    score = turn(query, p) @ turn(key, j)  # ()
     print(f"{p:5} {j:8} {p - j:10} {score:7.2f}")
 
 # %% [markdown]
@@ -122,8 +122,10 @@ display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 
 # %% tags=["exercise"]
 my_turned = [
-    None, None,  # the query at position 1
-    None, None,  # the query at position 2
+    None,
+    None,  # the query at position 1
+    None,
+    None,  # the query at position 2
     None,  # the dot product of the query at position 2 and the key at position 1
 ]
 
@@ -197,6 +199,7 @@ print("angles at position 4:", *(f"{x:.2f}" for x in angle[4]))
 # of *it*: without turning, turned with the sentence at 0, and turned with the sentence at 100.
 
 # %%
+
 
 def turned_scores(begin: int) -> Tensor:
     """Score all words for all words, with the sentence at position ``begin``."""
@@ -318,6 +321,7 @@ print(f"words come out changed by up to {(after - before).abs().max():.5f}")
 # plays the part of the checkpoint. Its weights are loaded into a second module, with the layout
 # `"half"`. Both keep their scores for comparison.
 
+
 # %%
 class Watched(RotaryAttention):
     """Keeps the scores of its last call."""
@@ -421,10 +425,15 @@ for head, style in enumerate(("-", "--", "-.", ":")):
     ax.plot(back, penalties[head], style, color=display.COLOURS["h"], label=label)
 ax.set(xlabel="distance", ylabel="added to the score", ylim=(-8, 0.5))
 ax.legend(frameon=False, loc="lower left")
-display.finish(drawing, name="by-distance", alt=(
-    "What ALiBi adds to the score with four heads: straight lines that fall from 0 with "
-    f"the slopes {', '.join(slopes)}."
-))
+display.finish(
+    drawing,
+    name="by-distance",
+    alt=(
+        "What ALiBi adds to the score with four heads: "
+        "straight lines that fall from 0 with "
+        f"the slopes {', '.join(slopes)}."
+    ),
+)
 
 # %% [markdown]
 # > **Pitfall.** The number of heads may not be a power of two. The formula gives slopes for it,
@@ -752,14 +761,17 @@ SCALINGS = {
     "dynamic": {"rope_type": "dynamic", "factor": 1.0},  # finds the 16 from the length
     "yarn": {"rope_type": "yarn", "factor": FACTOR, **TRAINED},
     "llama3": {
-        "rope_type": "llama3", "factor": FACTOR, **TRAINED,
-        "low_freq_factor": 1.0, "high_freq_factor": 4.0,  # the ramp: from 4 turns to one
+        "rope_type": "llama3",
+        "factor": FACTOR,
+        **TRAINED,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,  # the ramp: from 4 turns to one
     },
 }
 
 # %%
 speeds, _ = rotary_frequencies(16)
-slower = [speeds * SHORT / (2 * math.pi)]              # turns within the trained length
+slower = [speeds * SHORT / (2 * math.pi)]  # turns within the trained length
 for scaling in SCALINGS.values():
     other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)

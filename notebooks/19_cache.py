@@ -473,7 +473,7 @@ for row in rows:
     longer = spent["without"][1] / spent["fixed size"][1]
     print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
     assert longer < saved
-chunk, = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
+(chunk,) = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
 for name in ("fixed size", "grows"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
 
@@ -513,9 +513,7 @@ for name in ("fixed size", "grows"):
 # built in, continues *because it* with a cache of 16 places.
 
 # %%
-WRONG = {
-    code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention
-}
+WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
 
 
 def writes(version: type, trained: nn.Module) -> str:

@@ -172,6 +172,7 @@ for g in (6, 3, 2, 1):
 # a query head to the keys and values that it reads. This section is about the first three; the last
 # way, **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
 
+
 # %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, g: int) -> None:
     """Draw how four heads of width 6 share what is kept of a token."""
@@ -201,11 +202,17 @@ for ax, (name, g) in zip(axes, ways.items()):
     ax.text(2, -0.4, f"{kept[name]} numbers a token", ha="center", fontsize=14)
     ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
     ax.axis("off")
-display.finish(drawing, name="who-shares", alt=(
-    "Four heads of queries above, what is kept of a token below. " + "; ".join(
-        f"{name}: {4 // g} to each, {kept[name]} numbers" for name, g in ways.items()
-    ) + ". From the latent, keys and values of each head are made when needed."
-))
+display.finish(
+    drawing,
+    name="who-shares",
+    alt=(
+        "Four heads of queries above, what is kept of a token below. "
+        + "; ".join(
+            f"{name}: {4 // g} to each, {kept[name]} numbers" for name, g in ways.items()
+        )
+        + ". From the latent, keys and values of each head are made when needed."
+    ),
+)
 
 # %% [markdown]
 # Without sharing, four heads of width 6 keep 48 numbers for each token, a key and a value in each
@@ -577,8 +584,10 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 from annotated_attention.modern import LatentAttention
 
 display.annotated(
-    LatentAttention.queries, LatentAttention.compress,
-    LatentAttention.attend_plainly, LatentAttention.attend_absorbed,
+    LatentAttention.queries,
+    LatentAttention.compress,
+    LatentAttention.attend_plainly,
+    LatentAttention.attend_absorbed,
 )
 
 # %% [markdown]

@@ -141,9 +141,9 @@ def in_pieces(scores: Tensor, values: Tensor, size: int) -> Tensor:
         scores: (n, m), as large as they like.
         values: (m, d_v), one row per key.
     """
-    largest = torch.full_like(scores[:, :1], -math.inf)     # (n, 1)
-    total = torch.zeros_like(largest)                       # (n, 1)
-    mix = values.new_zeros(len(scores), values.size(1))     # (n, d_v)
+    largest = torch.full_like(scores[:, :1], -math.inf)  # (n, 1)
+    total = torch.zeros_like(largest)                    # (n, 1)
+    mix = values.new_zeros(len(scores), values.size(1))  # (n, d_v)
     for piece, some in zip(scores.split(size, 1), values.split(size)):
         larger = torch.maximum(largest, piece.amax(1, keepdim=True))  # (n, 1)
         correction = (largest - larger).exp()                         # (n, 1)
@@ -493,13 +493,13 @@ def wrong(scores: Tensor, values: Tensor, size: int, mistake: str) -> Tensor:
         larger = torch.maximum(largest, piece.amax(1, keepdim=True))  # (n, 1)
         if mistake == "the first unit kept":
             larger = largest
-        correction = (largest - larger).exp()                         # (n, 1)
-        powers = (piece - larger).exp()                               # (n, ...)
-        total = correction * total + powers.sum(1, keepdim=True)      # (n, 1)
+        correction = (largest - larger).exp()                     # (n, 1)
+        powers = (piece - larger).exp()                           # (n, ...)
+        total = correction * total + powers.sum(1, keepdim=True)  # (n, 1)
         factor = 1 if mistake == "the mix not corrected" else correction
-        mix = factor * mix + powers @ some                            # (n, d_v)
-        largest = larger                                              # (n, 1)
-    return mix / total                                                # (n, d_v)
+        mix = factor * mix + powers @ some  # (n, d_v)
+        largest = larger                    # (n, 1)
+    return mix / total                      # (n, d_v)
 
 
 # %% [markdown]
@@ -514,8 +514,10 @@ random, v = torch.randn(6, 12), torch.randn(12, 5)  # (6, 12), (12, 5)
 sorted_scores, late = random.sort(1, descending=True).values, random.clone()
 late[:, -1] += 100
 tests = {
-    "as they are": (random, v), "largest first": (sorted_scores, v),
-    "ones": (random, torch.ones(12, 1)), "100 later": (late, v),
+    "as they are": (random, v),
+    "largest first": (sorted_scores, v),
+    "ones": (random, torch.ones(12, 1)),
+    "100 later": (late, v),
 }
 
 # %%

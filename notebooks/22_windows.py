@@ -39,8 +39,8 @@ from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
-i, j = places[:, None], places          # (n, 1), (n,)
-blocked = (j > i) | (j <= i - w)        # (n, n)
+i, j = places[:, None], places    # (n, 1), (n,)
+blocked = (j > i) | (j <= i - w)  # (n, n)
 for word, row in zip(one.WORDS, ~blocked):
     print(f"{word:>8} ", *row.int().tolist(), f" sees {row.sum()}")
 assert blocked.equal(block_outside(places, 8, window=w))
@@ -143,9 +143,11 @@ ax.set_yticks([y + 0.5 for y in range(5)], seen)
 ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
 ax.spines[:].set_visible(False)
 told = "; ".join(f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items())
-display.finish(drawing, name="windows-stacked", alt=(
-    f"Influence of 10 tokens on the last output. {told}."
-))
+display.finish(
+    drawing,
+    name="windows-stacked",
+    alt=(f"Influence of 10 tokens on the last output. {told}."),
+)
 
 # %% [markdown]
 # The influence fades each time that the news is passed on. (These layers are not trained, so
@@ -298,14 +300,17 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 from attention_doctor.mistakes import MISTAKES
 
 leak = MISTAKES["documents-leak"]
-documents = torch.tensor([[0] * 5 + [1] * 4])            # (1, n)
-x = torch.randn(1, 9, WIDTH, dtype=torch.float64)        # (1, n, 24)
+documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, n)
+x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, n, 24)
 other = x.clone()
 other[:, :5] = torch.randn(1, 5, WIDTH, dtype=torch.float64)
 alone = made(CachedAttention, rotary=RotaryEmbedding(6))
 anew, masked = made(leak.version), made(leak.of)
-runs = {"one text": alone, "positions anew": lambda x: anew(x, documents),
-        "and a mask": lambda x: masked(x, documents)}
+runs = {
+    "one text": alone,
+    "positions anew": lambda x: anew(x, documents),
+    "and a mask": lambda x: masked(x, documents),
+}
 for name, run in runs.items():
     moved = (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1)
     print(f"{name:14}", *(f"{size:.2f}" for size in moved.tolist()))
@@ -403,6 +408,7 @@ from annotated_attention.modern.tiles import tiles
 
 display.source(tiles)
 
+
 # %%
 def count_visited(blocked: Tensor, side: int) -> int:
     """Count the tiles in which something is visible."""
@@ -434,10 +440,10 @@ print(f"causal mask alone: {count_visited(block_later(many, n), side)} tiles")
 
 # %%
 torch.manual_seed(2)
-q, k, v = (torch.randn(256, 32) for _ in range(3))             # (256, 32)
-q, k = 12 * q, k * 0.85 ** torch.arange(32)                    # (256, 32)
-full = (q @ k.mT / 32**0.5).softmax(-1)                        # (256, 256)
-cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()              # (256, 256)
+q, k, v = (torch.randn(256, 32) for _ in range(3))  # (256, 32)
+q, k = 12 * q, k * 0.85 ** torch.arange(32)         # (256, 32)
+full = (q @ k.mT / 32**0.5).softmax(-1)             # (256, 256)
+cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()   # (256, 256)
 print("keys  indexer  best")
 for count in (4, 16, 64, 256):
     chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
@@ -484,7 +490,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     state, total, outputs = 0, 0, []
     pieces = zip(phi(q).split(size), phi(k).split(size), v.split(size))
     for some_q, some_k, some_v in pieces:
-        scores = (some_q @ some_k.mT).tril()          # among the tokens of this chunk
+        scores = (some_q @ some_k.mT).tril()  # among the tokens of this chunk
         state, before = state + some_k.mT @ some_v, state
         total, earlier = total + some_k.sum(0), total
         mix = scores @ some_v + (some_q @ before if outputs else 0)
@@ -518,8 +524,10 @@ for pairs in (4, 16, 64, 256):
         output = weights / weights.sum(-1, keepdim=True) @ values
         named = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
         share = (named == right).float().mean()
-        print(f"{pairs:5}{share:9.2f}" if weights is scores[0] else f"{share:7.2f}",
-              end="" if weights is scores[0] else "\n")
+        print(
+            f"{pairs:5}{share:9.2f}" if weights is scores[0] else f"{share:7.2f}",
+            end="" if weights is scores[0] else "\n",
+        )
 
 # %% [markdown]
 # The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its

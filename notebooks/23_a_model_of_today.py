@@ -43,8 +43,10 @@ display.chapter_map(
 from annotated_attention.modern import decoder
 
 display.annotated(
-    decoder.DecoderBlock.forward, decoder.DecoderAttention.forward,
-    decoder.DecoderAttention.attend, decoder.GatedFeedForward.forward,
+    decoder.DecoderBlock.forward,
+    decoder.DecoderAttention.forward,
+    decoder.DecoderAttention.attend,
+    decoder.GatedFeedForward.forward,
 )
 
 # %% [markdown]
@@ -81,8 +83,16 @@ print(pretrained.CHAT_MODEL.files[0])
 # %% tags=["needs-weights"]
 path = pretrained.find_weights(model=pretrained.CHAT_MODEL)
 model, tokenizer = pretrained.load_gguf(path)
-for name in ("num_layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim",
-             "hidden_dim", "vocab_size", "rotary_base"):  # fmt: skip
+for name in (
+    "num_layers",
+    "embed_dim",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "hidden_dim",
+    "vocab_size",
+    "rotary_base",
+):
     print(f"{name:15} {getattr(model.settings, name):,.0f}")
 parameters = sum(x.numel() for x in model.parameters())
 size = sum(file.stat().st_size for file in path.glob("*.gguf"))
@@ -147,11 +157,15 @@ except ImportError:
 if LlamaConfig:
     ours = model.settings
     config = LlamaConfig(
-        vocab_size=ours.vocab_size, hidden_size=ours.embed_dim, rms_norm_eps=ours.norm_eps,
-        intermediate_size=ours.hidden_dim, num_hidden_layers=ours.num_layers,
-        num_attention_heads=ours.num_heads, num_key_value_heads=ours.num_kv_heads,
+        vocab_size=ours.vocab_size,
+        hidden_size=ours.embed_dim,
+        rms_norm_eps=ours.norm_eps,
+        intermediate_size=ours.hidden_dim,
+        num_hidden_layers=ours.num_layers,
+        num_attention_heads=ours.num_heads,
+        num_key_value_heads=ours.num_kv_heads,
         rope_parameters={"rope_type": "default", "rope_theta": ours.rotary_base},
-    )  # fmt: skip
+    )
     theirs = LlamaForCausalLM(config).eval()
     state = {f"model.{name}": x for name, x in model.state_dict().items()}
     state["lm_head.weight"] = model.embed_tokens.weight
@@ -197,7 +211,7 @@ import torch.nn.functional as F
 @torch.no_grad()
 def perplexity(model: decoder.LanguageModel, tokens: Tensor) -> float:
     """Say from how many equally likely tokens a model seems to choose."""
-    logits = model(tokens)[0, :-1]                        # (n - 1, v)
+    logits = model(tokens)[0, :-1]  # (n - 1, v)
     return F.cross_entropy(logits, tokens[0, 1:]).exp().item()
 
 
@@ -434,6 +448,7 @@ display.finish(drawing, name="induction-heads", alt=alt)
 # that returns zeros in their place, and measure the loss of each token, for new random tokens. As a
 # control, silence as many other heads, drawn at random, three times.
 
+
 # %%
 def mute(attend, silent: Tensor, *inputs):
     """Let the heads for which ``silent`` is True collect nothing."""
@@ -469,7 +484,7 @@ curves = {name: [losses(model, tokens, x) for x in some] for name, some in silen
 print(f"loss, {int(chosen.sum())} heads silent     first time    again")
 for name, some in curves.items():
     for curve in some:
-        print(f"{name:24} {curve[:HALF - 1].mean():12.1f} {curve[HALF:].mean():8.1f}")
+        print(f"{name:24} {curve[: HALF - 1].mean():12.1f} {curve[HALF:].mean():8.1f}")
 second = {name: [float(x[HALF:].mean()) for x in some] for name, some in curves.items()}
 assert second["induction heads silent"][0] > 1.5 * max(second["others silent"])
 
@@ -495,8 +510,10 @@ display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 # Does ordinary text need these heads, too? Measure the story of the ferry once more.
 
 # %% tags=["needs-weights"]
-on_text = {name: [losses(model, text, x).mean().exp() for x in some]
-           for name, some in silent.items()}  # fmt: skip
+on_text = {
+    name: [losses(model, text, x).mean().exp() for x in some]
+    for name, some in silent.items()
+}
 for name, some in on_text.items():
     print(f"{name:24} perplexity", *(f"{x:5.1f}" for x in some))
 
@@ -556,18 +573,27 @@ FAMILIES = {  # vocabulary, e, layers, h, g, d, hidden width; and what is not th
     "Llama 2 7B": ((32000, 4096, 32, 32, 32, 128, 11008), {}),
     "Llama 3 8B": ((128256, 4096, 32, 32, 8, 128, 14336), {"rotary_base": 5e5}),
     "Mistral 7B": ((32000, 4096, 32, 32, 8, 128, 14336), {"window": 4096}),
-    "Qwen2 0.5B": ((151936, 896, 24, 14, 2, 64, 4864),
-                   {"qkv_bias": True, "rotary_base": 1e6}),
-    "Qwen3 0.6B": ((151936, 1024, 28, 16, 8, 128, 3072),
-                   {"qk_norm": True, "rotary_base": 1e6}),
+    "Qwen2 0.5B": (
+        (151936, 896, 24, 14, 2, 64, 4864),
+        {"qkv_bias": True, "rotary_base": 1e6},
+    ),
+    "Qwen3 0.6B": (
+        (151936, 1024, 28, 16, 8, 128, 3072),
+        {"qk_norm": True, "rotary_base": 1e6},
+    ),
     "SmolLM2 135M": ((49152, 576, 30, 9, 3, 64, 1536), {"rotary_base": 1e5}),
-}  # fmt: skip
+}
 
 # %%
 NAMES = [
-    "vocab_size", "embed_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+    "vocab_size",
+    "embed_dim",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
     "hidden_dim",
-]  # fmt: skip
+]
 print("              parameters    a token  h, g    d    apart from that")
 for name, (sizes, others) in FAMILIES.items():
     tied = name.startswith(("Qwen", "Smol"))
@@ -711,9 +737,18 @@ exercises.a_model_of_today.check_config.folded(my_numbers)
 from annotated_attention.modern import KVCache
 
 torch.manual_seed(7)
-small = LanguageModel(Settings(
-    vocab_size=50, embed_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
-    hidden_dim=40, window=5)).double()  # fmt: skip
+small = LanguageModel(
+    Settings(
+        vocab_size=50,
+        embed_dim=24,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        hidden_dim=40,
+        window=5,
+    )
+).double()
 ten, heads = torch.randint(50, (1, 10)), [layer.self_attn for layer in small.layers]
 rotation = small.rotation
 

@@ -76,9 +76,13 @@ cache = list(torch.randn(2, b, h, m - 1, d, dtype=torch.float64))
 token = count(lambda query: [twelve.write_next(ours, query, cache)], x[:, :1])
 measured = {
     "parameters": sum(p.numel() for p in theirs.parameters()),
-    "FLOPs": itself[0], "· backward": itself[1], "· n to m": across[0],
-    "· 1 token": token[0], "KV cache": sum(part.numel() for part in cache),
-    "kept": itself[2], "· fused": count(lambda x: ours(x, x, x, need_weights=False), x)[2],
+    "FLOPs": itself[0],
+    "· backward": itself[1],
+    "· n to m": across[0],
+    "· 1 token": token[0],
+    "KV cache": sum(part.numel() for part in cache),
+    "kept": itself[2],
+    "· fused": count(lambda x: ours(x, x, x, need_weights=False), x)[2],
 }
 
 # %% tags=["hide-input"]
@@ -103,11 +107,14 @@ for what, formula in FORMULAS.items():
     written = formula.replace(" * ", "").replace("**", "^")
     rows.append(f"| {what} | ${written}$ | {counting.short(eval(formula, {}, large))} |")
 sizes = ", ".join(f"{letter} = {size}" for letter, size in large.items())
-Markdown("\n".join(rows) + f"""
+Markdown(
+    "\n".join(rows)
+    + f"""
 
 Right: {sizes}. *1 token*: the next, with a KV cache. *Kept*: numbers for the backward pass;
 *fused*, the weights are not among them. Scores overtake projections at n = 2e.
-""")
+"""
+)
 
 # %% [markdown]
 # ## The shape of every step
@@ -157,8 +164,9 @@ text = display.source(plain, docstrings=False).text.replace("\n\n", "\n")
 exec("\n".join([*IMPORTS, text]), alone := {})
 shortest = alone["PlainAttention"](e, h).double()
 layers = (shortest.w_q, shortest.w_k, shortest.w_v)
-for layer, matrix, bias in zip(layers, *(
-        part.chunk(3) for part in (ours.in_proj_weight, ours.in_proj_bias))):
+for layer, matrix, bias in zip(
+    layers, *(part.chunk(3) for part in (ours.in_proj_weight, ours.in_proj_bias))
+):
     layer.weight.data, layer.bias.data = matrix.data, bias.data
 shortest.w_o.load_state_dict(ours.out_proj.state_dict())
 _ = theirs.load_state_dict(ours.state_dict())
@@ -183,10 +191,14 @@ from annotated_attention import scaled_dot_product_attention
 
 b, n, m, h, d = 2, 3, 5, 4, 2
 e = h * d
-MODULES = {kind.__module__.split(".")[0]: kind(e, h, batch_first=True)
-           for kind in (MultiheadAttention, nn.MultiheadAttention)}
-FUNCTIONS = {"annotated_attention": scaled_dot_product_attention,
-             "torch": F.scaled_dot_product_attention}
+MODULES = {
+    kind.__module__.split(".")[0]: kind(e, h, batch_first=True)
+    for kind in (MultiheadAttention, nn.MultiheadAttention)
+}
+FUNCTIONS = {
+    "annotated_attention": scaled_dot_product_attention,
+    "torch": F.scaled_dot_product_attention,
+}
 
 
 def call(library: str, argument: str, x: Tensor, y: Tensor, given: object) -> Tensor:
@@ -211,8 +223,13 @@ from functools import partial
 
 wild = chapters.load("14_masks_in_the_wild")
 x, y = torch.randn(b, n, e), torch.randn(b, m, e)  # (b, n, e), (b, m, e)
-SHAPES = {"(n, m)": (n, m), "(b, m)": (b, m), "(b * h, n, m)": (b * h, n, m),
-          "(b, 1, 1, m)": (b, 1, 1, m), "(b, h, n, m)": (b, h, n, m)}
+SHAPES = {
+    "(n, m)": (n, m),
+    "(b, m)": (b, m),
+    "(b * h, n, m)": (b * h, n, m),
+    "(b, 1, 1, m)": (b, 1, 1, m),
+    "(b, h, n, m)": (b, h, n, m),
+}
 
 
 def low(used: Tensor) -> Tensor:
@@ -245,11 +262,20 @@ def describe(library: str, argument: str) -> list[str]:
 # %% tags=["hide-input"]
 INTERFACES = {
     "`MultiheadAttention` of this package": (
-        "annotated_attention", "module: attn_mask", "module: key_padding_mask"),
+        "annotated_attention",
+        "module: attn_mask",
+        "module: key_padding_mask",
+    ),
     "its `scaled_dot_product_attention`": (
-        "annotated_attention", "function: blocked", "function: bias"),
+        "annotated_attention",
+        "function: blocked",
+        "function: bias",
+    ),
     "`torch.nn.MultiheadAttention`": (
-        "torch", "module: attn_mask", "module: key_padding_mask"),
+        "torch",
+        "module: attn_mask",
+        "module: key_padding_mask",
+    ),
     "`F.scaled_dot_product_attention`": ("torch", "function: attn_mask"),
 }
 
@@ -274,12 +300,15 @@ with torch.no_grad():
     MODULES["torch"].train()
 expected = call("annotated_attention", "module: attn_mask", x, x, future)
 torch.testing.assert_close(causal["annotated_attention"], expected)
-Markdown("\n".join(f"| {' | '.join(row)} |" for row in table) + """
+Markdown(
+    "\n".join(f"| {' | '.join(row)} |" for row in table)
+    + """
 
 *Fully masked*: what a query gets whose keys are all blocked, by default. `is_causal=True`
 hides the future; in `torch.nn.MultiheadAttention` it is only a hint: without `attn_mask` an
 error, and in evaluation without gradients nothing at all.
-""")
+"""
+)
 
 # %% [markdown]
 # ## Five mistakes that keep every shape
@@ -308,6 +337,7 @@ _ = theirs.load_state_dict(right.state_dict())
 # %% tags=["hide-input"]
 def passes(module: nn.Module, check: str) -> bool:
     """Run one line on a module."""
+
     def f(x: Tensor, blocked: Tensor | None = None) -> Tensor:
         blocked = None if blocked is None else blocked.expand(x.size(1), -1)
         return module(x, x, x, attn_mask=blocked)[0]
@@ -322,37 +352,44 @@ def show_mistake(code: str, why: str, check: str) -> None:
     wrong.load_state_dict(right.state_dict())
     assert passes(right, check)
     assert not passes(wrong, check)
-    show(Markdown(f"**{MISTAKES[code].title}.** {why}."),
-         display.diff(MISTAKES[code].wrong, MISTAKES[code].right),
-         Markdown(f"catch it: `{check}`"))
+    show(
+        Markdown(f"**{MISTAKES[code].title}.** {why}."),
+        display.diff(MISTAKES[code].wrong, MISTAKES[code].right),
+        Markdown(f"catch it: `{check}`"),
+    )
 
 
 # %% tags=["hide-input"]
 show_mistake(
-    "merge-without-transpose", "Write more, and the past must stay",
+    "merge-without-transpose",
+    "Write more, and the past must stay",
     "same(f(x, future)[:, :3], f(x[:, :3], future[:3, :3]))",
 )
 
 # %% tags=["hide-input"]
 show_mistake(
-    "batch-mixed-into-sequence", "A sample alone must get what it gets in a batch",
+    "batch-mixed-into-sequence",
+    "A sample alone must get what it gets in a batch",
     "same(f(x)[:1], f(x[:1]))",
 )
 
 # %% tags=["hide-input"]
 show_mistake(
-    "scale-by-model-width", "Compare with PyTorch's, the same weights in both",
+    "scale-by-model-width",
+    "Compare with PyTorch's, the same weights in both",
     "same(f(x), pytorch(x))",
 )
 
 # %% tags=["hide-input"]
 show_mistake(
-    "mask-inverted", "Block the last token, change it, and no other may notice",
+    "mask-inverted",
+    "Block the last token, change it, and no other may notice",
     "same(f(x, last)[:, :-1], f(other, last)[:, :-1])",
 )
 
 # %% tags=["hide-input"]
 show_mistake(
-    "nan-row", "Block everything once",
+    "nan-row",
+    "Block everything once",
     "f(x, torch.ones(n, n, dtype=torch.bool)).isfinite().all()",
 )

@@ -43,7 +43,7 @@ from torch import nn
 from annotated_book import chapters, display, exercises
 
 one = chapters.load("01_one_head")  # the numbers of the words, and `show`
-words = one.WORDS                   # the first sentence
+words = one.WORDS  # the first sentence
 thirsty = one.embed(words)  # (n, e)
 one.show(words, one.FEATURES, thirsty, digits=0)
 
@@ -160,12 +160,12 @@ for width in (4, 64, 1024):
 # It asks: *is something said about an animal?*
 
 # %%
-W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
-W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal and quality
-W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
-q, k = thirsty @ W_Q, thirsty @ W_K                    # (n, d)
-scores = k @ q[it]                                     # (m,)
-weights = (scores / math.sqrt(2)).softmax(-1)          # (m,)
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
+W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
+q, k = thirsty @ W_Q, thirsty @ W_K                     # (n, d)
+scores = k @ q[it]                                      # (m,)
+weights = (scores / math.sqrt(2)).softmax(-1)           # (m,)
 table = torch.cat([k, scores[:, None], weights[:, None]], 1)
 one.show(words, ["animal", "qual.", "score", "share"], table)
 
@@ -193,9 +193,9 @@ for x in (thirsty, sweet):
 # under *animal*, the second head's under *food*, and nothing else.
 
 # %%
-SWAP = [1, 0, 2, 3]                           # animal and food change places
+SWAP = [1, 0, 2, 3]  # animal and food change places
 HEADS = [(W_Q, W_K, W_V), (W_Q, W_K[SWAP], W_V[SWAP])]
-W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
 
 def two_heads(x):
@@ -222,8 +222,8 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 # </details>
 
 # %%
-alike = torch.tensor([[1., 0], [1, 0], [0, 0], [0, 1]])  # (e, d)
-hands_over = torch.tensor([[1., 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]])
+alike = torch.tensor([[1.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d)
+hands_over = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]])
 rows = [attend(x @ W_Q, x @ alike, x @ hands_over)[it] for x in (thirsty, sweet)]
 one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stack(rows))
 
@@ -317,8 +317,11 @@ output, weights = multi_head(x, blocked)
 all_seen, unmasked = multi_head(x, torch.zeros_like(blocked))
 torch.testing.assert_close(all_seen[0], two_heads(thirsty))
 zeroed = unmasked.masked_fill(blocked[:, None], 0)  # (b, h, n, m)
-print("sum of the shares of “it”: zeroed", f"{zeroed[0, 0, it].sum():.2f},",
-      f"−∞ {weights[0, 0, it].sum():.2f}")
+print(
+    "sum of the shares of “it”: zeroed",
+    f"{zeroed[0, 0, it].sum():.2f},",
+    f"−∞ {weights[0, 0, it].sum():.2f}",
+)
 
 # %% [markdown]
 # If you zero afterwards, the share of the blocked words is lost. With $-\infty$ the visible words share
@@ -355,8 +358,16 @@ W_VS.requires_grad_()
 for fill_again in (False, True):
     output, _ = multi_head(x, blocked, fill_again)
     (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
-    print("filled again:", fill_again, "· NaN in the output:", output.isnan().any().item(),
-          "· NaN in the gradient:", gradient.isnan().sum().item(), "of", gradient.numel())
+    print(
+        "filled again:",
+        fill_again,
+        "· NaN in the output:",
+        output.isnan().any().item(),
+        "· NaN in the gradient:",
+        gradient.isnan().sum().item(),
+        "of",
+        gradient.numel(),
+    )
 
 # %% [markdown]
 # A second fill, of the weights with 0, cures both. An empty row now collects nothing. On the way back,
@@ -368,7 +379,10 @@ for fill_again in (False, True):
 _, weights = multi_head(x, blocked, fill_again=True)  # (b, n, e), (b, h, n, m)
 padded = ["·"] * 4 + ["the", "milk", "was", "sweet"]
 display.attention_map(
-    weights[1, 1], padded, padded, name="short-path-masks",
+    weights[1, 1],
+    padded,
+    padded,
+    name="short-path-masks",
     caption="The food head on the second sentence. Padding (·) sees nothing.",
 )
 
@@ -411,6 +425,7 @@ exercises.short_path.check_mask.folded(my_mask)
 # that takes the place of PyTorch's.) In training the four matrices are learned, so each becomes an
 # `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by side are e wide
 # again. Queries may come from another text than keys and values, so `forward` takes three inputs.
+
 
 # %% tags=["hide-input"] jupyter={"source_hidden": true}
 class PlainAttention(nn.Module):
@@ -494,8 +509,9 @@ display.source(PlainAttention)
 
 # %%
 by_class = PlainAttention(4, 2)
-for layer, matrix in zip((by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o),
-                         (W_QS, W_KS, W_VS, W_O)):
+for layer, matrix in zip(
+    (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o), (W_QS, W_KS, W_VS, W_O)
+):
     layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
 by_hand = multi_head(x, blocked, fill_again=True)
 torch.testing.assert_close(by_class(x, x, x, blocked), by_hand)
@@ -517,10 +533,14 @@ e = h * d
 ours = PlainAttention(e, h).double()
 theirs = nn.MultiheadAttention(e, h, batch_first=True).double()
 layers = (ours.w_q, ours.w_k, ours.w_v)
-theirs.load_state_dict({
-    "in_proj_weight": torch.cat([layer.weight for layer in layers]),  # three in one
-    "in_proj_bias": torch.cat([layer.bias for layer in layers]),
-    "out_proj.weight": ours.w_o.weight, "out_proj.bias": ours.w_o.bias})
+theirs.load_state_dict(
+    {
+        "in_proj_weight": torch.cat([layer.weight for layer in layers]),  # three in one
+        "in_proj_bias": torch.cat([layer.bias for layer in layers]),
+        "out_proj.weight": ours.w_o.weight,
+        "out_proj.bias": ours.w_o.bias,
+    }
+)
 inputs = [torch.randn(b, length, e).double().requires_grad_() for length in (n, m, m)]
 padding = torch.tensor([[False] * 5, [True] * 2 + [False] * 3])  # (b, m)
 future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m)
@@ -531,7 +551,8 @@ def off_by(module, theirs, inputs, padding, future):
     """Give the largest differences of outputs, weights and gradients from PyTorch's."""
     output, weights = module(*inputs, padding[:, None, :] | future)
     expected, expected_weights = theirs(
-        *inputs, key_padding_mask=padding, attn_mask=future, average_attn_weights=False)
+        *inputs, key_padding_mask=padding, attn_mask=future, average_attn_weights=False
+    )
     # of the same random mixture of all outputs, so that each of them counts
     gradients = zip(one.gradients(output, inputs), one.gradients(expected, inputs))
     pairs = [(output, expected), (weights, expected_weights), *gradients]
@@ -608,8 +629,10 @@ pytorch, _ = theirs(*inputs, key_padding_mask=empty)  # (b, n, e), (b, n, m)
 packed, three = [theirs.in_proj_weight], [layer.weight for layer in layers]
 for name, output, matrices in (("PyTorch", pytorch, packed), ("ours", mine, three)):
     gradients = torch.cat(torch.autograd.grad(output[0].sum(), matrices))  # (3 * e, e)
-    print(f"{name:7} the empty sentence is NaN: {output[1].isnan().all().item()};",
-          f"NaN in the gradients: {gradients.isnan().sum()} of {gradients.numel()}")
+    print(
+        f"{name:7} the empty sentence is NaN: {output[1].isnan().all().item()};",
+        f"NaN in the gradients: {gradients.isnan().sum()} of {gradients.numel()}",
+    )
 torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 
 # %% [markdown]

@@ -63,9 +63,11 @@ class Setting:
         """Give the arguments with which any of PyTorch's modules is made."""
         batch_first = self.layout == "batch first"
         return {
-            "bias": self.bias, "dropout": self.dropout, "batch_first": batch_first,
+            "bias": self.bias,
+            "dropout": self.dropout,
+            "batch_first": batch_first,
             "dtype": self.dtype,
-        }  # fmt: skip
+        }
 
     def sequence(self, length: int, width: int = E, salt: int = 0) -> Tensor:
         """Make a sequence in this layout; another one for each salt."""

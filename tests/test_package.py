@@ -107,7 +107,7 @@ import torch
 from annotated_attention import *
 import annotated_attention.pretrained.bert  # what reads checkpoints is imported to read one
 
-print({"attention_doctor", "annotated_book", "annotated_attention.modern"} & set(sys.modules))
+print({"attention_doctor", "annotated_book"} & set(sys.modules))
 
 from annotated_attention import counting
 from annotated_book import chapters, display, exercises

@@ -10,7 +10,8 @@ function read(text) {
 function verdict(numbers, labels, { right, wrong, praise, close }) {
   const near = (x, y) => Math.abs(x - y) <= close * Math.max(1, Math.abs(y));
   const missing = numbers.filter((number) => number === null).length;
-  if (missing) return `not yet, ${missing} of ${numbers.length} ${missing === 1 ? "is" : "are"} no number.`;
+  if (missing)
+    return `not yet, ${missing} of ${numbers.length} ${missing === 1 ? "is" : "are"} no number.`;
   const same = (answer) => answer.every((number, place) => near(numbers[place], number));
   if (same(right)) return `✓ ${praise}`;
   const [sentence] = wrong.find(([, answers]) => answers.some(same)) ?? [];
@@ -24,7 +25,11 @@ for (const form of document.querySelectorAll(".aa-answer")) {
   const said = form.querySelector("output");
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    said.textContent = verdict(inputs.map(({ value }) => read(value)), labels, JSON.parse(form.dataset.table));
+    said.textContent = verdict(
+      inputs.map(({ value }) => read(value)),
+      labels,
+      JSON.parse(form.dataset.table),
+    );
   });
   form.addEventListener("input", () => (said.textContent = ""));
   form.classList.add("aa-works");

@@ -50,16 +50,20 @@ document.addEventListener("pointerdown", (event) => {
   tapped = event.pointerType === "touch" && term !== shown ? term : null;
   if (!term && !tip.contains(event.target)) hide();
 });
-document.addEventListener("click", (event) => {
-  const term = termAt(event);
-  if (!term) return;
-  if (term === tapped) {
-    event.preventDefault(); // a second tap follows the link
-    event.stopPropagation();
-    show(term);
-  } else hide();
-  tapped = null;
-}, true);
+document.addEventListener(
+  "click",
+  (event) => {
+    const term = termAt(event);
+    if (!term) return;
+    if (term === tapped) {
+      event.preventDefault(); // a second tap follows the link
+      event.stopPropagation();
+      show(term);
+    } else hide();
+    tapped = null;
+  },
+  true,
+);
 document.addEventListener("focusin", (event) => {
   if (termAt(event)) show(termAt(event));
 });

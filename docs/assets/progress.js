@@ -24,7 +24,9 @@ function show() {
   for (const mark of document.querySelectorAll(".aa-tick, .md-status--chapter")) {
     const link = mark.closest("a");
     const done = names.has(nameIn(link?.href ?? location.href));
-    mark.innerHTML = done ? '<span aria-hidden="true">✓</span><span class="aa-heard"> finished</span>' : "";
+    mark.innerHTML = done
+      ? '<span aria-hidden="true">✓</span><span class="aa-heard"> finished</span>'
+      : "";
     link?.classList.toggle("aa-finished", done);
   }
   for (const box of document.querySelectorAll(".aa-finish input")) {

@@ -19,7 +19,9 @@ if (button) {
   show(root.classList.contains("aa-beside")); // reading-early.js has remembered
   button.addEventListener("click", () => {
     const top = (row) => row.getBoundingClientRect().top;
-    const read = [...document.querySelectorAll(".aa-pair")].findLast((row) => top(row) < innerHeight / 2);
+    const read = [...document.querySelectorAll(".aa-pair")].findLast(
+      (row) => top(row) < innerHeight / 2,
+    );
     const before = read && top(read);
     show(!root.classList.contains("aa-beside"));
     if (read) scrollBy(0, top(read) - before); // what is being read stays where it is
@@ -28,6 +30,7 @@ if (button) {
   menu.addEventListener("click", () => unfold(!root.classList.contains("aa-menu")));
   document.addEventListener("keydown", ({ key }) => key === "Escape" && unfold(false));
   document.addEventListener("click", ({ target }) => {
-    if (target.closest(".md-sidebar a") || !target.closest(".md-sidebar, .aa-menu-button")) unfold(false);
+    if (target.closest(".md-sidebar a") || !target.closest(".md-sidebar, .aa-menu-button"))
+      unfold(false);
   });
 }

@@ -68,15 +68,31 @@ def scaled_dot_product_attention(
     """
     check_attention(query, key, value, blocked, bias, dropout_p)
     return compute_attention(
-        query, key, value, blocked=blocked, bias=bias, is_causal=is_causal, dropout_p=dropout_p,
-        scale=scale, need_weights=need_weights, score=score,
+        query,
+        key,
+        value,
+        blocked=blocked,
+        bias=bias,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+        need_weights=need_weights,
+        score=score,
     )
 
 
 def compute_attention(
-    query: Tensor, key: Tensor, value: Tensor, *,
-    blocked: Tensor | None, bias: Tensor | None, is_causal: bool,
-    dropout_p: float, need_weights: bool, score: Score | None, scale: float | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    blocked: Tensor | None,
+    bias: Tensor | None,
+    is_causal: bool,
+    dropout_p: float,
+    need_weights: bool,
+    score: Score | None,
+    scale: float | None = None,
     enable_gqa: bool = False,  # on the fused path: several heads of queries share one of keys
 ) -> tuple[Tensor, Tensor | None]:
     """Do what ``scaled_dot_product_attention`` does, with arguments that were checked."""
@@ -168,7 +184,7 @@ def masked_softmax(
     """
     added = masks_as_bias(blocked, bias, scores.dtype)
     if added is None:
-        return scores.softmax(-1)                              # (..., n, m)
+        return scores.softmax(-1)  # (..., n, m)
     if not expands(added.shape, scores.shape):  # as an override may hand them over
         raise ValueError(f"masks {tuple(added.shape)} must broadcast to {tuple(scores.shape)}")
     fully_masked = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)

@@ -64,7 +64,9 @@ def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
 
 
 def check_sequences(
-    given: dict[str, Tensor], widths: Sequence[int], batch_first: bool,
+    given: dict[str, Tensor],
+    widths: Sequence[int],
+    batch_first: bool,
     parameter: Tensor | None = None,
 ) -> None:
     """Refuse sequences that do not fit the module, or do not belong to one batch.
@@ -160,8 +162,12 @@ def check_masks(
 
 
 def check_attention(
-    query: Tensor, key: Tensor, value: Tensor,
-    blocked: Tensor | None, bias: Tensor | None, dropout_p: float,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    blocked: Tensor | None,
+    bias: Tensor | None,
+    dropout_p: float,
 ) -> torch.Size:
     """Refuse arguments of ``scaled_dot_product_attention``; give its leading axes if they fit."""
     given = {"query": query, "key": key, "value": value}

@@ -166,7 +166,8 @@ class MultiheadAttention(nn.Module):
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Attend: score, mask, softmax and mix, in all heads at once. A subclass may replace this.
         heads, weights = self.attend(
-            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights)
+            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
+        )
         # Merge the heads side by side, and project out: W_O mixes them, in the query's layout.
         output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
         # Weights that nobody asked for are dropped, even if a subclass's ``attend`` returns them.
@@ -227,7 +228,13 @@ class MultiheadAttention(nn.Module):
         # Otherwise none is passed on, and the fused kernel may compute the scores itself.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return compute_attention(
-            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
+            q,
+            k,
+            v,
+            blocked=blocked,
+            bias=bias,
+            is_causal=is_causal,
+            need_weights=need_weights,
             dropout_p=self.dropout if self.training else 0.0,
             score=self.score if overridden else None,
         )
@@ -246,8 +253,12 @@ class MultiheadAttention(nn.Module):
         return tuple(map(F.linear, (query, key, value), matrices, biases))
 
     def _merge_masks(
-        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-        q: Tensor, k: Tensor, is_causal: bool,
+        self,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        is_causal: bool,
     ) -> tuple[Tensor | None, Tensor | None, bool]:
         """Merge the masks by broadcasting; none of them hides a key that will be appended."""
         masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]

@@ -25,11 +25,11 @@ def sinusoidal_code(n: int, e: int) -> Tensor:
 
     Source: Vaswani et al. (2017), section 3.5.
     """
-    position = torch.arange(n, dtype=torch.float64)             # (n,)
-    feature = torch.arange(0, e, 2, dtype=torch.float64)        # (...,)
-    angle = position[:, None] / 10000 ** (feature / e)          # (n, ...)
-    pairs = torch.stack([angle.sin(), angle.cos()], -1)         # (n, ..., 2)
-    return pairs.flatten(1)[:, :e]                              # (n, e)
+    position = torch.arange(n, dtype=torch.float64)       # (n,)
+    feature = torch.arange(0, e, 2, dtype=torch.float64)  # (...,)
+    angle = position[:, None] / 10000 ** (feature / e)    # (n, ...)
+    pairs = torch.stack([angle.sin(), angle.cos()], -1)   # (n, ..., 2)
+    return pairs.flatten(1)[:, :e]                        # (n, e)
 
 
 class _Positions(nn.Module):
@@ -90,7 +90,7 @@ class _Positions(nn.Module):
         n = x.size(-2 if self.batch_first or x.dim() == 2 else 0)
         if n > self.max_len:
             raise ValueError(f"x is {n} tokens long; there are max_len ({self.max_len}) positions")
-        table = self.table[:n]          # (n, e)
+        table = self.table[:n]  # (n, e)
         if x.dim() == 3 and not self.batch_first:
             table = table.unsqueeze(1)  # (n, 1, e)
         return self.dropout(x + table)

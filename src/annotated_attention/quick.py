@@ -62,7 +62,7 @@ class _Softmax(torch.autograd.Function):
         device = scores.device.type
         autocasts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if fully_masked is not None:
-            scores[..., :1].masked_fill_(fully_masked, 0)   # (..., n, 1)
+            scores[..., :1].masked_fill_(fully_masked, 0)  # (..., n, 1)
         weights = scores.softmax(-1) if autocasts else torch.softmax(scores, -1, out=scores)
         if fully_masked is not None:
             weights[..., :1].masked_fill_(fully_masked, 0)  # (..., n, 1)

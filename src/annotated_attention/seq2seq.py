@@ -78,8 +78,14 @@ class Seq2SeqTransformer(nn.Module):
                 f"src_vocab ({src_vocab}) and tgt_vocab ({tgt_vocab}) must be equal to share"
             )
         self.transformer = Transformer(
-            d_model, nhead, num_encoder_layers, num_decoder_layers, dim_feedforward, dropout,
-            batch_first=True, **settings,
+            d_model,
+            nhead,
+            num_encoder_layers,
+            num_decoder_layers,
+            dim_feedforward,
+            dropout,
+            batch_first=True,
+            **settings,
         )
         made: Any = {name: settings.get(name) for name in ("device", "dtype")}
         self.pad, self.scale = pad, math.sqrt(d_model)
@@ -120,9 +126,9 @@ class Seq2SeqTransformer(nn.Module):
 
     def encode(self, src: Tensor) -> Tensor:
         """Read ``src``, (b, m): a row per token, (b, m, e). Errors: as in a call of the model."""
-        x = self._embed("src", src, self.embed_src)                             # (b, m, e)
+        x = self._embed("src", src, self.embed_src)  # (b, m, e)
         padding = self._padding(src)
-        return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
+        return self.transformer.encoder(x, src_key_padding_mask=padding)  # (b, m, e)
 
     def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
         """Score the token after each token of ``tgt``, given the encoded source.
@@ -137,8 +143,11 @@ class Seq2SeqTransformer(nn.Module):
         """
         x = self._embed("tgt", tgt, self.embed_tgt)
         x = self.transformer.decoder(
-            x, memory, tgt_is_causal=True,
-            tgt_key_padding_mask=self._padding(tgt), memory_key_padding_mask=padding,
+            x,
+            memory,
+            tgt_is_causal=True,
+            tgt_key_padding_mask=self._padding(tgt),
+            memory_key_padding_mask=padding,
         )
         return self.project(x)  # (b, n, ...)
 
@@ -161,18 +170,18 @@ class Seq2SeqTransformer(nn.Module):
             call of the model; ``max_new`` longer than the positions fails on the way.
         """
         memory, padding = self.encode(src), self._padding(src)
-        written = src.new_full((src.size(0), 1), start)                # (b, 1)
-        complete = torch.zeros_like(written, dtype=torch.bool)         # (b, 1)
+        written = src.new_full((src.size(0), 1), start)         # (b, 1)
+        complete = torch.zeros_like(written, dtype=torch.bool)  # (b, 1)
         for _ in range(max_new):
-            scores = self.decode(written, memory, padding)[:, -1:]     # (b, 1, ...)
-            following = scores.argmax(-1)                              # (b, 1)
+            scores = self.decode(written, memory, padding)[:, -1:]  # (b, 1, ...)
+            following = scores.argmax(-1)                           # (b, 1)
             fill = end if self.pad is None else self.pad
-            following = following.masked_fill(complete, fill)          # (b, 1)
-            written = torch.cat([written, following], 1)               # (b, ...)
-            complete = complete | (following == end)                   # (b, 1)
+            following = following.masked_fill(complete, fill)  # (b, 1)
+            written = torch.cat([written, following], 1)       # (b, ...)
+            complete = complete | (following == end)           # (b, 1)
             if complete.all():
                 break
-        return written                                                 # (b, n)
+        return written  # (b, n)
 
     def _padding(self, ids: Tensor) -> Tensor | None:
         """Tell which ids are padding, in the shape of ``ids``."""

@@ -123,8 +123,13 @@ class _Layer(nn.Module):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _attend(
-        self, name: str, x: Tensor, memory: Tensor,
-        mask: Tensor | None, padding: Tensor | None, is_causal: bool,
+        self,
+        name: str,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        padding: Tensor | None,
+        is_causal: bool,
     ) -> Tensor:
         """Let ``x`` attend to ``memory``; masks are refused by their names here, after ``name``."""
         names = (f"{name}_mask", f"{name}_key_padding_mask")
@@ -338,10 +343,14 @@ class TransformerDecoder(_Stack):
     ) -> Tensor:
         """Pass ``tgt`` through all layers; the arguments are those of a layer."""
         return self._through(
-            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal,
+            tgt_is_causal=bool(tgt_is_causal),
+            memory_is_causal=memory_is_causal,
         )
 
 
@@ -394,8 +403,17 @@ class Transformer(nn.Module):
         super().__init__()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         settings: Any = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
-            batch_first, norm_first, bias, device, dtype,
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            layer_norm_eps,
+            batch_first,
+            norm_first,
+            bias,
+            device,
+            dtype,
         )
 
         made_here: list[nn.Module] = []
@@ -450,10 +468,14 @@ class Transformer(nn.Module):
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
         return self.decoder(
-            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
         )
 
     @staticmethod

@@ -25,9 +25,17 @@ from torch.distributed.tensor.parallel import (
 from annotated_attention.modern.decoder import DecoderAttention, LanguageModel, Settings
 
 SMALL = Settings(
-    vocab_size=11, embed_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8,
-    hidden_dim=40, qkv_bias=True, out_bias=True, mlp_bias=True,
-)  # fmt: skip
+    vocab_size=11,
+    embed_dim=24,
+    num_layers=3,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    hidden_dim=40,
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+)
 
 
 def shard(model: LanguageModel, mesh: DeviceMesh) -> LanguageModel:

@@ -1,6 +1,5 @@
 """What the package offers."""
 
-from attention_doctor import adapters as adapters
 from attention_doctor.adapters import adapt as adapt
 from attention_doctor.examination import examine as examine
 from attention_doctor.models import examine_model as examine_model

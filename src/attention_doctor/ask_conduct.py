@@ -157,8 +157,9 @@ def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
     patient.ask(inputs)
     b, n, m = *inputs.query.shape[:2], inputs.key.size(1)
     if patient.weights is None or patient.weights.shape not in (
-        (b, n, m), (b, patient.num_heads, n, m),
-    ):  # fmt: skip
+        (b, n, m),
+        (b, patient.num_heads, n, m),
+    ):
         return None
     return patient.weights.double().sum(-1)
 

@@ -160,9 +160,10 @@ def future(patient: Patient) -> Iterator[Finding]:
             "each token sees the one after it" if off else "tokens see some of their future",
             f"{int(leaks.sum())} of {int(ahead.sum())} pairs with a later token react, the first "
             f"is output {i} to input {j}, counted from 0",
-            "" if off else "Block with `triu(diagonal=1)`, and follow one number through every "
-            "reshape.",
-        )  # fmt: skip
+            ""
+            if off
+            else "Block with `triu(diagonal=1)`, and follow one number through every reshape.",
+        )
     pairs = f"{int(behind.sum())} of {int((~ahead).sum())} pairs"
     if not behind.any() or behind.equal(others):  # where nothing else is seen: `attention`
         return

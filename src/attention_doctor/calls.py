@@ -155,9 +155,13 @@ class _Attention:
         turned = self.plan.rotation and self.kind in ("self", "causal")
         at_positions = {"at_positions": lambda x, places: self._adapted("none", places)(x)}
         adapted = adapt(
-            functools.partial(self._call, positions), self.layout, mask, module=module,
-            num_heads=self.sizes.num_heads, **at_positions if turned else {},
-        )  # fmt: skip
+            functools.partial(self._call, positions),
+            self.layout,
+            mask,
+            module=module,
+            num_heads=self.sizes.num_heads,
+            **at_positions if turned else {},
+        )
         adapted.name = name_of(self.attend)
         return adapted
 

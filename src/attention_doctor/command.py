@@ -53,8 +53,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     reader = parser()
     options = reader.parse_args(arguments)
     if options.model is None:
-        needed = {"target": options.target, "--embed-dim": options.embed_dim,
-                  "--num-heads": options.num_heads}  # fmt: skip
+        needed = {
+            "target": options.target,
+            "--embed-dim": options.embed_dim,
+            "--num-heads": options.num_heads,
+        }
         if missing := [name for name, value in needed.items() if value is None]:
             reader.error(f"the following arguments are required: {', '.join(missing)}")
         e, h = options.embed_dim, options.num_heads
@@ -89,32 +92,70 @@ def parser() -> argparse.ArgumentParser:
         return text.split(",")
 
     several: dict[str, Any] = {"action": "extend", "default": [], "type": codes, "metavar": "CODES"}
-    pairs: dict[str, Any] = {"nargs": "*", "action": "extend", "default": [], "type": _pair,
-                             "metavar": "NAME=VALUE"}  # fmt: skip
+    pairs: dict[str, Any] = {
+        "nargs": "*",
+        "action": "extend",
+        "default": [],
+        "type": _pair,
+        "metavar": "NAME=VALUE",
+    }
     add = parser.add_argument
-    add("target", type=_target, nargs="?", help="path/to/file.py:Name: a class, a function without "
-        "arguments that makes an attention or an adapter, or an attention")  # fmt: skip
-    add("--kind", choices=KINDS, default="cross", help="what it is called with: cross, the default,"
+    add(
+        "target",
+        type=_target,
+        nargs="?",
+        help="path/to/file.py:Name: a class, a function without "
+        "arguments that makes an attention or an adapter, or an attention",
+    )
+    add(
+        "--kind",
+        choices=KINDS,
+        default="cross",
+        help="what it is called with: cross, the default,"
         " (query, key, value); self (x); causal (x), whose future it hides by itself; memory "
-        "(x, context)")  # fmt: skip
+        "(x, context)",
+    )
     add("--embed-dim", type=int, metavar="E", help="model width")
     add("--num-heads", type=int, metavar="H", help="divides E")
     add("--context-dim", type=int, metavar="C", help="width of the context of kind memory, or E")
-    add("--mask", default="", metavar="FORM", help="what its mask is, such as 'b1nm allowed': its "
+    add(
+        "--mask",
+        default="",
+        metavar="FORM",
+        help="what its mask is, such as 'b1nm allowed': its "
         "axes (b samples, h heads, n queries, m keys, 1), and blocked or allowed for what True "
         "means, or additive; with always where it must be given, with int or float where it is "
-        "numbers; with the name of the argument where it has several; or none")  # fmt: skip
-    add("--layout", default="", metavar="AXES", help="the axes of its tokens: bne, the usual one, "
-        "nbe, ben, bhnd where heads are split already, or others")  # fmt: skip
-    add("--init", **pairs, help="arguments of the constructor; a value is an expression with names "
-        "of the file, torch, e, h, d and n, the longest sequence")  # fmt: skip
+        "numbers; with the name of the argument where it has several; or none",
+    )
+    add(
+        "--layout",
+        default="",
+        metavar="AXES",
+        help="the axes of its tokens: bne, the usual one, "
+        "nbe, ben, bhnd where heads are split already, or others",
+    )
+    add(
+        "--init",
+        **pairs,
+        help="arguments of the constructor; a value is an expression with names "
+        "of the file, torch, e, h, d and n, the longest sequence",
+    )
     add("--call", **pairs, help="further arguments of each call, the same in all of them")
     add("--max-length", type=int, default=16, metavar="N", help="longest sequence")
-    add("--model", type=_target, metavar="FILE:FACTORY", help="examine the attentions of a model: "
-        "a function that returns the model and its inputs, a tuple or a dictionary")  # fmt: skip
+    add(
+        "--model",
+        type=_target,
+        metavar="FILE:FACTORY",
+        help="examine the attentions of a model: "
+        "a function that returns the model and its inputs, a tuple or a dictionary",
+    )
     add("--attention", default="", metavar="CLASS", help="of --model, the attentions' class")
-    add("--reference", metavar="FILE:NAME", help="compare with a class that is trusted, on the "
-        "same parameters; or torch.nn.MultiheadAttention")  # fmt: skip
+    add(
+        "--reference",
+        metavar="FILE:NAME",
+        help="compare with a class that is trusted, on the "
+        "same parameters; or torch.nn.MultiheadAttention",
+    )
     add("--select", **several, help="codes that alone count, separated by commas")
     add("--ignore", **several, help="codes that do not count")
     add("--wrong", **several, help="codes of conventions that are to be wrong")

@@ -93,10 +93,13 @@ def local(seen: Tensor, may: Tensor) -> str:
     place = torch.arange(n)
     distance = place[:, None] - place
     designs = [
-        (f"a window of {behind + ahead + 1}, themselves included, and nothing farther away",
-         (distance <= behind) & (distance >= -ahead))
-        for behind in range(1, n - 1) for ahead in range(n)
-    ]  # fmt: skip
+        (
+            f"a window of {behind + ahead + 1}, themselves included, and nothing farther away",
+            (distance <= behind) & (distance >= -ahead),
+        )
+        for behind in range(1, n - 1)
+        for ahead in range(n)
+    ]
     for w in range(1, n - 1):
         blocks = [(place + offset) // (w + 1) for offset in range(w + 1)]
         designs += [(f"blocks of {w + 1}", block[:, None] == block) for block in blocks]

@@ -39,10 +39,23 @@ _REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
 # They put something in the place of some scores, or of each.
 _REPLACES = SCALES | {"masked_fill", "where", "setitem", "masked_scatter", "add", "sub"}
 # Behind these, a factor on the scores is no number.
-_BENDS = frozenset({
-    "matmul", "einsum", "linear", "conv2d", "relu", "sigmoid", "exp", "log", "pow", "square",
-    "sqrt", "softplus", "abs",
-})  # fmt: skip
+_BENDS = frozenset(
+    {
+        "matmul",
+        "einsum",
+        "linear",
+        "conv2d",
+        "relu",
+        "sigmoid",
+        "exp",
+        "log",
+        "pow",
+        "square",
+        "sqrt",
+        "softplus",
+        "abs",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +109,10 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     first = products[chain[0]]
     ways = (
         (mix, i, _through(operand.step, lambda step: step is event, products))
-        for mix in products.values() if mix is not first
+        for mix in products.values()
+        if mix is not first
         for i, operand in enumerate(mix.operands)
-    )  # fmt: skip
+    )
     mix, side, away = next((x for x in ways if x[2]), (None, 0, []))
     if mix is None:
         return None

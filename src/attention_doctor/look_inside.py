@@ -52,7 +52,7 @@ _DESIGNS = {
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, _ORDER, "blocked-has-influence", "visible-unseen"),
     "sliding-window": (*_SUMS, _ORDER),
-}  # fmt: skip
+}
 
 
 @dataclass

@@ -62,8 +62,9 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     if not _is(factor, other.scale or 0.0):
         by_length = [
             all(_is(x.scale or 0.0, x.scores.size(axis) ** -0.5) for x in (seen, other))
-            for axis in (seen.axis, -1, -2) if seen.scores.dim() > 1
-        ]  # fmt: skip
+            for axis in (seen.axis, -1, -2)
+            if seen.scores.dim() > 1
+        ]
         return "scale-by-length" if any(by_length) else "scale-by-convention"
     if _is(factor, 1.0):
         return "no-scale"

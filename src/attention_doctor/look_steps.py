@@ -10,20 +10,62 @@ from attention_doctor.look_trace import Step
 
 LOW = -500.0  # a score that is lower leaves no weight
 # They move numbers, and change none.
-REORDERS = frozenset({
-    "view", "reshape", "flatten", "unflatten", "transpose", "permute", "movedim", "moveaxis",
-    "swapaxes", "swapdims", "mT", "T", "t", "cat", "stack", "view_as", "reshape_as", "hstack",
-})  # fmt: skip
-NORMS = frozenset({
-    "normalize", "layer_norm", "rms_norm", "group_norm", "batch_norm", "rsqrt", "norm",
-    "linalg_norm", "linalg_vector_norm", "vector_norm", "std", "var", "var_mean",
-})  # fmt: skip
+REORDERS = frozenset(
+    {
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "transpose",
+        "permute",
+        "movedim",
+        "moveaxis",
+        "swapaxes",
+        "swapdims",
+        "mT",
+        "T",
+        "t",
+        "cat",
+        "stack",
+        "view_as",
+        "reshape_as",
+        "hstack",
+    }
+)
+NORMS = frozenset(
+    {
+        "normalize",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "batch_norm",
+        "rsqrt",
+        "norm",
+        "linalg_norm",
+        "linalg_vector_norm",
+        "vector_norm",
+        "std",
+        "var",
+        "var_mean",
+    }
+)
 SOFTMAXES = frozenset({"softmax", "safe_softmax", "log_softmax"})
 # Behind these begins another part of the model.
 LAYERS = SOFTMAXES | {
-    "linear", "addmm", "bilinear", "embedding", "conv1d", "conv2d", "conv3d", "layer_norm",
-    "group_norm", "batch_norm", "relu", "gelu", "silu",
-}  # fmt: skip
+    "linear",
+    "addmm",
+    "bilinear",
+    "embedding",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "layer_norm",
+    "group_norm",
+    "batch_norm",
+    "relu",
+    "gelu",
+    "silu",
+}
 # Behind these, weights are weights no more.
 PRODUCTS = LAYERS | {"matmul", "baddbmm", "einsum"}
 SCALES = frozenset({"mul", "div"})

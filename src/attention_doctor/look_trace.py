@@ -20,15 +20,34 @@ from attention_doctor.places import Frame, Where, innermost, where
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
 _NO_NUMBERS = {
-    "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "new_zeros",
-    "new_ones", "new_full", "new_empty", "new_tensor", "requires_grad_", "equal", "is_contiguous",
-}  # fmt: skip
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "rand_like",
+    "randn_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "new_tensor",
+    "requires_grad_",
+    "equal",
+    "is_contiguous",
+}
 _FIRST_ALONE = {"type_as", "expand_as", "view_as", "reshape_as", "to"}
 # Other names, and those of operators: ``x += 1`` is an addition.
 _SAME = {
-    "truediv": "div", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
-    "concat": "cat", "concatenate": "cat", "mm": "matmul", "bmm": "matmul",
-}  # fmt: skip
+    "truediv": "div",
+    "divide": "div",
+    "true_divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "concat": "cat",
+    "concatenate": "cat",
+    "mm": "matmul",
+    "bmm": "matmul",
+}
 _OPERATORS = {"add", "sub", "mul", "truediv", "div", "pow"}
 
 

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 from attention_doctor.roles import KINDS, ROTATIONS, input_of, named_parameters, required
 
 TENSORS = {
-    "cross": ("query", "key", "value"), "self": ("x",), "causal": ("x",),
+    "cross": ("query", "key", "value"),
+    "self": ("x",),
+    "causal": ("x",),
     "memory": ("x", "context"),
-}  # fmt: skip
+}
 
 
 class Plan(NamedTuple):
@@ -39,8 +41,11 @@ def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> 
     inputs = {name: input_of(name) for name in parameters if name not in further}
     needed = [name for name in required(parameters) if name in inputs]
     tokens = _tokens(inputs, kind)
-    masks = [name for name, role in inputs.items()
-             if role == "mask" and not isinstance(parameters[name].default, bool)]  # fmt: skip
+    masks = [
+        name
+        for name, role in inputs.items()
+        if role == "mask" and not isinstance(parameters[name].default, bool)
+    ]
     named = [name for name in masks if name in mask.split()]
     takes_mask = next(iter(named or sorted(masks, key=lambda x: x not in needed)), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)

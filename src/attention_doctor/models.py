@@ -97,9 +97,11 @@ class _Call:
         names = [
             name
             for name, x in self.arguments.items()
-            if isinstance(x, Tensor) and x.dim() == 3 and x.is_floating_point()
+            if isinstance(x, Tensor)
+            and x.dim() == 3
+            and x.is_floating_point()
             and not any(part in name.lower() for part in _NO_STATE)
-        ]  # fmt: skip
+        ]
         size = self.arguments[names[0]].size(self.batch) if names else 0
         return [name for name in names if self.arguments[name].size(self.batch) == size]
 
@@ -107,18 +109,28 @@ class _Call:
     def num_heads(self) -> int:
         """The number of heads, by the names of attributes; 1 if none is."""
         holders = [vars(self.module), vars(getattr(self.module, "config", object)), {}]
-        named = (x for holder in holders for name, x in holder.items()
-                 if size_of(name) == "heads" and isinstance(x, int))  # fmt: skip
+        named = (
+            x
+            for holder in holders
+            for name, x in holder.items()
+            if size_of(name) == "heads" and isinstance(x, int)
+        )
         return next(named, 1)
 
     @property
     def likeness(self) -> str:
         """What is the same in two attentions that compute the same with other weights."""
         settings = [
-            (type(part), {name: x for name, x in vars(part).items()
-                          if isinstance(x, bool | int | float | str) and name not in _BY_LAYER})
+            (
+                type(part),
+                {
+                    name: x
+                    for name, x in vars(part).items()
+                    if isinstance(x, bool | int | float | str) and name not in _BY_LAYER
+                },
+            )
             for part in self.module.modules()
-        ]  # fmt: skip
+        ]
         shapes = [(name, [x.shape for x in tensors(x)]) for name, x in self.arguments.items()]
         return str((settings, [x.shape for x in self.module.parameters()], shapes))
 
@@ -255,9 +267,10 @@ def _excused(report: Report, masks: list[str]) -> Report:
     cause = f"the model gives it {', '.join(f'`{name}`' for name in masks)}, which may hide tokens"
     findings = [
         replace(x, severity=CONVENTION, cause=cause, remedy="Ask again without padding.")
-        if x.code in _HIDDEN else x
+        if x.code in _HIDDEN
+        else x
         for x in report.findings
-    ]  # fmt: skip
+    ]
     return replace(report, findings=tuple(findings))
 
 

@@ -11,9 +11,12 @@ from attention_doctor.roles import Sizes, named_parameters, required, size_of
 
 _OPEN = "..."
 _SHAPES = {
-    "query": "(b, n, e)", "key": "(b, m, e)", "value": "(b, m, e)", "x": "(b, n, e)",
+    "query": "(b, n, e)",
+    "key": "(b, m, e)",
+    "value": "(b, m, e)",
+    "x": "(b, n, e)",
     "context": "(b, m, c)",
-}  # fmt: skip
+}
 
 
 def adapter(

@@ -235,9 +235,13 @@ def _left(reasons: Sequence[str]) -> list[str]:
 
 def _wrapped(label: str, text: str) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        text,
+        _WIDTH,
+        initial_indent=f"  {label:<9}",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def exit_code(report: Report | ModelReport) -> int:

@@ -14,14 +14,29 @@ OF_SCALES = ("scale-", "no-scale")
 _OF_TURNS = ("rotates-one-side", "values-rotated")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
-    "order", "samples apart", "equal values", "blocked",
-    "future", "fully masked rows", "answers", "visible",
-)  # fmt: skip
+    "order",
+    "samples apart",
+    "equal values",
+    "blocked",
+    "future",
+    "fully masked rows",
+    "answers",
+    "visible",
+)
 # What a mistake in the computation does not explain.
 CONDUCT = (
-    "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", "training", "rotation", "cache", TRUSTED,
-)  # fmt: skip
+    "evaluation",
+    "precision",
+    "dropout",
+    "registration",
+    "hooks",
+    "half precision",
+    "inputs",
+    "training",
+    "rotation",
+    "cache",
+    TRUSTED,
+)
 _OF_WHICH = ("blocked", "future", "answers", "training")  # tests that say which mask is wrong
 _KNOWN = {*MISTAKES, "mask-taken-for-causal", "mask-makes-nan", "mask-missing-in-evaluation"}
 _TURN = (  # the way out, where it is no mistake

@@ -56,10 +56,17 @@ class Sizes(NamedTuple):
         e, h = self.embed_dim, self.num_heads
         shared = h // 2 if h % 2 == 0 else h  # so that groups of heads show
         return {
-            "width": e, "context width": self.context_dim, "heads": h, "groups": shared,
-            "head width": e // h, "length": self.max_length, "layer": 0, "dropout": 0.0,
-            "causal": kind == "causal", "bias": True,
-        }.get(role)  # fmt: skip
+            "width": e,
+            "context width": self.context_dim,
+            "heads": h,
+            "groups": shared,
+            "head width": e // h,
+            "length": self.max_length,
+            "layer": 0,
+            "dropout": 0.0,
+            "causal": kind == "causal",
+            "bias": True,
+        }.get(role)
 
 
 class Unasked(Exception):

@@ -71,8 +71,7 @@ def _called(
 
     def values(option: str, pairs: list[tuple[str, str]], taker: Any) -> dict[str, Any]:
         known = named_parameters(taker) if as_it_takes else dict(pairs)
-        return {name: value_of(option, name, text, names)
-                for name, text in pairs if name in known}  # fmt: skip
+        return {name: value_of(option, name, text, names) for name, text in pairs if name in known}
 
     made, built = build(target, values("--init", options.init, target), sizes, options.kind)
     further = values("--call", options.call, getattr(made, "forward", made))

@@ -54,9 +54,13 @@ def by_hand(query, key, value, blocked, bias, scale):
 
 @settings(REPRODUCIBLE, max_examples=60)
 @given(
-    st.sampled_from(SHAPES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
-    st.sampled_from([None, 0.7]), st.integers(0, 9),
-)  # fmt: skip
+    st.sampled_from(SHAPES),
+    st.sampled_from(SHAPES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, 0.7]),
+    st.integers(0, 9),
+)
 def test_follows_the_formula(blocked_shape, bias_shape, is_causal, fully_masked, scale, seed):
     tensors = inputs(B, H, seed=seed)
     blocked, bias = random_masks(blocked_shape, bias_shape, fully_masked, seed)

@@ -302,9 +302,16 @@ def test_bad_lengths(count: str) -> None:
 
 def test_short_numbers() -> None:
     shown = {
-        0: "0 B", 999: "999 B", 1000: "1.00 kB", 1005: "1.01 kB", 10_049: "10.0 kB",
-        63_082_496: "63.1 MB", 999_499: "999 kB", 999_500: "1.00 MB", 10**24: "1.00 YB",
-    }  # fmt: skip
+        0: "0 B",
+        999: "999 B",
+        1000: "1.00 kB",
+        1005: "1.01 kB",
+        10_049: "10.0 kB",
+        63_082_496: "63.1 MB",
+        999_499: "999 kB",
+        999_500: "1.00 MB",
+        10**24: "1.00 YB",
+    }
     assert {number: short(number, "B") for number in shown} == shown
     assert short(7) == "7"
 

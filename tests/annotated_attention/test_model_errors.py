@@ -70,9 +70,10 @@ def layers(change):
 
 
 def stacks(number):
-    pairs = (TransformerEncoder, TransformerEncoderLayer), (
-        TransformerDecoder, TransformerDecoderLayer
-    )  # fmt: skip
+    pairs = (
+        (TransformerEncoder, TransformerEncoderLayer),
+        (TransformerDecoder, TransformerDecoderLayer),
+    )
     return [lambda kind=kind, layer=layer: kind(layer(E, H, 7), number) for kind, layer in pairs]
 
 
@@ -150,14 +151,16 @@ YARN = {"rope_type": "yarn", "factor": 2.0}
 VALUES = [
     # Layers, stacks and models
     (layers({"nhead": 5}), "d_model (24) must be divisible by nhead (5)"),
-    (layers({"activation": "swish"}), "activation ('swish') must be \"relu\", \"gelu\" or"),
+    (layers({"activation": "swish"}), 'activation (\'swish\') must be "relu", "gelu" or'),
     (stacks(-1), "num_layers (-1) must be an integer, 0 or more"),
     (model(src=numbers(3, M, E)), "src and tgt must have the same batch size, got 3, 2"),
     (model(src_mask=numbers(M, N)), "src_mask (5, 3) must have shape (n, m) = (5, 5)"),
     (model(memory_key_padding_mask=numbers(B, N)), "memory_key_padding_mask (2, 3) must have"),
     (lambda: Seq2SeqTransformer(0, 13), "src_vocab (0) must be at least 1"),
-    (lambda: Seq2SeqTransformer(11, 13, share_embeddings=True),
-     "src_vocab (11) and tgt_vocab (13) must be equal to share"),
+    (
+        lambda: Seq2SeqTransformer(11, 13, share_embeddings=True),
+        "src_vocab (11) and tgt_vocab (13) must be equal to share",
+    ),
     (seq2seq(tgt=torch.tensor([[3, -1, 4]] * B)), "tgt holds ids from -1 to 4; its vocab"),
     (seq2seq(src=ids(0, M), tgt=ids(0, N)), "src must have shape (b, n), with at least one seq"),
     (seq2seq(src=ids(3, M)), "src and tgt must have the same batch size, got 3 and 2"),
@@ -168,7 +171,7 @@ VALUES = [
     (turned(x=numbers(D)), "x must have shape (..., n, d), got (6,)"),
     (turned(x=numbers(N, 3)), "the width of x (3) must be even"),
     (turned(cos=numbers(N, 2)), "cos (3, 2) must have shape (..., n, r) = (..., 3, 3)"),
-    (turned(layout=None), "layout (None) must be \"half\" or \"interleaved\""),
+    (turned(layout=None), 'layout (None) must be "half" or "interleaved"'),
     (lambda: RotaryEmbedding(7), "head_dim (7) must be even"),
     (lambda: RotaryAttention(12, 2, add_zero_attn=True), "add_zero_attn must be False"),
     (embedded(x=numbers(B, 4)), "x must have shape (..., n, 6), got (2, 4)"),
@@ -207,16 +210,22 @@ VALUES = [
     # Windows, documents, sinks and tiles
     (lambda: block_outside(torch.arange(N), N, 0), "window (0) must be at least 1"),
     (lambda: WindowCache(2, -1), "sinks (-1) must not be negative"),
-    (lambda: WindowAttention(E, H, 4, sinks=1, batch_first=True)(numbers(B, N, E), WindowCache(3)),
-     "cache (window 3, sinks 0) must have window 4 and sinks 1"),
+    (
+        lambda: WindowAttention(E, H, 4, sinks=1, batch_first=True)(
+            numbers(B, N, E), WindowCache(3)
+        ),
+        "cache (window 3, sinks 0) must have window 4 and sinks 1",
+    ),
     (lambda: block_other_documents(ids(N)), "documents (3,) must have two axes"),
     (lambda: with_sink(K, K[..., 0], numbers(2)), "and sink (2,) must be (..., h, n, d_v)"),
     (lambda: tiled_attention(K, K, K, tile=0), "tile (0) must be at least 1"),
     (lambda: tiled_attention(K[0], K[0], K[0], mask_mod=print), "needs queries with four axes"),
     # Grouped heads and latents
     (lambda: GroupedQueryAttention(E, H, 3), "num_heads (4) must be divisible by num_kv_heads (3)"),
-    (lambda: group_heads(GroupedQueryAttention(E, H, 2), 4),
-     "the heads of module's keys (2) must be divisible by num_kv_heads (4)"),
+    (
+        lambda: group_heads(GroupedQueryAttention(E, H, 2), 4),
+        "the heads of module's keys (2) must be divisible by num_kv_heads (4)",
+    ),
     (lambda: group_heads(MultiheadAttention(E, H, kdim=5), 2), "module must have no kdim or vdim"),
     (lambda: repeat_heads(numbers(B, 3, M, D), H), "num_heads (4) must be divisible by the heads"),
     (lambda: repeat_heads(numbers(M, D), H), "x must have shape (..., g, m, d), got (5, 6)"),
@@ -224,7 +233,7 @@ VALUES = [
     (lambda: LatentAttention(20, 3, 8, 2), "embed_dim (20) must be divisible by num_heads (3), or"),
     (latent(numbers(N, E)), "x (3, 24) must have three axes"),
     (latent(mask=numbers(N, B)), "key_padding_mask (3, 2) must have shape (b, m) = (2, 3)"),
-]  # fmt: skip
+]
 TYPES = [
     (model(tgt=numbers(B, N, E).double()), "tgt (torch.float64) must have the parameters' dtype"),
     (seq2seq(src=numbers(B, M)), "src must hold token ids, int64 or int32, got torch.float32"),
@@ -241,8 +250,10 @@ TYPES = [
     (lambda: relative_buckets(numbers(N, M)), "distance must hold integers, got torch.float32"),
     (biased(torch.nn.Linear(D, H)), "position_bias must be a module with num_heads, as AlibiBias"),
     (each_cache(lambda cache: cache.append([1], K)), "k must be a tensor, got list"),
-    (each_cache(lambda cache: cache.append(K.half(), K)),
-     "k (torch.float16) must have the dtype of the cache (torch.float32)"),
+    (
+        each_cache(lambda cache: cache.append(K.half(), K)),
+        "k (torch.float16) must have the dtype of the cache (torch.float32)",
+    ),
     (each_cache(lambda cache: cache.crop(2.5)), "length (2.5) must be an integer"),
     (each_cache(lambda cache: cache.reorder([0, 1])), "index must be a tensor, got list"),
     (each_cache(lambda cache: cache.reorder(numbers(2))), "index must be int64 or int32, got"),
@@ -256,14 +267,17 @@ TYPES = [
     (lambda: group_heads(RotaryAttention(E, H), 2), "module must be a MultiheadAttention or Grou"),
     (latent(scale="1"), "scale ('1') must be a number"),
     (latent(dtype="float16"), "dtype ('float16') must be"),
-]  # fmt: skip
+]
 OTHERS = [
     (each_cache(lambda cache: cache.reorder(torch.tensor([0, 2]))), IndexError, "index"),
     (each_cache(lambda cache: cache.reorder(torch.tensor([0, -1]))), IndexError, "index"),
     (each_cache(lambda cache: cache.append(*[K.repeat(1, 1, 3, 1)] * 2))[1], IndexError, "bounds"),
-    (each_cache(lambda cache: cache.append(K.clone().requires_grad_(), K))[1:], RuntimeError,
-     "keeps no graph: use torch.no_grad(), or KVCache"),
-]  # fmt: skip
+    (
+        each_cache(lambda cache: cache.append(K.clone().requires_grad_(), K))[1:],
+        RuntimeError,
+        "keeps no graph: use torch.no_grad(), or KVCache",
+    ),
+]
 TABLE = [
     *((calls, ValueError, words) for calls, words in VALUES),
     *((calls, TypeError, words) for calls, words in TYPES),

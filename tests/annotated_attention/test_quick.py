@@ -6,18 +6,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.test_attention import SHAPES, inputs, random_masks
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated_attention import attention
 from annotated_attention.attention import compute_attention
+from tests.annotated_attention.test_attention import SHAPES, inputs, random_masks
 from tests.settings import REPRODUCIBLE, B, D, H, M, N, assert_same, results
 
 PLAIN = {
-    "blocked": None, "bias": None, "is_causal": False, "dropout_p": 0.0, "need_weights": True,
+    "blocked": None,
+    "bias": None,
+    "is_causal": False,
+    "dropout_p": 0.0,
+    "need_weights": True,
     "score": None,
-}  # fmt: skip
+}
 # PyTorch compiles its rules for forward derivatives with a tool that it calls deprecated.
 DERIVATIVES = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -45,9 +49,14 @@ def twice(outputs, sources):
 
 @settings(REPRODUCIBLE, max_examples=80)
 @given(
-    st.sampled_from(SHAPES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
-    st.sampled_from([0.0, 0.4]), st.sampled_from([True, False]), st.integers(0, 9),
-)  # fmt: skip
+    st.sampled_from(SHAPES),
+    st.sampled_from(SHAPES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 0.4]),
+    st.sampled_from([True, False]),
+    st.integers(0, 9),
+)
 def test_is_the_plain_path(blocked_shape, bias_shape, is_causal, fully_masked, p, training, seed):
     tensors = inputs(B, H, seed=seed)
     blocked, bias = random_masks(blocked_shape, bias_shape, fully_masked, seed)

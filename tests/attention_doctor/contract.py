@@ -184,8 +184,12 @@ def cases() -> dict[str, Case]:
     for parts in right_code.PARTS:
         for groups in (4, 2, 1) if len(parts) in (0, 6) else (2,):
             name = f"right: {groups} groups, {', '.join(parts) or 'plain'}"
-            add(name, lambda p, g: right(made(right_code.Modern, *p, groups=g), 24, 4),
-                parts, groups)  # fmt: skip
+            add(
+                name,
+                lambda p, g: right(made(right_code.Modern, *p, groups=g), 24, 4),
+                parts,
+                groups,
+            )
     for name, kind in itertools.product(demanded.VERSIONS, KINDS):
         version = demanded.varied(**demanded.VERSIONS[name])
         add(f"demanded: {name}, {kind}", demanded.report, version, kind)

@@ -135,8 +135,10 @@ PLANTED = {
         "chunks-in-the-wrong-order": [("q, k, v = qkv", "k, q, v = qkv")],
         "fill-does-not-block": [('unsqueeze(1), float("-inf")', "unsqueeze(1), 1e9")],
         "heads-in-a-plain-list": [
-            ("self.qkv, self.out = nn.Linear(e, 3 * e), nn.Linear(e, e)",
-             "self.layers = [nn.Linear(e, 3 * e), nn.Linear(e, e)]"),
+            (
+                "self.qkv, self.out = nn.Linear(e, 3 * e), nn.Linear(e, e)",
+                "self.layers = [nn.Linear(e, 3 * e), nn.Linear(e, e)]",
+            ),
             ("self.qkv(x)", "self.layers[0](x)"),
             ("self.out(merged)", "self.layers[1](merged)"),
         ],
@@ -147,11 +149,15 @@ PLANTED = {
         ],
         "mask-after-softmax": [
             ("logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)", "pass"),
-            ("heads = torch", "if blocked is not None:\n            weights = torch.einsum("
-             "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        heads = torch"),
+            (
+                "heads = torch",
+                "if blocked is not None:\n            weights = torch.einsum("
+                "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        heads = torch",
+            ),
         ],
         "chunks-in-the-wrong-order": [
-            ("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q"),
+            ("query, self.w_q", "query, self.w_k"),
+            ("key, self.w_k", "key, self.w_q"),
         ],
         "keys-and-values-swapped": [
             ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bhmd->bhnm", q, v)'),
@@ -161,13 +167,17 @@ PLANTED = {
             ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bmd->bhnm", q, k[:, 0])'),
         ],
         "interleaved-per-head": [
-            ("self.w_q = nn.Parameter(torch.randn(shape) * size)",
-             "self.qkv = nn.Parameter(torch.randn(3 * e, e) * size)"),
+            (
+                "self.w_q = nn.Parameter(torch.randn(shape) * size)",
+                "self.qkv = nn.Parameter(torch.randn(3 * e, e) * size)",
+            ),
             ("self.w_k = nn.Parameter(torch.randn(shape) * size)", "self.h = h"),
             ("self.w_v = nn.Parameter(torch.randn(shape) * size)", ""),
-            ('q = torch.einsum("bne,hed->bhnd", query, self.w_q)',
-             "q, k, v = torch.einsum('bne,htde->tbhnd', query, self.qkv.unflatten(0, "
-             "(self.h, 3, -1)))"),
+            (
+                'q = torch.einsum("bne,hed->bhnd", query, self.w_q)',
+                "q, k, v = torch.einsum('bne,htde->tbhnd', query, self.qkv.unflatten(0, "
+                "(self.h, 3, -1)))",
+            ),
             ('k = torch.einsum("bme,hed->bhmd", key, self.w_k)', ""),
             ('v = torch.einsum("bme,hed->bhmd", value, self.w_v)', ""),
         ],
@@ -184,8 +194,10 @@ PLANTED = {
     "loop": {
         "padding-mask-on-queries": [("s[blocked] =", "s[blocked.unsqueeze(2).expand_as(s)] =")],
         "shared-heads": [
-            ("zip(self.queries, self.keys, self.values, strict=True)",
-             "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)"),
+            (
+                "zip(self.queries, self.keys, self.values, strict=True)",
+                "[(self.queries[0], self.keys[0], self.values[0])] * len(self.keys)",
+            ),
         ],
         "softmax-over-samples": [("torch.softmax(s, 2)", "torch.softmax(s, 0)")],
     },
@@ -208,11 +220,13 @@ PLANTED = {
     "through a view": {
         "scale-twice": [("/ math.sqrt(self.d)", "/ self.d")],
         "heads-of-other-samples": [
-            ("@ v).transpose(1, 2)",
-             "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)"),
+            (
+                "@ v).transpose(1, 2)",
+                "@ v).flatten(0, 1).unflatten(0, (self.h, -1)).permute(1, 2, 0, 3)",
+            ),
         ],
     },
-}  # fmt: skip
+}
 ON_SELF = ("interleaved-per-head", "padding-mask-on-queries")
 
 

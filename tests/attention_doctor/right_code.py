@@ -32,12 +32,15 @@ class Decoder(Attention):
             "packed matrix": {"in_proj": matrix(E, 3 * E)},
             "matrices": {name: matrix(E, E) for name in ("W_Q", "W_K", "W_V")},
             "shared keys": {
-                "q_proj": nn.Linear(E, E), "k_proj": nn.Linear(E, D), "v_proj": nn.Linear(E, D),
+                "q_proj": nn.Linear(E, E),
+                "k_proj": nn.Linear(E, D),
+                "v_proj": nn.Linear(E, D),
             },
             "keys and values": {
-                "to_q": nn.Linear(E, E, bias=False), "to_kv": nn.Linear(E, 2 * E, bias=False),
+                "to_q": nn.Linear(E, E, bias=False),
+                "to_kv": nn.Linear(E, 2 * E, bias=False),
             },
-        }  # fmt: skip
+        }
         for name, layer in layers[layout].items():
             setattr(self, name, layer)
         if layout in ("matrices", "packed matrix"):
@@ -60,8 +63,13 @@ class Decoder(Attention):
 
 
 LAYOUTS = [
-    "packed", "packed by head", "packed matrix", "matrices", "shared keys", "keys and values",
-]  # fmt: skip
+    "packed",
+    "packed by head",
+    "packed matrix",
+    "matrices",
+    "shared keys",
+    "keys and values",
+]
 
 
 class Modern(nn.Module):
@@ -109,10 +117,18 @@ class Modern(nn.Module):
 
 
 PARTS = [
-    (), ("rotary",), ("alibi",), ("window",), ("sinks",), ("gate",), ("qk norm", "rotary"),
-    ("identity",), ("residual",), ("block", "rotary"),
+    (),
+    ("rotary",),
+    ("alibi",),
+    ("window",),
+    ("sinks",),
+    ("gate",),
+    ("qk norm", "rotary"),
+    ("identity",),
+    ("residual",),
+    ("block", "rotary"),
     ("rotary", "qk norm", "gate", "window", "sinks", "block"),
-]  # fmt: skip
+]
 
 
 def turned(x):

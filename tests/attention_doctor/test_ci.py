@@ -102,13 +102,29 @@ def test_the_step_of_the_page(run, diagonal, code):
 
 # The form of version 1: a key that goes, or another type, makes it version 2.
 REPORT = {
-    "name": str, "verdict": str, "ok": bool, "asked": bool, "exit_code": int, "findings": list,
-    "not_examined": list, "results": dict, "agreement": str, "inferred": str, "adapter": str,
-}  # fmt: skip
+    "name": str,
+    "verdict": str,
+    "ok": bool,
+    "asked": bool,
+    "exit_code": int,
+    "findings": list,
+    "not_examined": list,
+    "results": dict,
+    "agreement": str,
+    "inferred": str,
+    "adapter": str,
+}
 FINDING = {
-    "code": str, "severity": str, "symptom": str, "evidence": str, "cause": str, "remedy": str,
-    "test": str, "where": dict, "explains": list,  # where may be null
-}  # fmt: skip
+    "code": str,
+    "severity": str,
+    "symptom": str,
+    "evidence": str,
+    "cause": str,
+    "remedy": str,
+    "test": str,
+    "where": dict,
+    "explains": list,  # where may be null
+}
 WHERE = {"file": str, "line": int, "text": str}
 TOP = {"version": int, "versions": dict}
 
@@ -140,32 +156,35 @@ def has_form_of_a_report(data):
 @pytest.mark.parametrize(
     ("options", "diagonal", "expected", "codes"),
     [
-        ((), 1, 0, []), ((), 2, 1, ["causal-off-by-one"]),
+        ((), 1, 0, []),
+        ((), 2, 1, ["causal-off-by-one"]),
         (("--init", "mystery=3"), 1, 2, ["construction-fails"]),
     ],
-)  # fmt: skip
+)
 def test_a_report_as_json(run, options, diagonal, expected, codes):
     code, output = run("--json", *options, diagonal=diagonal)
     data = json.loads(output)
     assert data.pop("version") == 1
     assert data.pop("versions") == {
-        "annotated_attention": __version__, "torch": torch.__version__,
-    }  # fmt: skip
+        "annotated_attention": __version__,
+        "torch": torch.__version__,
+    }
     has_form_of_a_report(data)
     assert code == data["exit_code"] == expected
     assert (data["ok"], data["asked"]) == (expected == 0, expected < 2)
     assert [x["code"] for x in data["findings"]] == codes
 
 
-@pytest.mark.parametrize(
-    "inputs", ["torch.randn(2, 5, 24)", "(torch.randn(2, 5, 24),)", INPUTS]
-)  # fmt: skip
+@pytest.mark.parametrize("inputs", ["torch.randn(2, 5, 24)", "(torch.randn(2, 5, 24),)", INPUTS])
 def test_a_model_as_json(run, inputs):
     code, output = run("--model", "my_model.py:build", *CLASS, "--json", inputs=inputs)
     data = json.loads(output)
     inner = data.pop("reports")
-    form = {key: kind for key, kind in (REPORT | TOP).items()
-            if key not in ("findings", "results", "agreement", "inferred", "adapter")}  # fmt: skip
+    form = {
+        key: kind
+        for key, kind in (REPORT | TOP).items()
+        if key not in ("findings", "results", "agreement", "inferred", "adapter")
+    }
     has_form(data, form)
     assert [*inner] == ["0", "1"]
     for report in inner.values():

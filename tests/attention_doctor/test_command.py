@@ -58,18 +58,27 @@ FUTURE = "torch.ones(n, n).triu(1).bool(), -math.inf)"
 HIDES = "scores, v = self.scores(x)\n        n = x.size(1); scores = scores.masked_fill(" + FUTURE
 # A decoder-only attention with usual names.
 SIZES = "d_in, d_out, context_length, dropout, num_heads, qkv_bias=False"
-CAUSAL = MINE.replace("scores, v = self.scores(x)", HIDES).replace("x, mask=None", "x").replace(
-    "mask is not None", "False").replace("dim, heads", SIZES, 1).replace(
-    "super().__init__()", "super().__init__(); dim, heads = d_out, num_heads\n"
-    "        assert (context_length, dropout) == (16, 0.0)",
-)  # fmt: skip
-ROTATED = MINE.replace("scores(x)", "scores(x, cos, sin)").replace(
-    "scores(self, x)", "scores(self, x, cos, sin)"
-).replace("x, mask=None", "x, cos, sin, mask=None").replace(
-    "        return q @",
-    "        turn = lambda y: y * cos + torch.cat([-y[..., 2:], y[..., :2]], -1) * sin\n"
-    "        assert cos.dim() == 3; q, k = turn(q), turn(k)\n        return q @",
-)  # fmt: skip
+CAUSAL = (
+    MINE.replace("scores, v = self.scores(x)", HIDES)
+    .replace("x, mask=None", "x")
+    .replace("mask is not None", "False")
+    .replace("dim, heads", SIZES, 1)
+    .replace(
+        "super().__init__()",
+        "super().__init__(); dim, heads = d_out, num_heads\n"
+        "        assert (context_length, dropout) == (16, 0.0)",
+    )
+)
+ROTATED = (
+    MINE.replace("scores(x)", "scores(x, cos, sin)")
+    .replace("scores(self, x)", "scores(self, x, cos, sin)")
+    .replace("x, mask=None", "x, cos, sin, mask=None")
+    .replace(
+        "        return q @",
+        "        turn = lambda y: y * cos + torch.cat([-y[..., 2:], y[..., :2]], -1) * sin\n"
+        "        assert cos.dim() == 3; q, k = turn(q), turn(k)\n        return q @",
+    )
+)
 TORCHS = "from torch.nn import MultiheadAttention as Attention"
 FUNCTION = """
 def attend(x, blocked):
@@ -95,91 +104,155 @@ CALLS = {
     "a config": (CROSS, "--mask allowed", 0, "n_embd=12, n_head=3"),
     "a mask that nobody has explained": (CROSS, "", 0, "`mask` is b1nm, True = allowed: inferred"),
     "a mask that zeroes queries, too": (
-        MINE.replace("mask[:, None], -math.inf",
-                     "~(mask[:, None] & mask[:, :, None])[:, None], -1e9"),
-        "--kind self", 0, "`mask` is bm, True = allowed: inferred"),
+        MINE.replace(
+            "mask[:, None], -math.inf", "~(mask[:, None] & mask[:, :, None])[:, None], -1e9"
+        ),
+        "--kind self",
+        0,
+        "`mask` is bm, True = allowed: inferred",
+    ),
     "random in evaluation": (
-        MINE.replace("super()", "self.dropout = 0.2; super()", 1).replace(
-            "mask[:, None]", "~mask[:, None]").replace(
-            "scores.softmax(-1)", "nn.functional.dropout(scores.softmax(-1), self.dropout)"),
-        "--kind self", 1, "`mask` is bnm, True = allowed: inferred"),
+        MINE.replace("super()", "self.dropout = 0.2; super()", 1)
+        .replace("mask[:, None]", "~mask[:, None]")
+        .replace("scores.softmax(-1)", "nn.functional.dropout(scores.softmax(-1), self.dropout)"),
+        "--kind self",
+        1,
+        "`mask` is bnm, True = allowed: inferred",
+    ),
     "the wrong meaning": (CROSS, "--mask blocked", 1, "wrong: mask-inverted"),
     "no mask": (CROSS, "--mask none", 0, "it takes no mask"),
     "other order": (CROSS.replace("self, q, k, v,", "self, v, k, q,"), "--mask allowed", 0, ""),
     "must have a mask": (
-        CROSS.replace("mask=None", "mask"), "--mask allowed", 0, "mask=b1nm allowed always"),
+        CROSS.replace("mask=None", "mask"),
+        "--mask allowed",
+        0,
+        "mask=b1nm allowed always",
+    ),
     "memory": (CROSS, "--kind memory --mask allowed", 0, "q=x, k=context, v=context"),
-    "a name says it": (MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n"
-                       "        if mask"), "--kind self", 0, "blocked=bnm blocked"),
-    "added": (MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"), "--kind self", 0,
-              "`mask` is b1nm, added to the scores"),
+    "a name says it": (
+        MINE.replace("mask=", "blocked=").replace("if mask", "mask = blocked\n        if mask"),
+        "--kind self",
+        0,
+        "blocked=bnm blocked",
+    ),
+    "added": (
+        MINE.replace("masked_fill(mask[:, None], -math.inf)", "add(mask)"),
+        "--kind self",
+        0,
+        "`mask` is b1nm, added to the scores",
+    ),
     "two masks, other names of sizes": (
-        MINE.replace("mask=None", "mask=None, other_mask=None").replace("dim", "n_state").replace(
-            "heads", "head_count"), "--kind self --mask 'mask blocked'", 0, "mask=bnm blocked"),
+        MINE.replace("mask=None", "mask=None, other_mask=None")
+        .replace("dim", "n_state")
+        .replace("heads", "head_count"),
+        "--kind self --mask 'mask blocked'",
+        0,
+        "mask=bnm blocked",
+    ),
     "padding and the future": (
-        MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask[:, None]",
-                                                                   "mask[:, None, None]"),
-        "--kind causal --mask blocked", 0, "mask=bm blocked"),
+        MINE.replace("scores, v = self.scores(x)", HIDES).replace(
+            "mask[:, None]", "mask[:, None, None]"
+        ),
+        "--kind causal --mask blocked",
+        0,
+        "mask=bm blocked",
+    ),
     "padding is ignored under the future": (
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
-        "--kind causal --mask 'bm blocked'", 1, "wrong: mask-ignored"),
+        "--kind causal --mask 'bm blocked'",
+        1,
+        "wrong: mask-ignored",
+    ),
     "a mask that nobody names is ignored under the future": (
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
-        "--kind causal", 0, "`mask` is left out: it has no effect"),
+        "--kind causal",
+        0,
+        "`mask` is left out: it has no effect",
+    ),
     "padding lets the future in": (
-        MINE.replace("scores, v = self.scores(x)", HIDES).replace(
-            ".bool(), -", ".bool() & (mask is None), -").replace("mask[:, None]",
-                                                                  "mask[:, None, None]"),
-        "--kind causal --mask 'bm blocked'", 1, "wrong: future-leaks"),
+        MINE.replace("scores, v = self.scores(x)", HIDES)
+        .replace(".bool(), -", ".bool() & (mask is None), -")
+        .replace("mask[:, None]", "mask[:, None, None]"),
+        "--kind causal --mask 'bm blocked'",
+        1,
+        "wrong: future-leaks",
+    ),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "cosines and sines of two axes, and the tokens first": (
-        ROTATED.replace("cos.dim() == 3", "cos.dim() == 2").replace(
-            "scores, v = ", "x = x.transpose(0, 1); scores, v = ").replace(
-            ".flatten(2))", ".flatten(2)).transpose(0, 1)"),
-        "--kind self --mask blocked --layout nbe", 0, "cos=a rotation"),
+        ROTATED.replace("cos.dim() == 3", "cos.dim() == 2")
+        .replace("scores, v = ", "x = x.transpose(0, 1); scores, v = ")
+        .replace(".flatten(2))", ".flatten(2)).transpose(0, 1)"),
+        "--kind self --mask blocked --layout nbe",
+        0,
+        "cos=a rotation",
+    ),
     "an expression of the sizes": (MINE, "--kind self --mask blocked --init dim=h*d", 0, "nan-row"),
     "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),
-    "a reference": (MINE.replace("math.sqrt(q.size(-1))", "1"),
-                    "--kind self --mask blocked --init dim=12 --reference "
-                    "torch.nn.MultiheadAttention", 1, "are not those of MultiheadAttention"),
-    "a further argument": (MINE.replace("mask=None", "factor").replace(
-        "if mask is", "mask = None; assert factor == 2\n        if mask is"),
-        "--kind self --call factor=2", 0, "factor=2"),
+    "a reference": (
+        MINE.replace("math.sqrt(q.size(-1))", "1"),
+        "--kind self --mask blocked --init dim=12 --reference torch.nn.MultiheadAttention",
+        1,
+        "are not those of MultiheadAttention",
+    ),
+    "a further argument": (
+        MINE.replace("mask=None", "factor").replace(
+            "if mask is", "mask = None; assert factor == 2\n        if mask is"
+        ),
+        "--kind self --call factor=2",
+        0,
+        "factor=2",
+    ),
     "weights that nobody fills": (
-        MINE.replace("super().__init__()", "super().__init__(); "
-                     "self.w = nn.Parameter(torch.empty(dim, dim))").replace(
-            "self.qkv(x)", "self.qkv(x @ self.w)"),
-        "--kind self --mask blocked", 0, ""),
-}  # fmt: skip
+        MINE.replace(
+            "super().__init__()", "super().__init__(); self.w = nn.Parameter(torch.empty(dim, dim))"
+        ).replace("self.qkv(x)", "self.qkv(x @ self.w)"),
+        "--kind self --mask blocked",
+        0,
+        "",
+    ),
+}
 FAILS = {
     "import": ("import no_such_module", "", "Install no_such_module"),
     "an error": ("raise ValueError('early')", "", "Run `python` on the file first"),
     "a script": ("import sys; sys.exit(3)", "", '`if __name__ == "__main__":`'),
     "no such name": ("class Attend: pass", "", "Name one of: Attend."),
     "a number": ("Attention = 3", "", "Attention is an object of type int"),
-    "no size": (STRANGE.replace("dim, heads", "dim, heads, mystery"), "",
-                "the constructor's mystery cannot be filled in"),
-    "it refuses": (f"{CLASS}    def __init__(self, dim): raise ValueError('no')",
-                   "", "It was built with dim=12."),
-    "it ends Python": (f"{CLASS}    def __init__(self, dim): exit(0)", "",
-                       "SystemExit: 0"),
+    "no size": (
+        STRANGE.replace("dim, heads", "dim, heads, mystery"),
+        "",
+        "the constructor's mystery cannot be filled in",
+    ),
+    "it refuses": (
+        f"{CLASS}    def __init__(self, dim): raise ValueError('no')",
+        "",
+        "It was built with dim=12.",
+    ),
+    "it ends Python": (f"{CLASS}    def __init__(self, dim): exit(0)", "", "SystemExit: 0"),
     "no call": ("class Attention: pass", "", "an object of type Attention cannot be called"),
     "two tensors": (MINE, "--kind cross", "Give the kind that fits: `--kind self` or"),
     "strange": (STRANGE, "", "the call's targets, graph cannot be filled in"),
-    "it crashes": (f"{CLASS}    def forward(self, x): return x @ x", "",
-                   "Mend that line if it should take tensors of (2, 5, 12)."),
-    "empty": (f"{CLASS}    def forward(self, x): raise NotImplementedError", "",
-              "Write what is missing"),
-    "no output": (f"{CLASS}    def forward(self, x): return x.sum()", "",
-                  "it returns shape ()"),
+    "it crashes": (
+        f"{CLASS}    def forward(self, x): return x @ x",
+        "",
+        "Mend that line if it should take tensors of (2, 5, 12).",
+    ),
+    "empty": (
+        f"{CLASS}    def forward(self, x): raise NotImplementedError",
+        "",
+        "Write what is missing",
+    ),
+    "no output": (f"{CLASS}    def forward(self, x): return x.sum()", "", "it returns shape ()"),
     "unknown options": (MINE, "--init no_head=3", "It has: dim, heads."),
     "unknown arguments": (MINE, "--call caasal=True", "It has: x, mask."),
     "a wrong expression": (MINE, "--init dim=1/0", "ZeroDivisionError"),
     "an unknown form": (MINE, "--mask sideways", "has 'sideways'"),
-    "no such mask": (MINE.replace("=None", ""), "--mask 'nmb blocked'",
-                     "no mask of nmb fits its mask; the first raises RuntimeError: "),
+    "no such mask": (
+        MINE.replace("=None", ""),
+        "--mask 'nmb blocked'",
+        "no mask of nmb fits its mask; the first raises RuntimeError: ",
+    ),
     "no such reference": (MINE, "--reference no.Such", "there is no no.Such"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -217,12 +290,18 @@ def test_what_cannot_be_asked_exits_with_2_and_an_adapter(run, name):
 
 PRINTED = {
     "the future": ("theirs.py", CAUSAL, "--kind causal"),
-    "no mask": ("theirs.py", MINE.replace("x, mask=None", "x, *, mask=False").replace(
-        "mask is not None", "False"), "--kind self"),
+    "no mask": (
+        "theirs.py",
+        MINE.replace("x, mask=None", "x, *, mask=False").replace("mask is not None", "False"),
+        "--kind self",
+    ),
     "a name that is no identifier": ("5-1.theirs.py", MINE, "--kind self"),
-    "sizes with a default": ("theirs.py", MINE.replace("dim, heads", "dim=8, heads=2", 1),
-                             "--kind self --init dim=h*d"),
-}  # fmt: skip
+    "sizes with a default": (
+        "theirs.py",
+        MINE.replace("dim, heads", "dim=8, heads=2", 1),
+        "--kind self --init dim=h*d",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -273,10 +352,12 @@ def test_a_file_that_does_not_exist_exits_with_2(capsys):
         ("a.py:A --embed-dim 12 --num-heads 3 --init a", "a must be NAME=VALUE"),
         ("a.py:A --model b.py:b --attention A", "--model has its own file"),
         ("--model b.py:b", "needs --attention"),
-        *((f"a.py:A --embed-dim 12 --num-heads 3 {option} no-scale,no-code", "no code no-code")
-          for option in ("--select", "--ignore", "--wrong")),
+        *(
+            (f"a.py:A --embed-dim 12 --num-heads 3 {option} no-scale,no-code", "no code no-code")
+            for option in ("--select", "--ignore", "--wrong")
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_that_do_not_fit_exit_with_2(line, message, capsys):
     with pytest.raises(SystemExit) as stop:
         main(line.split())
@@ -339,16 +420,23 @@ def test_an_assertion_in_a_test():
 
 
 PLACED = {  # what becomes of a mask, that it may be b h n m
-    "bnm": lambda mask: mask[:, None], "b1nm": lambda mask: mask,
-    "(bh)nm": lambda mask: mask.unflatten(0, (-1, H)), "bhnm": lambda mask: mask,
-    "nm": lambda mask: mask, "bm": lambda mask: mask[:, None, None], "b11m": lambda mask: mask,
-    "nmb": lambda mask: mask.permute(2, 0, 1)[:, None], "nm1": lambda mask: mask[..., 0],
-}  # fmt: skip
+    "bnm": lambda mask: mask[:, None],
+    "b1nm": lambda mask: mask,
+    "(bh)nm": lambda mask: mask.unflatten(0, (-1, H)),
+    "bhnm": lambda mask: mask,
+    "nm": lambda mask: mask,
+    "bm": lambda mask: mask[:, None, None],
+    "b11m": lambda mask: mask,
+    "nmb": lambda mask: mask.permute(2, 0, 1)[:, None],
+    "nm1": lambda mask: mask[..., 0],
+}
 TURNED = {
-    "blocked": lambda mask: mask, "allowed": lambda mask: ~mask,
-    "allowed int": lambda mask: mask == 0, "blocked float": lambda mask: mask > 0,
+    "blocked": lambda mask: mask,
+    "allowed": lambda mask: ~mask,
+    "allowed int": lambda mask: mask == 0,
+    "blocked float": lambda mask: mask > 0,
     "additive": lambda mask: mask < -9,
-}  # fmt: skip
+}
 
 
 # Each of the one with some of the other: axes and meanings are read apart.
@@ -362,8 +450,9 @@ def test_every_form_of_a_mask(shape, meaning):
             assert self.blocked.dim() == len(shape.replace("(bh)", "b"))
             return TURNED[meaning](PLACED[shape](self.blocked))
 
-    module = varied(hidden=hidden, forward=lambda self, x, mask: Attention.forward(
-                    self, x, blocked=mask))()  # fmt: skip
+    module = varied(
+        hidden=hidden, forward=lambda self, x, mask: Attention.forward(self, x, blocked=mask)
+    )()
     adapted = adapters.adapt(module, mask=f"{shape} {meaning}", num_heads=H)
     report = examine(adapted, embed_dim=E, num_heads=H, kind="self")
     assert report.ok, str(report)
@@ -373,10 +462,12 @@ def test_every_form_of_a_mask(shape, meaning):
 LAYOUTS = {  # there and back
     "nbe": (lambda x: x.transpose(0, 1), lambda y: y.transpose(0, 1)),
     "ben": (lambda x: x.mT, lambda y: y.mT),
-    "nbhd": (lambda x: x.transpose(0, 1).flatten(2),
-             lambda y: y.transpose(0, 1).unflatten(2, (H, -1))),
+    "nbhd": (
+        lambda x: x.transpose(0, 1).flatten(2),
+        lambda y: y.transpose(0, 1).unflatten(2, (H, -1)),
+    ),
     "bhnd": (lambda x: x.transpose(1, 2).flatten(2), split),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -65,8 +65,11 @@ def test_other_differences_of_training_are_not_judged():
 
 
 def test_training_that_stays_random_is_not_asked():
-    noisy = varied(mix=lambda self, *heads: Attention.mix(self, *heads)
-                   * (torch.rand(()) if self.training else 1))  # fmt: skip
+    noisy = varied(
+        mix=lambda self, *heads: (
+            Attention.mix(self, *heads) * (torch.rand(()) if self.training else 1)
+        )
+    )
     found = report(noisy, "causal")
     assert "training" not in found.results
     assert any("still random" in reason for reason in found.not_examined)
@@ -113,19 +116,29 @@ def with_a_mask(step, other):
 
 FIRST = {
     "gradient-not-finite": (
-        varied(mix=lambda self, *heads: Attention.mix(self, *heads)
-               + (self.o.weight - self.o.weight).sqrt().sum()), "cross"),
+        varied(
+            mix=lambda self, *heads: (
+                Attention.mix(self, *heads) + (self.o.weight - self.o.weight).sqrt().sum()
+            )
+        ),
+        "cross",
+    ),
     "half-differs": (varied(changed=lambda self, scores: scores * 1e6 / 1e6), "cross"),
     # One mask for all samples.
-    "mask-fails": (with_a_mask("hidden", lambda self, n, m: self.blocked.view(1, 1, n, m)),
-                   "cross"),
+    "mask-fails": (
+        with_a_mask("hidden", lambda self, n, m: self.blocked.view(1, 1, n, m)),
+        "cross",
+    ),
     "mask-taken-for-causal": (
         with_a_mask("hidden", lambda self, n, m: torch.ones(n, m, dtype=torch.bool).triu(1)),
-        "self"),
+        "self",
+    ),
     "mask-makes-nan": (
-        with_a_mask("changed", lambda self, x: x + self.blocked[:, None] * -math.inf), "cross"),
+        with_a_mask("changed", lambda self, x: x + self.blocked[:, None] * -math.inf),
+        "cross",
+    ),
     "weights-are-no-weights": (ScoresReturned, "cross"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("code", FIRST)

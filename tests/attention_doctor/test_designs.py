@@ -146,15 +146,31 @@ class Late(nn.Module):
 WINDOW, PLACES = "sliding-window", "order-matters"
 # The class, the kind, and what is said of it.
 DESIGNS = {
-    "blocks": (varied(hidden=lambda self, n, m: torch.arange(n)[:, None] // 2
-                      != torch.arange(m) // 2), "self", {WINDOW, PLACES}),
+    "blocks": (
+        varied(hidden=lambda self, n, m: torch.arange(n)[:, None] // 2 != torch.arange(m) // 2),
+        "self",
+        {WINDOW, PLACES},
+    ),
     "shifted": (Shifted, "self", {WINDOW}),
     "cut": (varied(changed=placed, forward=cut), "self", {WINDOW, PLACES}),
     # Moves the tokens by one, and back.
-    "rolled": (varied(changed=placed, forward=lambda self, x: Attention.forward(
-                      self, x.roll(1, 1)).roll(-1, 1)), "self", {PLACES}),
-    "sinks": (varied(hidden=lambda self, n, m: Attention.hidden(self, n, m)
-                     | (distance(n) > 1) & (torch.arange(n) > 0)), "causal", {WINDOW}),
+    "rolled": (
+        varied(
+            changed=placed,
+            forward=lambda self, x: Attention.forward(self, x.roll(1, 1)).roll(-1, 1),
+        ),
+        "self",
+        {PLACES},
+    ),
+    "sinks": (
+        varied(
+            hidden=lambda self, n, m: (
+                Attention.hidden(self, n, m) | (distance(n) > 1) & (torch.arange(n) > 0)
+            )
+        ),
+        "causal",
+        {WINDOW},
+    ),
     "dilated": (varied(hidden=lambda self, n, m: distance(n) % 2 != 0), "self", {WINDOW, PLACES}),
     "top two": (varied(changed=top_two), "self", {"keys-selected"}),
     # Queries and keys are made by one layer, on purpose: there is no other.
@@ -163,15 +179,18 @@ DESIGNS = {
     "low rank": (LowRank, "self", {"tokens-projected", PLACES}),
     "late": (Late, "self", set()),
     # Has one key and one value more than there are tokens.
-    "appended": (before(lambda q, *kv: (q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in kv))),
-                 "self", {"keys-appended"}),
+    "appended": (
+        before(lambda q, *kv: (q, *(F.pad(x, (0, 0, 1, 0), value=0.5) for x in kv))),
+        "self",
+        {"keys-appended"},
+    ),
     "gated": (before(lambda q, k, v: (q, k, v * (0.1 * v).sigmoid())), "self", set()),
     "tabled": (varied(mix=tabled), "self", {"table-mixed"}),
     "places added": (PlacesAdded, "self", {"positions-added"}),
     "convolved": (Convolved, "self", {"tokens-convolved"}),
     "alone": (Alone, "self", {"window-of-one"}),
     "among keys": (varied(forward=among_keys), "memory", {"queries-are-keys"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -197,29 +216,44 @@ class OtherWeights(Attention):
 
 # The class, and the severity and the code of what is said of it.
 SLIPS = {
-    "queries normed": (before(lambda q, k, v: (F.normalize(q, dim=-1), k, v)),
-                       "convention: one-side-normed"),
+    "queries normed": (
+        before(lambda q, k, v: (F.normalize(q, dim=-1), k, v)),
+        "convention: one-side-normed",
+    ),
     "other weights": (OtherWeights, "wrong: other-weights-returned"),
     # It is narrower inside, and scales by the width of all heads there.
-    "by inner width": (before(lambda q, k, v: (q[..., :2] / math.sqrt(H), k[..., :2], v)),
-                       "wrong: scale-by-model-width"),
+    "by inner width": (
+        before(lambda q, k, v: (q[..., :2] / math.sqrt(H), k[..., :2], v)),
+        "wrong: scale-by-model-width",
+    ),
     # The values are split by a straight reshape.
-    "values split": (before(lambda q, k, v: (q, k, v.transpose(1, 2).reshape(v.shape))),
-                     "wrong: split-without-transpose"),
-    "scaled late": (varied(weigh=lambda self, q, k: Attention.weigh(
-                           self, q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))),
-                    "wrong: scaled-after-softmax"),
+    "values split": (
+        before(lambda q, k, v: (q, k, v.transpose(1, 2).reshape(v.shape))),
+        "wrong: split-without-transpose",
+    ),
+    "scaled late": (
+        varied(
+            weigh=lambda self, q, k: (
+                Attention.weigh(self, q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
+            )
+        ),
+        "wrong: scaled-after-softmax",
+    ),
     "rectified": (before(lambda q, k, v: (q, k, v.relu())), "wrong: values-bent"),
     # As in gated attention units, which bend what makes queries and keys, too.
     "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
     "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),
     # What the product left is transposed before the softmax.
-    "over queries": (varied(weigh=lambda self, q, k: placed(self, q @ k.mT).mT.softmax(-1).mT),
-                     "wrong: softmax-over-queries"),
+    "over queries": (
+        varied(weigh=lambda self, q, k: placed(self, q @ k.mT).mT.softmax(-1).mT),
+        "wrong: softmax-over-queries",
+    ),
     # Keys are repeated for neighbours, and values for others.
-    "repeated apart": (before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
-                       "wrong: groups-tiled"),
-}  # fmt: skip
+    "repeated apart": (
+        before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
+        "wrong: groups-tiled",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SLIPS)

@@ -13,19 +13,34 @@ IDS = torch.randint(5, 50, (B, N), generator=torch.Generator().manual_seed(0))
 PADDED = torch.ones(B, N, dtype=torch.long)
 PADDED[0, 5:] = 0
 SIZES = {
-    "hidden_size": E, "num_attention_heads": H, "num_hidden_layers": 2, "intermediate_size": 32,
-}  # fmt: skip
+    "hidden_size": E,
+    "num_attention_heads": H,
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+}
 GROUPED = {"num_key_value_heads": 2, **SIZES}
 # The family, its settings, and what the model is called with besides.
 MODELS = {
     "bert": ("Bert", SIZES, {"attention_mask": PADDED}),
     "gpt2": ("GPT2", {"n_embd": E, "n_head": H, "n_layer": 2}, {}),
-    "llama, padded": ("Llama", {"attn_implementation": "eager", **GROUPED},
-                      {"attention_mask": PADDED}),
-    "gpt-oss": ("GptOss", {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
-                           "sliding_window": 4, **GROUPED}, {}),
+    "llama, padded": (
+        "Llama",
+        {"attn_implementation": "eager", **GROUPED},
+        {"attention_mask": PADDED},
+    ),
+    "gpt-oss": (
+        "GptOss",
+        {
+            "head_dim": 8,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "sliding_window": 4,
+            **GROUPED,
+        },
+        {},
+    ),
     "t5": ("T5", {"d_model": E, "num_heads": H, "d_kv": E // H, "d_ff": 32, "num_layers": 2}, {}),
-}  # fmt: skip
+}
 
 
 def build(name, settings):
@@ -58,9 +73,10 @@ def test_self_attention_and_both_of_a_decoder(transformer, batch_first):
     found = examine_model(model, turn(source), turn(target), attention="MultiheadAttention")
     assert found.ok, found
     assert [*found][1:4] == [
-        "encoder.layers.1.self_attn", "decoder.layers.0.self_attn",
+        "encoder.layers.1.self_attn",
+        "decoder.layers.0.self_attn",
         "decoder.layers.0.multihead_attn",
-    ]  # fmt: skip
+    ]
     assert [report.version for report in found.values()] == ["right"] * 6
     assert found["encoder.layers.0.self_attn"] is found["encoder.layers.1.self_attn"]
     assert found["encoder.layers.0.self_attn"].name == (
@@ -96,10 +112,11 @@ class Model(nn.Module):
 @pytest.mark.parametrize(
     ("options", "codes"),
     [
-        ({}, []), ({"diagonal": 2}, ["causal-off-by-one"]),
+        ({}, []),
+        ({"diagonal": 2}, ["causal-off-by-one"]),
         ({"mix": straight}, ["merge-without-transpose"]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_a_model_are_named(options, codes):
     model = Model(**options)
     before = {name: x.clone() for name, x in model.state_dict().items()}

@@ -85,8 +85,10 @@ def test_a_reference_that_fails_is_said():
     report = compare(Causal(), nn.Identity())
     assert [x.code for x in found_by_it(report)] == ["parameters-differ"]
     report = compare(lambda x: x.cumsum(1), fails)
-    assert any(reason.startswith("given reference: there is no situation")
-               for reason in report.not_examined)  # fmt: skip
+    assert any(
+        reason.startswith("given reference: there is no situation")
+        for reason in report.not_examined
+    )
 
 
 def test_the_reference_is_left_as_it_was():

@@ -112,8 +112,12 @@ def test_which_numbers_count_and_stand_in_no_output(tmp_path):
     script.write_text(PROSE, encoding="utf-8")
     executed.write_text(json.dumps({"cells": [{"outputs": OUTPUTS}]}))
     assert list(prose_numbers(script)) == [
-        (3, "0.25"), (3, "−1.5 %"), (3, "28%"), (3, "1,234.5"), (13, "3.0"),
-    ]  # fmt: skip
+        (3, "0.25"),
+        (3, "−1.5 %"),
+        (3, "28%"),
+        (3, "1,234.5"),
+        (13, "3.0"),
+    ]
     found = set(put_out(executed))
     assert {3, -1.5e-3, 0.284, 1234.46, 0.76, 1, 2, 7.5, 8.25} <= found
     assert not {99, 0.1} & found

@@ -89,8 +89,10 @@ def test_without_weights_the_record_is_shown_and_named(monkeypatch, tmp_path):
     script.write_text(CHAPTER)
     monkeypatch.setenv("TRAINED", "0")
     for place, name, path in (
-        (scripts, "ROOT", tmp_path), (scripts, "EXECUTED", tmp_path), (record, "FOLDER", folder),
-    ):  # fmt: skip
+        (scripts, "ROOT", tmp_path),
+        (scripts, "EXECUTED", tmp_path),
+        (record, "FOLDER", folder),
+    ):
         monkeypatch.setattr(place, name, path)
     kept = nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=9)
     outputs = {cell.id: [kept] for cell in tagged(scripts.notebook(script))}

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
@@ -15,12 +14,6 @@ from press.run import scripts
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-PACKAGE = scripts.ROOT / "src" / "annotated_attention"
-CORE = [
-    x for room in (".", "counting", "modern", "pretrained") for x in (PACKAGE / room).glob("*.py")
-]
-AXIS = r"[a-z0-9_.]+(?: [*+-] [a-z0-9]+)*"
-SHAPE = re.compile(rf"# .*\({AXIS}(?:, {AXIS})*,?\)")
 
 
 @each_script
@@ -29,17 +22,9 @@ def test_cells_are_short(script):
         documented = re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
         lines = [line for line in cell.source.splitlines() if line.strip()]
         code = len(lines) - sum(len(text.splitlines()) for text in documented)
-        assert code <= 18, f"{script.name}:{cell.line} is too long a cell"
+        assert code <= 30, f"{script.name}:{cell.line} is too long a cell"
         wide = [line for line in lines if len(line) > 92]
         assert not wide, f"{script.name}:{cell.line}: too wide for the page"
-
-
-@pytest.mark.parametrize("script", [*SCRIPTS, *CORE], ids=lambda script: script.stem)
-def test_shape_comments_stand_in_one_column(script):
-    lines = script.read_text(encoding="utf-8").splitlines()
-    columns = [found.start() if (found := SHAPE.search(line)) else 0 for line in lines]
-    apart = [at for at, two in enumerate(pairwise(columns), 1) if 0 < min(two) < max(two)]
-    assert not apart, f"{script.name}: align the comments of these lines with those below"
 
 
 @each_script

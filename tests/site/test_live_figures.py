@@ -34,9 +34,11 @@ GRIDS = {"mask_merger", "where_numbers_go"}
 
 def attention_over_training(data):
     for done, at in [
-        (None, -1), (("slider", "training step", "Home"), 0),
-        (("slider", "training step", "ArrowRight"), 1), (("slider", "training step", "End"), -1),
-    ]:  # fmt: skip
+        (None, -1),
+        (("slider", "training step", "Home"), 0),
+        (("slider", "training step", "ArrowRight"), 1),
+        (("slider", "training step", "End"), -1),
+    ]:
         rows, step = torch.tensor(data["maps"][at]), data["steps"][at]
         right = rows.flip(1).diagonal().double().mean().item() / 100
         reading = data["readings"]["on the right letter"][at]
@@ -63,8 +65,10 @@ def cache_filling(data):
             kept = 2 * (step - 1) * cached
             said = f"For “{data['words'][step - 1]}”: {work['vectors']} vectors and "
             since = "Since the first word: {} vectors and {} weights".format(*total[cached])
-            new = {f".aa-stage text:text-is('{x}')": [x] * n
-                   for x, n in (("new", work["vectors"]), ("kept", kept))}  # fmt: skip
+            new = {
+                f".aa-stage text:text-is('{x}')": [x] * n
+                for x, n in (("new", work["vectors"]), ("kept", kept))
+            }
             yield done, [said, f"{kept} vectors kept.", since], new
 
 
@@ -88,9 +92,10 @@ def calculator(data):
 def clocks(data):
     code = sinusoidal_code(120, 2 * data["clocks"])
     for done, at, distance in [
-        (None, 3, 2), (("slider", "position", "End"), 99, 2),
+        (None, 3, 2),
+        (("slider", "position", "End"), 99, 2),
         (("slider", "distance", "ArrowRight"), 99, 3),
-    ]:  # fmt: skip
+    ]:
         turned = ", ".join(f"{at / 10**i:.2f}" for i in range(4))
         product = (code[at] @ code[at + distance]).item()
         said = f"Its dot product with position {at + distance} is {product:.2f}."
@@ -104,9 +109,11 @@ def clocks(data):
 def heads_at_work(data):
     keys, queries, at = data["keys"], data["queries"], [*data["start"]]
     for done, place, value in [
-        (None, 0, at[0]), (("slider", "layer", "Home"), 0, 0),
-        (("slider", "head", "End"), 1, 11), (("slider", "query", "Home"), 2, 0),
-    ]:  # fmt: skip
+        (None, 0, at[0]),
+        (("slider", "layer", "Home"), 0, 0),
+        (("slider", "head", "End"), 1, 11),
+        (("slider", "query", "Home"), 2, 0),
+    ]:
         at[place] = value
         row = data["maps"][at[0]][at[1]][at[2]]
         order = sorted(range(len(row)), key=lambda j: (-row[j], j))
@@ -124,16 +131,19 @@ def mask_merger(data):
     drawn = torch.zeros(5, 5, dtype=torch.bool)
     drawn[1, 2] = True
     fully = "“the” (query 0 of sample 0) and 4 more."
-    tokens = [(("button", f"{word}, key {key} of sample 0", ""), [key, 3], [], causal, -math.inf)
-              for key, word in reversed([*enumerate(data["words"][0])])]  # fmt: skip
+    tokens = [
+        (("button", f"{word}, key {key} of sample 0", ""), [key, 3], [], causal, -math.inf)
+        for key, word in reversed([*enumerate(data["words"][0])])
+    ]
     for done, lengths, said, pairs, fill in [
-        (None, [5, 3], ["All 10 queries keep at least one key."], causal, -math.inf), *tokens,
+        (None, [5, 3], ["All 10 queries keep at least one key."], causal, -math.inf),
+        *tokens,
         (None, [0, 3], ["5 of 10 queries keep at least one key.", fully], causal, -math.inf),
         (("combobox", "a fully masked row gets", "uniform"), [0, 3], [], causal, -1e9),
         (("button", "Start again", ""), [5, 3], ["As at the start."], causal, -math.inf),
         (("combobox", "attn_mask", "None"), [5, 3], ["is None now."], causal & ~causal, -math.inf),
         (("button", "query 1, key 2", ""), [5, 3], ["Query 1 may not"], drawn, -math.inf),
-    ]:  # fmt: skip
+    ]:
         blocked = masks.block_padding(torch.tensor(lengths), 5)[:, None] | pairs
         weights = scores.masked_fill(blocked, fill).softmax(-1)
         shown = {".aa-merged td span": [written(weight) for weight in weights.flatten().tolist()]}
@@ -143,9 +153,10 @@ def mask_merger(data):
 def norm_place(data):
     parts = {name: [part for part, *_ in boxes] for name, boxes, _ in data["orders"]}
     for done, order, depth in [
-        (None, "post-LN", 24), (("slider", "layers", "Home"), "post-LN", 6),
+        (None, "post-LN", 24),
+        (("slider", "layers", "Home"), "post-LN", 6),
         (("button", "pre-LN", ""), "pre-LN", 6),
-    ]:  # fmt: skip
+    ]:
         ends = [
             rows[order][data["depths"].index(depth)][:: depth - 1] for _, rows in data["measured"]
         ]
@@ -160,9 +171,10 @@ def rotation(data):
     query, key = (torch.tensor([data[name]]).double() for name in ("query", "key"))
     turn = RotaryEmbedding(2)
     for done, key_at, distance in [
-        (None, 1, 4), (("slider", "cat at", "End"), 39, 4),
+        (None, 1, 4),
+        (("slider", "cat at", "End"), 39, 4),
         (("slider", "distance", "ArrowRight"), 39, 5),
-    ]:  # fmt: skip
+    ]:
         at = key_at + distance
         turned = turn(query, torch.tensor([at])), turn(key, torch.tensor([key_at]))
         score = f"{(turned[0] @ turned[1].mT).item():.2f}".replace("-", "−")
@@ -193,16 +205,18 @@ def first_look(data):
     one = chapters.load("01_one_head")
     last = len(data["words"]) - 1
     for done, ending, query in [
-        (None, "thirsty", 5), (("button", "sweet", ""), "sweet", 5),
+        (None, "thirsty", 5),
+        (("button", "sweet", ""), "sweet", 5),
         (("slider", "who asks", "End"), "sweet", last),
-    ]:  # fmt: skip
+    ]:
         words = [*one.WORDS[:-1], ending]
-        x = one.embed(words)  # (n, e)
+        x = one.embed(words)                        # (n, e)
         shares = (x[query] @ x.mT / 2).softmax(-1)  # (m,)
         sums = [f"{number:.2f}" for number in shares @ x]
         parts = ", ".join(f"{a} of {b}" for a, b in zip(sums, one.FEATURES, strict=True))
-        numbers = [text for pair in zip(words, shares, strict=True)
-                   for text in (pair[0], f"{pair[1]:.2f}")]  # fmt: skip
+        numbers = [
+            text for pair in zip(words, shares, strict=True) for text in (pair[0], f"{pair[1]:.2f}")
+        ]
         shown = {".aa-bars b": sums, ".aa-upright text": numbers, ".aa-flat text": numbers}
         yield done, [f"“{words[query]}” collects {parts}"], shown
 
@@ -210,10 +224,12 @@ def first_look(data):
 def tiles_visited(data):
     scores, values = (torch.tensor(data[name]).double() for name in ("scores", "values"))
     for done, is_causal, step in [
-        (None, False, 12), (("slider", "tile", "End"), False, 16),
-        (("button", "causal mask", ""), True, 10), (("slider", "tile", "End"), True, 10),
+        (None, False, 12),
+        (("slider", "tile", "End"), False, 16),
+        (("button", "causal mask", ""), True, 10),
+        (("slider", "tile", "End"), True, 10),
         (("slider", "tile", "ArrowLeft"), True, 9),
-    ]:  # fmt: skip
+    ]:
         made = visited.visits(scores, values, is_causal, data["tile"])
         (rows, keys, running), words = made[step - 1], data["words"]
         numbers = [visited.written(row) for row in running.tolist()]

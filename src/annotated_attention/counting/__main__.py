@@ -17,9 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Count the parameters, FLOPs and memory of a Transformer.",
     )
     parser.add_argument(
-        "--preset", default="transformer-base", choices=PRESETS, metavar="NAME",
+        "--preset",
+        default="transformer-base",
+        choices=PRESETS,
+        metavar="NAME",
         help=f"published sizes, changed by the options below: {', '.join(PRESETS)}",
-    )  # fmt: skip
+    )
     for field in fields(Model):
         if field.type in (int, int | None):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, metavar="N")

@@ -237,9 +237,18 @@ def window_kept(m: int, window: int, *, sinks: int = 0) -> int:
 
 
 def latent_flops(
-    n: int, m: int, e: int, h: int, c: int, r: int, d: int, *, b: int = 1,
-    queries: int | None = None, absorb: bool = False,
-) -> int:  # fmt: skip
+    n: int,
+    m: int,
+    e: int,
+    h: int,
+    c: int,
+    r: int,
+    d: int,
+    *,
+    b: int = 1,
+    queries: int | None = None,
+    absorb: bool = False,
+) -> int:
     """Count the FLOPs of latent attention, forward, for n new tokens among m.
 
     The plain form makes keys and values of all m tokens from their latents, also of those that a

@@ -49,10 +49,17 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
             if part != "total"
             else totals
         )
-        table.append([
-            part, short(p), _share(p, totals[0]), short(f, "FLOP"), _share(f, totals[1]),
-            short(k * width, "B"), short(u * width, "B"),
-        ])  # fmt: skip
+        table.append(
+            [
+                part,
+                short(p),
+                _share(p, totals[0]),
+                short(f, "FLOP"),
+                _share(f, totals[1]),
+                short(k * width, "B"),
+                short(u * width, "B"),
+            ]
+        )
     return table
 
 

@@ -168,7 +168,8 @@ class BucketedBias(nn.Module):
         _check_buckets(num_buckets, max_distance, bidirectional)
         self.num_heads = num_heads
         self.sizes: dict[str, Any] = {
-            "num_buckets": num_buckets, "max_distance": max_distance,
+            "num_buckets": num_buckets,
+            "max_distance": max_distance,
             "bidirectional": bidirectional,
         }
         self.table = nn.Parameter(torch.zeros(num_buckets, num_heads))

@@ -92,13 +92,13 @@ class CachedAttention(GroupedQueryAttention):
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         # Queries, keys and values of the new tokens alone.
         q, k, v = self._project(x, x, x)
-        q = split_heads(self._batch_first(q), self.num_heads)          # (b, h, n, d)
-        k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, g, n, d)
-        v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, g, n, d)
+        q = split_heads(self._batch_first(q), self.num_heads)     # (b, h, n, d)
+        k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, g, n, d)
+        v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, g, n, d)
         # The first of them stands behind all tokens that are kept.
-        positions = next_positions(cache, q.size(-2), q.device)        # (..., n)
+        positions = next_positions(cache, q.size(-2), q.device)  # (..., n)
         # From here on keys and values are those of all tokens, kept and new.
-        q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
+        q, k, v = self.keep(q, k, v, positions, cache)  # (b, ..., d)
         hidden = self._hide_if_needed(positions, k.size(-2), cache)
         keys = k[:, 0] if x.dim() == 3 else k[0, 0]
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
@@ -127,7 +127,7 @@ class CachedAttention(GroupedQueryAttention):
         if self.rotary is not None:  # a key turns once, by its own position, before it is kept
             q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, ..., n, d)
         if cache is not None:
-            k, v = cache.append(k, v)                                    # (b, g, m, d)
+            k, v = cache.append(k, v)  # (b, g, m, d)
         return q, k, v
 
     def _hide_if_needed(self, positions: Tensor, m: int, cache: Cache | None) -> Tensor | None:

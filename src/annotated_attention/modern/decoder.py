@@ -170,7 +170,11 @@ class DecoderAttention(nn.Module):
         self.k_norm = nn.RMSNorm(d, settings.norm_eps) if settings.qk_norm else nn.Identity()
 
     def forward(
-        self, x: Tensor, rotation: Rotation | None, hide: Hide, cache: Cache | None = None,
+        self,
+        x: Tensor,
+        rotation: Rotation | None,
+        hide: Hide,
+        cache: Cache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from each token to itself and to those before it, also those in the cache.
@@ -190,12 +194,12 @@ class DecoderAttention(nn.Module):
         k = self.k_norm(split_heads(self.k_proj(x), self.num_kv_heads))  # (b, g, n, d)
         v = split_heads(self.v_proj(x), self.num_kv_heads)               # (b, g, n, d)
         if rotation is not None:
-            q, k = turn(q, *rotation), turn(k, *rotation)                # (b, ..., n, d)
+            q, k = turn(q, *rotation), turn(k, *rotation)  # (b, ..., n, d)
         # From here on keys and values are those of all tokens, kept and new.
         if cache is not None:
-            k, v = cache.append(k, v)                                    # (b, g, m, d)
+            k, v = cache.append(k, v)  # (b, g, m, d)
         # The model's ``hide`` makes the mask for so many keys, and for this layer's window if any.
-        blocked = hide(k.size(-2), self.window)                          # (..., n, m)
+        blocked = hide(k.size(-2), self.window)  # (..., n, m)
         heads, weights = self.attend(q, k, v, blocked, need_weights)
         return self.o_proj(merge_heads(heads)), weights
 
@@ -216,8 +220,15 @@ class DecoderAttention(nn.Module):
         """
         k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)  # (b, h, m, d)
         return compute_attention(
-            q, k, v, blocked=blocked, bias=None, is_causal=False, dropout_p=0.0,
-            need_weights=need_weights, score=None,
+            q,
+            k,
+            v,
+            blocked=blocked,
+            bias=None,
+            is_causal=False,
+            dropout_p=0.0,
+            need_weights=need_weights,
+            score=None,
         )
 
 
@@ -294,7 +305,9 @@ class LanguageModel(nn.Module):
         self.rotary: RotaryEmbedding | None = make_rotary(settings)  # with None, nothing turns
 
     def forward(
-        self, tokens: Tensor, caches: Sequence[Cache] | None = None,
+        self,
+        tokens: Tensor,
+        caches: Sequence[Cache] | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Score every token of the vocabulary as the next token, at every position.
@@ -313,7 +326,9 @@ class LanguageModel(nn.Module):
         return self.logits(self.states(tokens, caches, key_padding_mask))
 
     def states(
-        self, tokens: Tensor, caches: Sequence[Cache] | None = None,
+        self,
+        tokens: Tensor,
+        caches: Sequence[Cache] | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Compute what ``logits`` takes: the last layer's states, (b, n, e), normed."""
@@ -326,8 +341,8 @@ class LanguageModel(nn.Module):
         rotation = self.rotation(places, key_padding_mask, x)
         hide = masks_by_kind(places, key_padding_mask)
         for layer, cache in zip(self.layers, kept, strict=True):
-            x = layer(x, rotation, hide, cache)                          # (b, n, e)
-        return self.norm(x)                                              # (b, n, e)
+            x = layer(x, rotation, hide, cache)  # (b, n, e)
+        return self.norm(x)                      # (b, n, e)
 
     def logits(self, states: Tensor) -> Tensor:
         """Compare states, (..., e), with every token of the vocabulary: (..., vocab_size)."""
@@ -345,9 +360,9 @@ class LanguageModel(nn.Module):
             return None
         positions = places
         if key_padding_mask is not None:
-            real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
-            positions = real.gather(1, places.expand(len(x), -1))     # (b, n)
-        return self.rotary.angles(positions.clamp(min=0), x.dtype)    # (..., n, r), (..., n, r)
+            real = (~key_padding_mask).cumsum(1) - 1                # (b, m)
+            positions = real.gather(1, places.expand(len(x), -1))   # (b, n)
+        return self.rotary.angles(positions.clamp(min=0), x.dtype)  # (..., n, r), (..., n, r)
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -363,11 +378,11 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
     def hide(m: int, window: int | None) -> Tensor:
         blocked = block_outside(places, m, window) if window else block_later(places, m)
         if key_padding_mask is None:
-            return blocked                                                  # (..., n, m)
+            return blocked  # (..., n, m)
         # A cache of fixed size gives more keys than there are tokens; those are in the future.
         missing = max(0, m - key_padding_mask.size(1))
-        padding = F.pad(key_padding_mask, (0, missing))[:, -m:]             # (b, m)
-        return blocked | padding[:, None, None]                             # (b, 1, n, m)
+        padding = F.pad(key_padding_mask, (0, missing))[:, -m:]  # (b, m)
+        return blocked | padding[:, None, None]                  # (b, 1, n, m)
 
     return hide
 
@@ -376,12 +391,16 @@ def make_rotary(settings: Settings) -> RotaryEmbedding:
     """Make the rotation that all layers share."""
     return RotaryEmbedding(
         settings.head_dim if settings.rotary_dim is None else settings.rotary_dim,
-        base=settings.rotary_base, scaling=settings.rotary_scaling, max_length=settings.max_length,
+        base=settings.rotary_base,
+        scaling=settings.rotary_scaling,
+        max_length=settings.max_length,
     )
 
 
 def check_call(
-    model: LanguageModel, tokens: Tensor, caches: Sequence[Cache] | None,
+    model: LanguageModel,
+    tokens: Tensor,
+    caches: Sequence[Cache] | None,
     key_padding_mask: Tensor | None,
 ) -> None:
     """Refuse arguments of ``LanguageModel`` that do not fit it or each other."""

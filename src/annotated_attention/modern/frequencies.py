@@ -83,8 +83,8 @@ def rotary_frequencies(
         longest = torch.as_tensor(max_length if length is None else length, device=device)
         growth = settings["factor"] * (longest.clamp(min=max_length) / max_length - 1) + 1  # ()
         from_base = base * growth.to(dtype) ** (head_dim / (head_dim - 2))                  # ()
-    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)  # (r,)
-    frequencies = 1 / from_base ** (feature / head_dim)              # (r,)
+    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)                         # (r,)
+    frequencies = 1 / from_base ** (feature / head_dim)                                     # (r,)
     if kind == "linear":
         return frequencies / settings["factor"], 1.0
     if kind == "llama3":

@@ -75,8 +75,13 @@ def generate(
 
 @torch.no_grad()
 def _continue(
-    model: LanguageModel, tokens: Tensor, steps: int, key_padding_mask: Tensor | None,
-    pick: Callable[[Tensor], Tensor], stops: list[int], use_cache: bool,
+    model: LanguageModel,
+    tokens: Tensor,
+    steps: int,
+    key_padding_mask: Tensor | None,
+    pick: Callable[[Tensor], Tensor],
+    stops: list[int],
+    use_cache: bool,
 ) -> Iterator[Tensor]:
     """Do what ``generate`` does, with arguments that were checked."""
     caches = [KVCache() for _ in model.layers] if use_cache else None
@@ -86,15 +91,15 @@ def _continue(
         states = model.states(new if use_cache else tokens, caches, key_padding_mask)
         chosen = pick(model.logits(states[:, -1])).to(tokens.dtype)  # (b,)
         # A row that has met a stop repeats it.
-        chosen = torch.where(stopped, tokens[:, -1], chosen)         # (b,)
+        chosen = torch.where(stopped, tokens[:, -1], chosen)  # (b,)
         yield chosen
-        stopped = stopped | torch.isin(chosen, ends)                 # (b,)
+        stopped = stopped | torch.isin(chosen, ends)  # (b,)
         if stops and stopped.all():
             return
-        new = chosen[:, None]                                        # (b, 1)
+        new = chosen[:, None]  # (b, 1)
         tokens = torch.cat([tokens, new], 1)
         if key_padding_mask is not None:
-            key_padding_mask = F.pad(key_padding_mask, (0, 1))       # (b, ...)
+            key_padding_mask = F.pad(key_padding_mask, (0, 1))  # (b, ...)
 
 
 def choose(
@@ -133,15 +138,15 @@ def choose(
     check_tensors(logits=logits)
     check_choice(temperature, top_k, top_p)
     if not temperature:
-        return logits.argmax(-1)                                           # (b,)
-    logits = logits.float() / temperature                                  # (b, v)
+        return logits.argmax(-1)           # (b,)
+    logits = logits.float() / temperature  # (b, v)
     if top_k is not None:
-        lowest = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]   # (b, 1)
-        logits = logits.masked_fill(logits < lowest, -math.inf)            # (b, v)
+        lowest = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]  # (b, 1)
+        logits = logits.masked_fill(logits < lowest, -math.inf)           # (b, v)
     if top_p is not None:
-        ordered, order = logits.softmax(-1).sort(-1, descending=True)      # (b, v), (b, v)
+        ordered, order = logits.softmax(-1).sort(-1, descending=True)  # (b, v), (b, v)
         # A token goes if those before it suffice; the first one always stays.
-        enough = ordered.cumsum(-1) - ordered >= top_p                     # (b, v)
+        enough = ordered.cumsum(-1) - ordered >= top_p  # (b, v)
         logits = logits.masked_fill(enough.scatter(-1, order, enough), -math.inf)
     drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)  # (b, 1)
     return drawn.squeeze(-1)                                               # (b,)

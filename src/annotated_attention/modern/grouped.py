@@ -112,8 +112,14 @@ class GroupedQueryAttention(MultiheadAttention):
             usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
             if usual and not need_weights:
                 return compute_attention(
-                    q, k, v, need_weights=False, score=None, enable_gqa=True,
-                    dropout_p=self.dropout if self.training else 0.0, **masks,
+                    q,
+                    k,
+                    v,
+                    need_weights=False,
+                    score=None,
+                    enable_gqa=True,
+                    dropout_p=self.dropout if self.training else 0.0,
+                    **masks,
                 )
             # Otherwise every head gets a copy of the keys and values that its group shares.
             k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
@@ -161,9 +167,15 @@ def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAt
         )
     e, weight, state = module.embed_dim, module.in_proj_weight, module.state_dict()
     grouped = GroupedQueryAttention(
-        e, module.num_heads, num_kv_heads, dropout=module.dropout, bias="in_proj_bias" in state,
-        batch_first=module.batch_first, device=weight.device, dtype=weight.dtype,
-    )  # fmt: skip
+        e,
+        module.num_heads,
+        num_kv_heads,
+        dropout=module.dropout,
+        bias="in_proj_bias" in state,
+        batch_first=module.batch_first,
+        device=weight.device,
+        dtype=weight.dtype,
+    )
     heads = (-1, module.num_kv_heads // num_kv_heads, module.head_dim)
     for name in state.keys() & {"in_proj_weight", "in_proj_bias"}:  # W_Q stands above W_K and W_V
         rows = state[name]

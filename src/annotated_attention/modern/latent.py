@@ -143,21 +143,21 @@ class LatentAttention(nn.Module):
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         if x.dim() != 3:
             raise ValueError(f"x {tuple(x.shape)} must have three axes, one of them the batch")
-        tokens = x if self.batch_first else x.transpose(0, 1)               # (b, n, e)
+        tokens = x if self.batch_first else x.transpose(0, 1)  # (b, n, e)
         # The new tokens stand behind those that are kept.
-        positions = next_positions(cache, tokens.size(1), x.device)         # (..., n)
+        positions = next_positions(cache, tokens.size(1), x.device)  # (..., n)
         q, q_turned = self.queries(tokens, positions)
         latent, k_turned = self.compress(tokens, positions)
         if cache is not None:
             latent, k_turned = cache.append(latent, k_turned)
-        later = block_later(positions, latent.size(-2))                     # (..., n, m)
-        keys = latent[:, 0]                                                 # (b, m, c)
+        later = block_later(positions, latent.size(-2))  # (..., n, m)
+        keys = latent[:, 0]                              # (b, m, c)
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(later, padding_to_heads(key_padding_mask), dtype=q.dtype)
         masks = {"blocked": blocked, "bias": bias, "need_weights": need_weights}
         form = self.attend_absorbed if absorb else self.attend_plainly
         heads, weights = form(q, q_turned, latent, k_turned, **masks)
-        output = self.out_proj(merge_heads(heads))                          # (b, n, e)
+        output = self.out_proj(merge_heads(heads))  # (b, n, e)
         return output if self.batch_first else output.transpose(0, 1), weights
 
     def queries(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,9 +203,9 @@ class LatentAttention(nn.Module):
         Returns:
             The heads' outputs, (b, h, n, d_v), and the weights, (b, h, n, m), or None.
         """
-        k = split_heads(self.k_up(latent[:, 0]), self.num_heads)    # (b, h, m, d)
-        v = split_heads(self.v_up(latent[:, 0]), self.num_heads)    # (b, h, m, d_v)
-        shared = k_turned.expand(-1, self.num_heads, -1, -1)        # (b, h, m, r)
+        k = split_heads(self.k_up(latent[:, 0]), self.num_heads)  # (b, h, m, d)
+        v = split_heads(self.v_up(latent[:, 0]), self.num_heads)  # (b, h, m, d_v)
+        shared = k_turned.expand(-1, self.num_heads, -1, -1)      # (b, h, m, r)
         q, k = torch.cat([q, q_turned], -1), torch.cat([k, shared], -1)
         return self._attend(q, k, v, **masks)
 
@@ -221,7 +221,7 @@ class LatentAttention(nn.Module):
         q = torch.cat([q @ k_up.to(q.dtype), q_turned], -1)         # (b, h, n, c + r)
         k = torch.cat([latent, k_turned], -1)                       # (b, 1, m, c + r)
         mixed, weights = self._attend(q, k, latent, **masks)
-        heads = mixed @ v_up.mT.to(mixed.dtype)                     # (b, h, n, d_v)
+        heads = mixed @ v_up.mT.to(mixed.dtype)  # (b, h, n, d_v)
         return heads, weights
 
     def _attend(
@@ -229,9 +229,7 @@ class LatentAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with this module's scale and dropout."""
         dropout_p = self.dropout if self.training else 0.0
-        return scaled_dot_product_attention(
-            q, k, v, scale=self.scale, dropout_p=dropout_p, **masks
-        )
+        return scaled_dot_product_attention(q, k, v, scale=self.scale, dropout_p=dropout_p, **masks)
 
 
 class _Norm(nn.RMSNorm):

@@ -74,7 +74,7 @@ class PagedCache:
         self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
         self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
         self.tables: list[list[int]] = []  # for each sequence its pages, in order
-        self.lengths: list[int] = []       # and how many tokens are on them
+        self.lengths: list[int] = []  # and how many tokens are on them
 
     @property
     def length(self) -> int | Tensor:
@@ -100,8 +100,8 @@ class PagedCache:
         tokens = torch.arange(max(self.lengths), device=k.device).expand(b, -1)  # (b, m)
         first = torch.tensor(starts, device=k.device)[:, None]                   # (b, 1)
         new = self._places(first + tokens[:, :n])
-        self.keys[new] = k.transpose(1, 2)                                       # (b, n, h, d)
-        self.values[new] = v.transpose(1, 2)                                     # (b, n, h, d_v)
+        self.keys[new] = k.transpose(1, 2)    # (b, n, h, d)
+        self.values[new] = v.transpose(1, 2)  # (b, n, h, d_v)
         every = self._places(tokens)
         return self.keys[every].transpose(1, 2), self.values[every].transpose(1, 2)
 
@@ -158,5 +158,5 @@ class PagedCache:
         """Give the page and the place on it of each token, (b, n) both."""
         longest = max(map(len, self.tables))
         padded = [table + [0] * (longest - len(table)) for table in self.tables]
-        pages = torch.tensor(padded, device=tokens.device)                       # (b, ...)
+        pages = torch.tensor(padded, device=tokens.device)  # (b, ...)
         return pages.gather(1, tokens // self.page_size), tokens % self.page_size

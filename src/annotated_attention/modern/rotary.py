@@ -130,11 +130,16 @@ class RotaryEmbedding(nn.Module):
         exact = torch.promote_types(dtype, torch.float32)
         dynamic = self.scaling["rope_type"] == "dynamic"
         frequencies, factor = rotary_frequencies(
-            self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
-            length=positions.max() + 1 if dynamic else None, dtype=exact, device=positions.device,
+            self.head_dim,
+            base=self.base,
+            scaling=self.scaling,
+            max_length=self.max_length,
+            length=positions.max() + 1 if dynamic else None,
+            dtype=exact,
+            device=positions.device,
         )
-        angle = positions[..., None].to(exact) * frequencies                  # (..., n, r)
-        angle = angle.unsqueeze(1) if positions.dim() == 2 else angle         # (..., n, r)
+        angle = positions[..., None].to(exact) * frequencies           # (..., n, r)
+        angle = angle.unsqueeze(1) if positions.dim() == 2 else angle  # (..., n, r)
         return (angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype)
 
     def _check(self, x: Tensor, positions: Tensor) -> None:
@@ -143,9 +148,7 @@ class RotaryEmbedding(nn.Module):
         if not x.is_floating_point():
             raise TypeError(f"x must be floating point, got {x.dtype}")
         if x.dim() < 2 or x.size(-1) != self.head_dim:
-            raise ValueError(
-                f"x must have shape (..., n, {self.head_dim}), got {tuple(x.shape)}"
-            )
+            raise ValueError(f"x must have shape (..., n, {self.head_dim}), got {tuple(x.shape)}")
         n, given = x.size(-2), tuple(positions.shape)
         if given != (n,) and (x.dim() != 4 or given != (x.size(0), n)):
             raise ValueError(

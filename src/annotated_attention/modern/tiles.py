@@ -165,9 +165,14 @@ class _Tiled(torch.autograd.Function):
 
 
 def _scores(
-    query: Tensor, key: Tensor, added: Tensor | None, is_causal: bool, visible: Visible | None,
-    rows: slice, columns: slice,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    added: Tensor | None,
+    is_causal: bool,
+    visible: Visible | None,
+    rows: slice,
+    columns: slice,
+) -> Tensor:
     """Compute the masked scores of one tile, with queries that are scaled."""
     scores = query[..., rows, :] @ key[..., columns, :].mT
     if added is not None:

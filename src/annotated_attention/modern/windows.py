@@ -114,7 +114,7 @@ def with_sink(output: Tensor, lse: Tensor, sink: Tensor) -> Tensor:
             f"output {tuple(output.shape)}, lse {tuple(lse.shape)} and sink {tuple(sink.shape)} "
             "must be (..., h, n, d_v), (..., h, n) and (h,)"
         )
-    kept = torch.sigmoid(lse - sink[:, None])    # (..., h, n)
+    kept = torch.sigmoid(lse - sink[:, None])  # (..., h, n)
     return output * kept[..., None].to(output.dtype)
 
 

@@ -20,8 +20,10 @@ from annotated_attention.pretrained.checkpoint import (
 from annotated_attention.transformer import TransformerEncoder, TransformerEncoderLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "relu": F.relu,
-}  # fmt: skip
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
 # Which stored parts make up each of ours, one below the other; the later ones are in every layer.
 PARTS = {
     "words": ("embeddings.word_embeddings",),
@@ -69,10 +71,14 @@ class SentenceEncoder(nn.Module):
         self.kinds = nn.Embedding(config.size("type_vocab_size"), e)  # the second is for pairs
         self.norm = nn.LayerNorm(e, eps)
         layer = TransformerEncoderLayer(
-            e, config.heads("hidden_size", "num_attention_heads"), config.size("intermediate_size"),
-            dropout=0.0, activation=config.choice("hidden_act", ACTIVATIONS), layer_norm_eps=eps,
+            e,
+            config.heads("hidden_size", "num_attention_heads"),
+            config.size("intermediate_size"),
+            dropout=0.0,
+            activation=config.choice("hidden_act", ACTIVATIONS),
+            layer_norm_eps=eps,
             batch_first=True,
-        )  # fmt: skip
+        )
         self.encoder = TransformerEncoder(layer, config.size("num_hidden_layers"))
         self.pad, self.tokenizer = config.size("pad_token_id", at_least=0), tokenizer
 

@@ -67,9 +67,7 @@ class NoWeights(FileNotFoundError):
         return [str(self)]  # a notebook shows the line alone
 
 
-def find_weights(
-    folder: str | os.PathLike[str] | None = None, model: Pinned = ENCODER
-) -> Path:
+def find_weights(folder: str | os.PathLike[str] | None = None, model: Pinned = ENCODER) -> Path:
     """Find the folder of a trained model that a chapter looks into.
 
     The search has this order: the folder named by the argument, or else by the environment

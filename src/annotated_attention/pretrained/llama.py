@@ -24,13 +24,20 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
     "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28},
     "qwen3": {
-        "num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28, "head_dim": 128,
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "head_dim": 128,
     },
-}  # fmt: skip
+}
 ACTIVATIONS = {
-    "swish": "silu", "silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
-}  # fmt: skip
+    "swish": "silu",
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
 ORIGINAL = "original_max_position_embeddings"
 UNREAD = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"  # computed from the settings
 
@@ -123,7 +130,9 @@ def read_settings(config: Config) -> Settings:
         is_causal=True, partial_rotary_factor=1.0, quantization_config=None, rope_interleaved=False
     )
     given = {
-        **_read_sizes(config), **_read_rotation(config), **_read_layers(config, kind),
+        **_read_sizes(config),
+        **_read_rotation(config),
+        **_read_layers(config, kind),
         **_read_parts(config, kind),
     }
     try:
@@ -210,7 +219,9 @@ def _read_layers(config: Config, kind: str) -> dict[str, Any]:
 def write_settings(settings: Settings) -> dict[str, Any]:
     """Translate settings into a ``config.json`` of Llama, and refuse what it does not have."""
     fits = {
-        "window": None, "qk_norm": False, "out_bias": settings.qkv_bias,
+        "window": None,
+        "qk_norm": False,
+        "out_bias": settings.qkv_bias,
         "rotary_dim": settings.head_dim,
     }
     for name, value in fits.items():

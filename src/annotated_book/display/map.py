@@ -89,9 +89,14 @@ W_O[[0, 2], [_ANIMAL, _FOOD]] = 1
 
 # The letter whose colour each thing has that is drawn.
 _INKS = {
-    "queries": "n", "keys": "m", "values": "m", "scores": "h", "weights": "h", "collected": "n",
+    "queries": "n",
+    "keys": "m",
+    "values": "m",
+    "scores": "h",
+    "weights": "h",
+    "collected": "n",
     "output": "n",
-}  # fmt: skip
+}
 _LEVELS = 8  # of each colour
 
 
@@ -99,12 +104,12 @@ _LEVELS = 8  # of each colour
 def computation() -> dict[str, dict[str, Tensor]]:
     """Compute every step on the sentence: what each step leaves behind, by its name."""
     projected = (X @ W_Q, X @ W_K, X @ W_V)
-    q, k, v = (split_heads(x, HEADS) for x in projected)  # (h, n, d)
-    scores = scaled_scores(q, k)  # (h, n, m)
+    q, k, v = (split_heads(x, HEADS) for x in projected)         # (h, n, d)
+    scores = scaled_scores(q, k)                                 # (h, n, m)
     blocked = block_padding(torch.tensor([LENGTH]), len(WORDS))  # (b, m)
-    weights = masked_softmax(scores, blocked)  # (h, n, m)
-    mixed, _ = mix(weights, v)  # (h, n, d), (h, n, m)
-    merged = merge_heads(mixed)  # (n, h * d)
+    weights = masked_softmax(scores, blocked)                    # (h, n, m)
+    mixed, _ = mix(weights, v)                                   # (h, n, d), (h, n, m)
+    merged = merge_heads(mixed)                                  # (n, h * d)
     return {
         "project in": dict(zip(("queries", "keys", "values"), projected, strict=True)),
         "split": {"queries": q, "keys": k, "values": v},

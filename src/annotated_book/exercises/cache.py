@@ -44,17 +44,23 @@ check_chunk = Exercise(
         _ZEROS: {"milk": "....x..", "because": "......."},
         "the diagonal ends in the lower right corner of all places, but behind the last token they "
         "are not written yet (cache-zeros-attended).": {"milk": "......x", "because": "......."},
-        "it is inverted: True, or x, means blocked here.":
-            {"milk": "xxxx...", "because": "xxxxx.."},
-        "every query is hidden from itself: block j > p, not j ≥ p.":
-            {"milk": "...xxxx", "because": "....xxx"},
-        "every query sees one key too many: block j > p, not j > p + 1.":
-            {"milk": ".....xx", "because": "......x"},
+        "it is inverted: True, or x, means blocked here.": {
+            "milk": "xxxx...",
+            "because": "xxxxx..",
+        },
+        "every query is hidden from itself: block j > p, not j ≥ p.": {
+            "milk": "...xxxx",
+            "because": "....xxx",
+        },
+        "every query sees one key too many: block j > p, not j > p + 1.": {
+            "milk": ".....xx",
+            "because": "......x",
+        },
         "nothing is hidden.": {"milk": ".......", "because": "......."},
     },
     run=cells(["milk", "because"], 1, 7),
     why=_which_cell,
-)  # fmt: skip
+)
 
 
 def _written(
@@ -89,9 +95,16 @@ def _draw(b: int, h: int, n: int, d: int, each: int, room: int) -> dict[str, Any
 
 
 def _step(
-    q: Tensor, k: Tensor, v: Tensor, cache: Cache, rotary: RotaryEmbedding,
-    corner: bool = False, restart: bool = False, zeros: bool = False, blind: bool = False,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cache: Cache,
+    rotary: RotaryEmbedding,
+    corner: bool = False,
+    restart: bool = False,
+    zeros: bool = False,
+    blind: bool = False,
+) -> Tensor:
     """Take the step, rightly or with a mistake."""
     new = torch.arange(q.size(-2))
     positions = cache.length + new
@@ -111,15 +124,17 @@ check_step = Exercise(
     praise="right: all at once, in chunks, token by token, in a cache that grows and in one of "
     "fixed size, the outputs are the same.",
     wrong={
-        "the future is not hidden: block key j for a query at position p where j > p.":
-            partial(_step, blind=True),
+        "the future is not hidden: block key j for a query at position p where j > p.": partial(
+            _step, blind=True
+        ),
         _CORNER: partial(_step, corner=True),
         "the positions start at 0 again, although tokens are kept: count from cache.length, and "
         "read it before you append (positions-restart).": partial(_step, restart=True),
         _ZEROS: partial(_step, zeros=True),
         "the positions start at 0 again, and the mask begins in the upper left corner "
-        "(positions-restart, causal-at-the-wrong-corner).":
-            partial(_step, corner=True, restart=True),
+        "(positions-restart, causal-at-the-wrong-corner).": partial(
+            _step, corner=True, restart=True
+        ),
     },
     sizes=[
         {**_SIZES, "each": 9, "room": 0},
@@ -130,4 +145,4 @@ check_step = Exercise(
     draw=_draw,
     run=_written,
     shape="(b, h, n, d)",
-)  # fmt: skip
+)

@@ -23,7 +23,7 @@ check_groups = Exercise(
         f"which one does `repeat` give it?"
     ),
     close=0,
-)  # fmt: skip
+)
 
 Config = dict[str, int]
 
@@ -55,19 +55,29 @@ check_token_bytes = Exercise(
         "you count a KV head for each head of queries. Where `num_key_value_heads` is given, it "
         "says how many there are.": lambda config: _bytes(config, g=config["num_attention_heads"]),
         "the width of a head is `head_dim` where that is given. It need not be `hidden_size` "
-        "divided by the heads.":
-            lambda config: _bytes(config, d=config["hidden_size"] // config["num_attention_heads"]),
+        "divided by the heads.": lambda config: _bytes(
+            config, d=config["hidden_size"] // config["num_attention_heads"]
+        ),
         "the width of a head is `hidden_size` divided by the heads of *queries*: sharing makes "
         "fewer heads, not wider ones.": _wider,
     },
     sizes=[
-        {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 6,
-         "num_key_value_heads": 2},
-        {"num_hidden_layers": 5, "hidden_size": 40, "num_attention_heads": 8,
-         "num_key_value_heads": 4, "head_dim": 16},
+        {
+            "num_hidden_layers": 3,
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+        },
+        {
+            "num_hidden_layers": 5,
+            "hidden_size": 40,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 16,
+        },
         {"num_hidden_layers": 7, "hidden_size": 36, "num_attention_heads": 4},
     ],
     draw=lambda **config: {"config": config},
     run=lambda answer, config: number(answer(config)),
     close=0,
-)  # fmt: skip
+)

@@ -65,11 +65,20 @@ check_order = Exercise(
     praise="right: run in this order, the words give masked multi-head attention.",
     wrong={
         "it runs, and the numbers are wrong: scale and mask work on the scores, before the softmax "
-        "makes weights of them.":
-            ["project", "split", "score", "scale", "softmax", "mask", "mix", "merge", "project"],
+        "makes weights of them.": [
+            "project",
+            "split",
+            "score",
+            "scale",
+            "softmax",
+            "mask",
+            "mix",
+            "merge",
+            "project",
+        ],
     },
     run=_say,
-)  # fmt: skip
+)
 
 
 class _Attention(MultiheadAttention):

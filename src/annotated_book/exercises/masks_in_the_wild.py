@@ -94,24 +94,30 @@ check_make_ready = Exercise(
     praise="right: padding is hidden, no query looks ahead, and the newest word sees all words "
     "before it, at 3 sizes, with one mask for all heads.",
     wrong={
-        "which way round? It is inverted: this function reads True as allowed.":
-            lambda given, n: ~(_words(given) & _past(given, n)),
+        "which way round? It is inverted: this function reads True as allowed.": lambda given, n: (
+            ~(_words(given) & _past(given, n))
+        ),
         "which corner? The diagonal begins at the top left, so the newest words count as the first "
-        "ones and do not see what was written before them.":
-            lambda given, n: _words(given) & _corner(given, n),
+        "ones and do not see what was written before them.": lambda given, n: (
+            _words(given) & _corner(given, n)
+        ),
         "padding is hidden, but the queries still look ahead.": lambda given, n: _words(given),
         "no query looks ahead, and padding is seen.": _past,
-        "“or” allows a key if one of the two masks allows it. Both must: use “and”.":
-            lambda given, n: _words(given) | _past(given, n),
-        "which way round? The padding is turned: True must stand for a word.":
-            lambda given, n: ~_words(given) & _past(given, n),
+        "“or” allows a key if one of the two masks "
+        "allows it. Both must: use “and”.": lambda given, n: _words(given) | _past(given, n),
+        "which way round? The padding is turned: True must stand for a word.": lambda given, n: (
+            ~_words(given) & _past(given, n)
+        ),
         "there is no axis for the heads: against the scores, (b, h, n, m), samples stand where the "
-        "heads are. Give the heads an axis of 1.":
-            lambda given, n: _words(given)[:, 0] & _past(given, n),
-        "the diagonal is one off: a query may see the key at its own place.":
-            lambda given, n: _words(given) & _past(given, n, -1),
-        "the diagonal is one off: each query sees the key after its own place.":
-            lambda given, n: _words(given) & _past(given, n, 1),
+        "heads are. Give the heads an axis of 1.": lambda given, n: (
+            _words(given)[:, 0] & _past(given, n)
+        ),
+        "the diagonal is one off: a query may see the key at its own place.": lambda given, n: (
+            _words(given) & _past(given, n, -1)
+        ),
+        "the diagonal is one off: each query sees the key after its own place.": lambda given, n: (
+            _words(given) & _past(given, n, 1)
+        ),
     },
     sizes=[
         {"h": 4, "m": 6, "n": 3, "first": 6, "second": 4},
@@ -122,4 +128,4 @@ check_make_ready = Exercise(
     run=_spread,
     shape="(b, h, n, m), or broadcasts to it",
     why=_which_key,
-)  # fmt: skip
+)

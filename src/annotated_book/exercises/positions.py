@@ -43,11 +43,12 @@ check_permutation = Exercise(
         "you have reordered across the heads: all even rows, then all odd ones. Each head has its "
         "own pairs, so stay within its d rows.": lambda weight, h: interleaved_to_half(weight, 1),
         "the columns are reordered. They belong to the features that come in; the pairs are among "
-        "those that come out, the rows.":
-            lambda weight, h: torch.cat([weight[:, 0::2], weight[:, 1::2]], 1),
+        "those that come out, the rows.": lambda weight, h: torch.cat(
+            [weight[:, 0::2], weight[:, 1::2]], 1
+        ),
     },
     sizes=[{"h": 4, "d": 6, "e": 10}, {"h": 1, "d": 10, "e": 7}, {"h": 3, "d": 2, "e": 5}],
     draw=lambda h, d, e: {**normal(weight=(h * d, e)), "num_heads": h},
     run=lambda answer, weight, h: torch.no_grad()(answer)(weight, h),
     shape="(h * d, e)",
-)  # fmt: skip
+)

@@ -50,10 +50,16 @@ Running = tuple[Tensor, Tensor, Tensor]
 
 
 def _add_piece(
-    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor,
-    turn: Callable[[Tensor], Tensor] = torch.exp, of_total: bool = True, of_mix: bool = True,
+    largest: Tensor,
+    total: Tensor,
+    mix: Tensor,
+    scores: Tensor,
+    values: Tensor,
+    turn: Callable[[Tensor], Tensor] = torch.exp,
+    of_total: bool = True,
+    of_mix: bool = True,
     unit: str = "so far",
-) -> Running:  # fmt: skip
+) -> Running:
     """Go on with one piece, rightly or with a mistake."""
     larger = scores.amax(-1, keepdim=True)
     if unit == "so far":
@@ -71,8 +77,10 @@ def _all_pieces(step: Callable[..., Any], scores: Tensor, values: Tensor, size: 
     """Take a step for each piece; give the output, and the log-sum-exp in a last column."""
     n, width = len(scores), values.size(-1)
     running = (
-        scores.new_full((n, 1), -math.inf), scores.new_zeros(n, 1), scores.new_zeros(n, width)
-    )  # fmt: skip
+        scores.new_full((n, 1), -math.inf),
+        scores.new_zeros(n, 1),
+        scores.new_zeros(n, width),
+    )
     for piece, some in zip(scores.split(size, 1), values.split(size), strict=True):
         running = step(*running, piece, some)
         if running is None or running is ...:
@@ -98,9 +106,7 @@ def _scores(
     scores = torch.randn(n, m, dtype=torch.float64)
     scores[:, -1] += later
     scores[-1] += apart
-    return {
-        "scores": scores, "values": torch.randn(m, width, dtype=torch.float64), "size": size
-    }  # fmt: skip
+    return {"scores": scores, "values": torch.randn(m, width, dtype=torch.float64), "size": size}
 
 
 _SIZES = {"n": 5, "m": 12, "width": 3, "size": 4}
@@ -148,9 +154,12 @@ check_add_piece = Exercise(
 
 
 def _merge(
-    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor,
+    out_a: Tensor,
+    lse_a: Tensor,
+    out_b: Tensor,
+    lse_b: Tensor,
     shares: Callable[[Tensor], Tensor] = lambda lses: lses.softmax(0),
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Merge two halves, with these shares."""
     share_a, share_b = shares(torch.stack([lse_a, lse_b]))[..., None]
     return share_a * out_a + share_b * out_b

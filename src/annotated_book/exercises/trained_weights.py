@@ -84,25 +84,32 @@ check_my_head = Exercise(
     wrong={
         "that head looks ahead. A row is a query, and keys before it stand to its left, below the "
         "diagonal.": lambda weights, distance: _my_head(weights, -distance),
-        "that head looks further back. Use the distance as it is.":
-            lambda weights, distance: _my_head(weights, distance + 1),
-        "that head looks at the token itself, on the main diagonal.":
-            lambda weights, distance: _my_head(weights, 0),
-        "that head looks one place back. Use the distance.":
-            lambda weights, distance: _my_head(weights, 1),
-        "that head looks back in one row alone. Take the mean, not the max.":
-            lambda weights, distance: _head(weights.diagonal(-distance, -2, -1).amax(-1)),
+        "that head looks further back. Use the distance as it is.": lambda weights, distance: (
+            _my_head(weights, distance + 1)
+        ),
+        "that head looks at the token itself, on the main diagonal.": lambda weights, distance: (
+            _my_head(weights, 0)
+        ),
+        "that head looks one place back. Use the distance.": lambda weights, distance: _my_head(
+            weights, 1
+        ),
+        "that head looks back in one row alone. "
+        "Take the mean, not the max.": lambda weights, distance: _head(
+            weights.diagonal(-distance, -2, -1).amax(-1)
+        ),
         "in its first rows, i - distance is negative and wraps round to the last keys. Leave those "
         "rows out.": _wrapping,
-        "diagonal takes the first two axes, unless you name the last two, -2 and -1.":
-            lambda weights, distance: divmod(
-                int(weights.diagonal(-distance).mean(-1).argmax()), weights.size(1)
-            ),
+        "diagonal takes the first two axes, unless you "
+        "name the last two, -2 and -1.": lambda weights, distance: divmod(
+            int(weights.diagonal(-distance).mean(-1).argmax()), weights.size(1)
+        ),
         "it is the right head, but the layer comes first.": lambda *given: _my_head(*given)[::-1],
-        "it is the right head, but count layers and heads from 0.":
-            lambda *given: [i + 1 for i in _my_head(*given)],
-        "divide the flat index by the number of heads, not of layers.":
-            lambda weights, distance: divmod(_flat(weights, distance), len(weights)),
+        "it is the right head, but count layers and heads from 0.": lambda *given: [
+            i + 1 for i in _my_head(*given)
+        ],
+        "divide the flat index by the number of heads, not of layers.": lambda weights, distance: (
+            divmod(_flat(weights, distance), len(weights))
+        ),
     },
     sizes=[
         {"layers": 3, "h": 4, "n": 7, "distance": 1},
@@ -113,4 +120,4 @@ check_my_head = Exercise(
     why=lambda answer, found, *others: (
         f"you have layer {found[0]}, head {found[1]}; another one looks back more, on average."
     ),
-)  # fmt: skip
+)

@@ -17,8 +17,10 @@ check_shares = Exercise(
     right=[0.599, 0.358],
     praise="right. Rare mistakes in letters spoil many targets, and more of the longer ones.",
     wrong={
-        "that is the share of right letters. A target needs every one of them to be right.":
-            [0.95, 0.95],
+        "that is the share of right letters. A target needs every one of them to be right.": [
+            0.95,
+            0.95,
+        ],
         "shares of mistakes do not add up: some targets have several. Multiply the shares of right "
         "letters.": [0.5, 0],
         "that is the share of targets with a mistake. Asked are those without.": [0.401, 0.642],
@@ -32,13 +34,17 @@ check_shares = Exercise(
         "after one letter, after two?"
     ),
     close=0.006,
-)  # fmt: skip
+)
 
 
 def _look_back(
-    q: Tensor, k: Tensor, v: Tensor, offset: int = 1, hidden: float = -math.inf,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    offset: int = 1,
+    hidden: float = -math.inf,
     merge: Callable[[Tensor], Tensor] = merge_heads,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Attend, hiding key j from query i when j - i >= offset."""
     n, d = q.shape[-2:]
     future = torch.ones(n, n, dtype=torch.bool).triu(offset)
@@ -61,23 +67,26 @@ check_look_back = Exercise(
     praise="right, and so are the gradients: no row sees a later token.",
     wrong={
         "there are rows that see a later token. In training they can copy it; in decoding it is "
-        "not there. Print hidden for a few tokens, and ask what each row sees.":
-            partial(_look_back, offset=2),
+        "not there. Print hidden for a few tokens, and ask what each row sees.": partial(
+            _look_back, offset=2
+        ),
         "nothing is hidden now: every row sees the whole target.": partial(_look_back, offset=99),
-        "row i no longer sees itself, and the first row sees nothing at all.":
-            partial(_look_back, offset=0),
+        "row i no longer sees itself, and the first row sees nothing at all.": partial(
+            _look_back, offset=0
+        ),
         "the heads are merged by a straight reshape, which shows tokens their future. Move the "
-        "heads behind the tokens first, as the stub does.":
-            partial(_look_back, merge=merge_without_transpose),
-        "the mask is the wrong way round: a row now sees itself and what comes later.":
-            _hide_the_past,
+        "heads behind the tokens first, as the stub does.": partial(
+            _look_back, merge=merge_without_transpose
+        ),
+        "the mask is the wrong way round: a row now sees "
+        "itself and what comes later.": _hide_the_past,
         "the future is zeroed after the softmax, so it still took its share: the rows no longer "
-        "add up to one, and how much is missing tells of the future. Hide it before the softmax.":
-            _hide_after_the_softmax,
+        "add up to one, and how much is missing tells of the "
+        "future. Hide it before the softmax.": _hide_after_the_softmax,
         "hidden scores are set to 0, and exp(0) is 1: they still get a share. Set them to minus "
         "infinity.": partial(_look_back, hidden=0),
     },
     sizes=[{"b": 2, "h": 4, "n": 5, "d": 6}, {"b": 3, "h": 2, "n": 4, "d": 5}],
     draw=lambda b, h, n, d: normal(q=(b, h, n, d), k=(b, h, n, d), v=(b, h, n, d)),
     shape="(b, n, h * d)",
-)  # fmt: skip
+)

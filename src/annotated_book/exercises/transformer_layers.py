@@ -20,15 +20,19 @@ check_norm = Exercise(
         "the mean is gone. Now divide by the deviation, the root of the variance.": [2, -2, -2, 2],
         "you divided by the variance; divide by its root.": [0.5, -0.5, -0.5, 0.5],
         "you divided, and the mean is still there: subtract it first.": [2, 0, 0, 2],
-        "the variance is the mean of the four squares: divide their sum by 4, not by 3.":
-            [0.866, -0.866, -0.866, 0.866],
+        "the variance is the mean of the four squares: divide their sum by 4, not by 3.": [
+            0.866,
+            -0.866,
+            -0.866,
+            0.866,
+        ],
     },
     run=numbers(4),
     why=lambda answer, found, right: (
         f"number {furthest(found, right) + 1} is not right. The mean is 2, and so is the deviation."
     ),
     close=0.01,
-)  # fmt: skip
+)
 
 
 def _draw_layer(b: int, n: int, m: int, h: int, d: int) -> dict[str, Any]:
@@ -79,16 +83,17 @@ check_pre_norm_decoder = Exercise(
     right=lambda layer, tgt, memory: layer(tgt, memory, tgt_is_causal=True),
     praise="right, and so are the gradients: for more keys than queries, and for fewer.",
     wrong={
-        "the cross-attention and the feed-forward network are still missing.":
-            lambda layer, tgt, memory: _looked_back(layer, tgt) + 0 * memory.sum(),
+        "the cross-attention and the feed-forward "
+        "network are still missing.": lambda layer, tgt, memory: (
+            _looked_back(layer, tgt) + 0 * memory.sum()
+        ),
         "that is post-LN: the norm stands behind the sum.": _post,
-        "you add to what is normalised. The residual goes past the norm: x + sublayer(norm(x)).":
-            _add_to_the_normed,
+        "you add to what is normalised. The residual goes past "
+        "the norm: x + sublayer(norm(x)).": _add_to_the_normed,
         "norm2 is missing in front of the look across.": partial(_decode, norm2=_NO_NORM),
         "norm3 is missing in front of the feed-forward network.": partial(_decode, norm3=_NO_NORM),
         "the memory goes through norm2, too. It comes out of a stack with a norm of its own; norm2 "
-        "is for the queries.":
-            lambda layer, tgt, memory: _decode(layer, tgt, layer.norm2(memory)),
+        "is for the queries.": lambda layer, tgt, memory: _decode(layer, tgt, layer.norm2(memory)),
         "the look across is missing.": partial(_decode, dropout2=nn.Dropout(1.0)),
         "the ReLU between linear1 and linear2 is missing.": partial(_decode, activation=_NO_NORM),
     },
@@ -98,4 +103,4 @@ check_pre_norm_decoder = Exercise(
     ],
     draw=_draw_layer,
     shape="(b, n, e)",
-)  # fmt: skip
+)

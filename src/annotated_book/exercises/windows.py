@@ -36,7 +36,7 @@ check_counts = Exercise(
         f"{found[furthest(found, right)]:g} is not right."
     ),
     close=0,
-)  # fmt: skip
+)
 
 
 def _later(documents: Tensor, diagonal: int = 1) -> Tensor:
@@ -71,9 +71,7 @@ check_hide = Exercise(
             ~(_later(documents) | _other(documents))
         ),
         "you have joined with “and”: a key is blocked only if it stands later *and* belongs to "
-        "another document. One is enough.": lambda documents: (
-            _later(documents) & _other(documents)
-        ),
+        "another document. One is enough.": lambda documents: _later(documents) & _other(documents),
         "tokens do not see themselves. The diagonal is visible.": lambda documents: (
             _later(documents, 0) | _other(documents)
         ),
@@ -81,10 +79,12 @@ check_hide = Exercise(
             lambda documents: _later(documents).mT | _other(documents)
         ),
         "you hide documents with a greater number or a smaller one alone. Which numbers they are "
-        "does not matter.": Either([
-            lambda documents: _later(documents) | (documents > documents[:, None]),
-            lambda documents: _later(documents) | (documents < documents[:, None]),
-        ]),
+        "does not matter.": Either(
+            [
+                lambda documents: _later(documents) | (documents > documents[:, None]),
+                lambda documents: _later(documents) | (documents < documents[:, None]),
+            ]
+        ),
     },
     sizes=[
         {"numbers": [0, 0, 0, 1, 1]},
@@ -94,4 +94,4 @@ check_hide = Exercise(
     draw=lambda numbers: {"documents": torch.tensor(numbers)},
     why=_why,
     shape="(n, n)",
-)  # fmt: skip
+)

@@ -43,9 +43,9 @@ class WideProjection(Design):
         v = self.to_value(x).view(b, n, h, d).transpose(1, 2)  # (b, h, n, d)
         scores = q @ k.mT / math.sqrt(d)                       # (b, h, n, n)
         blocked = self.read_mask("mask", mask, b, h, n, n)
-        weights = masked_softmax(scores, blocked)              # (b, h, n, n)
-        mixed = (weights @ v).transpose(1, 2)                  # (b, n, h, d)
-        return self.output(mixed.contiguous().view(b, n, e))   # (b, n, e)
+        weights = masked_softmax(scores, blocked)             # (b, h, n, n)
+        mixed = (weights @ v).transpose(1, 2)                 # (b, n, h, d)
+        return self.output(mixed.contiguous().view(b, n, e))  # (b, n, e)
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
         """Call it as any design."""

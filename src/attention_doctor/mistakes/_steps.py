@@ -47,10 +47,10 @@ class StepByStep(MultiheadAttention):
         """Attend within each head, calling one method for each step."""
         future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
         blocked, _ = merge_masks(blocked, future)
-        scores = self.score(q, k)  # (b, h, n, m)
+        scores = self.score(q, k)                           # (b, h, n, m)
         scores = scores if bias is None else scores + bias  # (b, h, n, m)
-        weights = self.drop(self.weigh(scores, blocked))  # (b, h, n, m)
-        return weights @ v, weights  # (b, h, n, d), (b, h, n, m)
+        weights = self.drop(self.weigh(scores, blocked))    # (b, h, n, m)
+        return weights @ v, weights                         # (b, h, n, d), (b, h, n, m)
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
         """Turn scores into weights that sum to 1 over the keys; fully masked rows are 0."""
@@ -84,15 +84,16 @@ class InTiles(StepByStep):
         future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
         added = masks_as_bias(merge_masks(blocked, future)[0], bias, q.dtype)
         scores = self.score(q, k) if added is None else self.score(q, k) + added  # (b, h, n, m)
-        largest = torch.full_like(scores[..., :1], -math.inf)  # (b, h, n, 1)
-        total, mixed = torch.zeros_like(largest), torch.zeros_like(q)  # (b, h, n, 1), (b, h, n, d)
+        largest = torch.full_like(scores[..., :1], -math.inf)                     # (b, h, n, 1)
+        total = torch.zeros_like(largest)                                         # (b, h, n, 1)
+        mixed = torch.zeros_like(q)                                               # (b, h, n, d)
         for piece, values in zip(scores.split(self.tile, -1), v.split(self.tile, -2), strict=True):
             larger = largest.maximum(piece.amax(-1, keepdim=True))  # (b, h, n, 1)
-            unit = larger.masked_fill(larger == -math.inf, 0)  # (b, h, n, 1)
+            unit = larger.masked_fill(larger == -math.inf, 0)       # (b, h, n, 1)
             correction, powers = (largest - unit).exp(), (piece - unit).exp()
             total = correction * total + powers.sum(-1, keepdim=True)  # (b, h, n, 1)
             mixed = self.convert(mixed, correction) + powers @ values  # (b, h, n, d)
-            largest = larger  # (b, h, n, 1)
+            largest = larger                                           # (b, h, n, 1)
         return mixed / total.masked_fill(total == 0, 1), None
 
     def convert(self, mixed: Tensor, correction: Tensor) -> Tensor:
@@ -116,8 +117,9 @@ class RotatedAnew(CachedAttention):
             k, v = cache.append(k, v)  # (b, h, m, d)
         if self.rotary is not None:
             # Places that are not written yet are hidden, and must not make the length greater.
-            places = torch.arange(k.size(-2), device=k.device).minimum(positions[-1])  # (m,)
-            q, k = self.rotary(q, positions), self.rotary(k, places)  # (b, h, n, d), (b, h, m, d)
+            on = torch.arange(k.size(-2), device=k.device).minimum(positions[-1])  # (m,)
+            q = self.rotary(q, positions)                                          # (b, h, n, d)
+            k = self.rotary(k, on)                                                 # (b, h, m, d)
         return q, k, v
 
 
@@ -134,14 +136,19 @@ class PackedAttention(MultiheadAttention):
             documents: (b, n), integers, the number of each token's document.
         """
         q, k, v = (split_heads(y, self.num_heads) for y in self._project(x, x, x))
-        places = torch.arange(x.size(1), device=x.device)  # (n,)
+        places = torch.arange(x.size(1), device=x.device)           # (n,)
         begins = documents.diff(prepend=documents[:, :1] - 1) != 0  # (b, n)
-        positions = places - (places * begins).cummax(1).values  # (b, n)
+        positions = places - (places * begins).cummax(1).values     # (b, n)
         rotary = RotaryEmbedding(self.head_dim)
         heads, _ = self.attend(
-            rotary(q, positions), rotary(k, positions), v, blocked=self.hide(documents),
-            bias=None, is_causal=False, need_weights=False,
-        )  # fmt: skip
+            rotary(q, positions),
+            rotary(k, positions),
+            v,
+            blocked=self.hide(documents),
+            bias=None,
+            is_causal=False,
+            need_weights=False,
+        )
         output = self.out_proj(merge_heads(heads))  # (b, n, e)
         return output, None
 

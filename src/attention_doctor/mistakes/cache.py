@@ -84,7 +84,8 @@ class KeysCachedUnrotated(CachedAttention):
             k, v = cache.append(k, v)  # (b, h, m, d)
         if self.rotary is not None:
             on = positions[0] + torch.arange(k.size(-2), device=k.device)  # (m,)
-            q, k = self.rotary(q, positions), self.rotary(k, on)  # (b, h, n, d), (b, h, m, d)
+            q = self.rotary(q, positions)                                  # (b, h, n, d)
+            k = self.rotary(k, on)                                         # (b, h, m, d)
         return q, k, v
 
 

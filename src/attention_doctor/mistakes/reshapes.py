@@ -121,8 +121,8 @@ class BatchMixedIntoSequence(MultiheadAttention):
 def _mix_batch(x: Tensor, back: bool = False) -> Tensor:
     b, h, n, d = x.shape
     if back:
-        x = x.permute(2, 0, 1, 3).reshape(b, n, h, d)  # (b, n, h, d)
-        return x.transpose(1, 2)  # (b, h, n, d)
+        x = x.permute(2, 0, 1, 3).reshape(b, n, h, d)                 # (b, n, h, d)
+        return x.transpose(1, 2)                                      # (b, h, n, d)
     return x.transpose(1, 2).reshape(n, b, h, d).permute(1, 2, 0, 3)  # (b, h, n, d)
 
 

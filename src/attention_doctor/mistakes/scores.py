@@ -115,7 +115,7 @@ class WeightsAveragedOverHeads(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        weights = super().weigh(scores, blocked)  # (b, h, n, m)
+        weights = super().weigh(scores, blocked)                 # (b, h, n, m)
         return weights.mean(1, keepdim=True).expand_as(weights)  # (b, h, n, m)
 
 

@@ -94,7 +94,7 @@ def scattered(n: int, step: int = 37) -> Tensor:
     """Block about a third of all keys here and there, but never key 0: (n, n)."""
     i = torch.arange(n)
     blocked = (i[:, None] * step + i * 101) % 127 < 42  # (n, n)
-    return blocked & (i > 0)  # (n, n)
+    return blocked & (i > 0)                            # (n, n)
 
 
 def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contenders:
@@ -121,9 +121,14 @@ def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
     b, n, _, h = size
     future = block_future(n)
     names = (
-        "no mask", "is_causal", "padding", "attn_mask, boolean", "attn_mask, floats",
-        "attn_mask, every head", "padding and is_causal",
-    )  # fmt: skip
+        "no mask",
+        "is_causal",
+        "padding",
+        "attn_mask, boolean",
+        "attn_mask, floats",
+        "attn_mask, every head",
+        "padding and is_causal",
+    )
     kinds = masks(size, future, future.expand(b * h, n, n)).values()
     return {
         name: (

@@ -48,9 +48,12 @@ COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
 # Layers on each side, where the norms stand, for how many steps the learning rate rises, and its
 # highest value.
 WARM_UPS = [
-    (4, "post-LN", 0, 0.008), (4, "post-LN", 60, 0.008), (4, "pre-LN", 0, 0.008),
-    (4, "post-LN", 0, 0.004), (1, "post-LN", 0, 0.008),
-]  # fmt: skip
+    (4, "post-LN", 0, 0.008),
+    (4, "post-LN", 60, 0.008),
+    (4, "pre-LN", 0, 0.008),
+    (4, "post-LN", 0, 0.004),
+    (1, "post-LN", 0, 0.008),
+]
 WARM_UP_STEPS = 200
 # KV heads of a copier with four heads in each of two layers, and where they come from.
 GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
@@ -65,9 +68,15 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
     training.train(begun, steps)
     loss, accuracy, exact = (round(number, 4) for number in training.judge(begun))
     return {
-        "task": task, "heads": heads, "steps": steps, "attention": attention.__name__, "seed": seed,
-        "loss": loss, "accuracy": accuracy, "exact match": exact,
-    }  # fmt: skip
+        "task": task,
+        "heads": heads,
+        "steps": steps,
+        "attention": attention.__name__,
+        "seed": seed,
+        "loss": loss,
+        "accuracy": accuracy,
+        "exact match": exact,
+    }
 
 
 def part(name: str, seed: int) -> dict[str, Any]:
@@ -110,9 +119,18 @@ def run_warm_up(
     layers, order, warm_up, highest = setup
     torch.manual_seed(seed)
     model = Seq2SeqTransformer(
-        13, 13, 32, 2, layers, layers, 128, 0.0,
-        pad=training.PAD, max_len=11, norm_first=order == "pre-LN",
-    )  # fmt: skip
+        13,
+        13,
+        32,
+        2,
+        layers,
+        layers,
+        128,
+        0.0,
+        pad=training.PAD,
+        max_len=11,
+        norm_first=order == "pre-LN",
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=highest)
 
     def rate(step: int) -> float:
@@ -125,9 +143,15 @@ def run_warm_up(
     training.train(begun, steps)
     loss, _, exact = (round(number, 4) for number in training.judge(begun))
     return {
-        "layers": layers, "order": order, "warm-up": warm_up, "learning rate": highest,
-        "steps": steps, "seed": seed, "loss": loss, "exact match": exact,
-    }  # fmt: skip
+        "layers": layers,
+        "order": order,
+        "warm-up": warm_up,
+        "learning rate": highest,
+        "steps": steps,
+        "seed": seed,
+        "loss": loss,
+        "exact match": exact,
+    }
 
 
 def positions(kind: str, seed: int) -> dict[str, Any]:

@@ -91,11 +91,15 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
         rounds += 1
     row = {
-        "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
-        "threads": threads, "rounds": rounds,
+        "section": case.section,
+        "size": list(case.size),
+        "mode": case.mode,
+        **case.options,
+        "threads": threads,
+        "rounds": rounds,
         "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
         "ratios": {base: _ratios(times, base) for base in case.baselines},
-    }  # fmt: skip
+    }
     if case.profiled:
         row["profile"] = {name: profiled(call) for name, call in made.items()}
     if case.environment:

@@ -91,9 +91,11 @@ def replay(script: Path, notebook: NotebookNode) -> dict[str, list[NotebookNode]
             raise NoRecord(f"{script.stem}: the record is older than the cell {first!r}; {again}")
     made = record["provenance"]
     note = NOTE.format(
-        date=made["date"][:10], torch=made["torch"], file=model_of(script).files[0],
+        date=made["date"][:10],
+        torch=made["torch"],
+        file=model_of(script).files[0],
         sha256=made["sha256"],
-    )  # fmt: skip
+    )
     after = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code") + 1
     notebook.cells.insert(after, nbformat.v4.new_markdown_cell(note, id="recorded"))
     return {

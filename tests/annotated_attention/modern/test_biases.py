@@ -97,9 +97,14 @@ def test_buckets_are_t5(causal):
 
     ours, x = make(lambda: buckets(bidirectional=not causal), bias=False), inputs(LONG)
     config = T5Config(
-        d_model=E, d_kv=D, num_heads=H, dropout_rate=0, is_decoder=causal,
-        relative_attention_num_buckets=8, relative_attention_max_distance=6,
-    )  # fmt: skip
+        d_model=E,
+        d_kv=D,
+        num_heads=H,
+        dropout_rate=0,
+        is_decoder=causal,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
+    )
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     q, k, v = ours.in_proj_weight.chunk(3)
     with torch.no_grad():

@@ -73,9 +73,13 @@ CHUNKS = st.sampled_from([[N], [1] * N, [4, 3, 2], [1, N - 1], [5, 1, 1, 2]])
 
 @settings(REPRODUCIBLE, max_examples=80)
 @given(
-    kind=st.sampled_from([*KINDS]), cache=st.sampled_from(CACHES), chunks=CHUNKS,
-    left=st.integers(0, 5), form=st.sampled_from(["boolean", "float"]), batch_first=st.booleans(),
-)  # fmt: skip
+    kind=st.sampled_from([*KINDS]),
+    cache=st.sampled_from(CACHES),
+    chunks=CHUNKS,
+    left=st.integers(0, 5),
+    form=st.sampled_from(["boolean", "float"]),
+    batch_first=st.booleans(),
+)
 def test_in_chunks_it_is_what_it_is_at_once(kind, cache, chunks, left, form, batch_first):
     """Also with a second text that is padded on the left; its words are then as alone."""
     assume(cache != "none" or chunks == [N])
@@ -100,9 +104,10 @@ def test_in_chunks_it_is_what_it_is_at_once(kind, cache, chunks, left, form, bat
 
 @settings(REPRODUCIBLE, max_examples=30)
 @given(
-    kind=st.sampled_from([*KINDS]), lengths=st.lists(st.integers(0, 7), min_size=3, max_size=3),
+    kind=st.sampled_from([*KINDS]),
+    lengths=st.lists(st.integers(0, 7), min_size=3, max_size=3),
     chunks=st.sampled_from([[3], [1, 1, 1], [2, 1]]),
-)  # fmt: skip
+)
 @torch.no_grad()
 def test_texts_of_different_lengths_are_as_alone(kind, lengths, chunks):
     module, prompts, more = attention(kind), tokens(3, 7), tokens(3, 3, seed=2)
@@ -214,7 +219,8 @@ def test_dropout_is_applied_in_training_alone(kind):
         assert not one.equal(other)
     module.eval()
     fused, (stepwise, weights) = (
-        called(module, kind, x, None)[0], called(module, kind, x, None, need_weights=True)
-    )  # fmt: skip
+        called(module, kind, x, None)[0],
+        called(module, kind, x, None, need_weights=True),
+    )
     torch.testing.assert_close(fused, stepwise)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, N, dtype=x.dtype))

@@ -84,8 +84,9 @@ class Caches(RuleBasedStateMachine):
 
     @rule(
         index=st.lists(st.sampled_from(range(4)), min_size=1, max_size=4),
-        dtype=st.sampled_from([torch.int64, torch.int32]), same=st.booleans(),
-    )  # fmt: skip
+        dtype=st.sampled_from([torch.int64, torch.int32]),
+        same=st.booleans(),
+    )
     def reorder(self, index, dtype, same):
         b = len(self.texts)
         index = [i % b for i in ((index * 4)[:b] if same else index)]

@@ -25,9 +25,14 @@ from annotated_attention.pretrained import attention_weights
 from tests.settings import REPRODUCIBLE
 
 SIZES = {
-    "vocab_size": 29, "embed_dim": 20, "num_layers": 3, "num_heads": 4, "num_kv_heads": 2,
-    "head_dim": 6, "hidden_dim": 14,
-}  # fmt: skip
+    "vocab_size": 29,
+    "embed_dim": 20,
+    "num_layers": 3,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 6,
+    "hidden_dim": 14,
+}
 MIXED = {"layer_types": ("sliding_attention", "full_attention", "sliding_attention"), "window": 2}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 8]])
 PADDING = torch.tensor([[False] * 5, [True, True, False, False, False]])
@@ -51,9 +56,10 @@ def test_rotations_and_masks_are_computed_once(monkeypatch):
     """The one for all layers, the others for each kind of layer."""
     counted = []
     for place, name in (
-        (RotaryEmbedding, "angles"), (decoder_module, "block_later"),
+        (RotaryEmbedding, "angles"),
+        (decoder_module, "block_later"),
         (decoder_module, "block_outside"),
-    ):  # fmt: skip
+    ):
         counted.append(create_autospec(real := getattr(place, name), side_effect=real))
         monkeypatch.setattr(place, name, counted[-1])
     made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
@@ -119,9 +125,12 @@ def test_heads_can_be_looked_at_and_silenced():
 
 @settings(REPRODUCIBLE, max_examples=12)
 @given(
-    temperature=st.sampled_from([0.0, 0.7, 1.5]), top_k=st.sampled_from([None, 1, 3, 99]),
-    top_p=st.sampled_from([None, 0.4, 0.9, 1.0]), mixed=st.booleans(), stops=st.booleans(),
-)  # fmt: skip
+    temperature=st.sampled_from([0.0, 0.7, 1.5]),
+    top_k=st.sampled_from([None, 1, 3, 99]),
+    top_p=st.sampled_from([None, 0.4, 0.9, 1.0]),
+    mixed=st.booleans(),
+    stops=st.booleans(),
+)
 def test_what_is_written(temperature, top_k, top_p, mixed, stops):
     """The same from one seed, with a cache and without; a row that stops repeats its stop."""
     model = made(**MIXED if mixed else {})
@@ -129,9 +138,13 @@ def test_what_is_written(temperature, top_k, top_p, mixed, stops):
 
     def written(steps=9, **more):
         drawn = generate(
-            model, TOKENS, steps, key_padding_mask=PADDING, **options | more,
+            model,
+            TOKENS,
+            steps,
+            key_padding_mask=PADDING,
+            **options | more,
             generator=torch.Generator().manual_seed(8),
-        )  # fmt: skip
+        )
         return torch.stack([*drawn], 1)
 
     whole = written()

@@ -12,24 +12,39 @@ SCALINGS = {
     "dynamic": {"rope_type": "dynamic", "factor": 4.0},
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48},
     "yarn, a ramp of its own": {
-        "rope_type": "yarn", "factor": 7.0, "original_max_position_embeddings": 900,
-        "beta_fast": 20, "beta_slow": 2, "truncate": False, "mscale": 0.7, "mscale_all_dim": 1.3,
+        "rope_type": "yarn",
+        "factor": 7.0,
+        "original_max_position_embeddings": 900,
+        "beta_fast": 20,
+        "beta_slow": 2,
+        "truncate": False,
+        "mscale": 0.7,
+        "mscale_all_dim": 1.3,
     },
     "yarn, a factor of its own": {
-        "rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 300,
-        "attention_factor": 1.7, "truncate": False,
+        "rope_type": "yarn",
+        "factor": 2.5,
+        "original_max_position_embeddings": 300,
+        "attention_factor": 1.7,
+        "truncate": False,
     },
     "yarn, its factor from the lengths": {
-        "rope_type": "yarn", "original_max_position_embeddings": 16,
+        "rope_type": "yarn",
+        "original_max_position_embeddings": 16,
     },
     "yarn, no growth": {
-        "rope_type": "yarn", "factor": 0.5, "original_max_position_embeddings": 400,
+        "rope_type": "yarn",
+        "factor": 0.5,
+        "original_max_position_embeddings": 400,
     },
     "llama3": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
         "original_max_position_embeddings": 512,
     },
-}  # fmt: skip
+}
 EACH = pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS.keys())
 BASE = 500.0
 
@@ -38,9 +53,11 @@ def config(scaling, base):
     from transformers import LlamaConfig
 
     return LlamaConfig(
-        hidden_size=E, num_attention_heads=H, max_position_embeddings=TRAINED,
+        hidden_size=E,
+        num_attention_heads=H,
+        max_position_embeddings=TRAINED,
         rope_parameters={"factor": None, **scaling, "rope_theta": base},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("length", [1, TRAINED - 1, TRAINED, TRAINED + 1, 1000])

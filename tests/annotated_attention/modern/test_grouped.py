@@ -12,9 +12,12 @@ from tests.settings import REPRODUCIBLE, B, Setting, assert_same, random_setting
 N, M, H, D = 3, 5, 4, 6
 E = H * D
 SETTINGS = random_settings(
-    inputs=["distinct", "self", "key is value"], add_bias_kv=[False], add_zero_attn=[False],
-    dropout=[0.0], dtype=[torch.float64],
-)  # fmt: skip
+    inputs=["distinct", "self", "key is value"],
+    add_bias_kv=[False],
+    add_zero_attn=[False],
+    dropout=[0.0],
+    dtype=[torch.float64],
+)
 
 
 def made(kind=GroupedQueryAttention, *heads, **options):

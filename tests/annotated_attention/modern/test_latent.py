@@ -37,10 +37,18 @@ def deepseek(version, compressed, **options):
     code, name = {2: (v2, "DeepseekV2"), 3: (v3, "DeepseekV3")}[version]
     torch.manual_seed(2)
     config = getattr(code, f"{name}Config")(
-        hidden_size=E, num_attention_heads=H, num_key_value_heads=H, kv_lora_rank=C,
-        qk_rope_head_dim=R, qk_nope_head_dim=D, v_head_dim=DV, q_lora_rank=compressed,
-        attn_implementation="eager", max_position_embeddings=64, **options,
-    )  # fmt: skip
+        hidden_size=E,
+        num_attention_heads=H,
+        num_key_value_heads=H,
+        kv_lora_rank=C,
+        qk_rope_head_dim=R,
+        qk_nope_head_dim=D,
+        v_head_dim=DV,
+        q_lora_rank=compressed,
+        attn_implementation="eager",
+        max_position_embeddings=64,
+        **options,
+    )
     module = getattr(code, f"{name}Attention")(config, 0).double().eval()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -89,9 +97,12 @@ def test_equals_deepseeks(version, compressed, absorb):
 
 def test_equals_deepseeks_with_a_scaled_rotation():
     scaling = {
-        "rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
-        "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
-    }  # fmt: skip
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 16,
+    }
     module, run = deepseek(3, None, rope_parameters=scaling | {"rope_theta": 10000.0})
     assert module.scaling != made().scale
     rotary = RotaryEmbedding(R, layout="interleaved", scaling=scaling, max_length=64)

@@ -55,9 +55,12 @@ def test_half_is_llama():
     from transformers.models.llama import modeling_llama
 
     config = LlamaConfig(
-        hidden_size=E, num_attention_heads=H, num_key_value_heads=H,
-        rope_parameters={"rope_type": "default", "rope_theta": 700.0}, attn_implementation="eager",
-    )  # fmt: skip
+        hidden_size=E,
+        num_attention_heads=H,
+        num_key_value_heads=H,
+        rope_parameters={"rope_type": "default", "rope_theta": 700.0},
+        attn_implementation="eager",
+    )
     ours, x = make(bias=False, base=700.0), inputs(LONG)
     theirs = modeling_llama.LlamaAttention(config, layer_idx=0)
     fill(theirs, theirs.o_proj, ours)

@@ -33,10 +33,15 @@ def mask(seed, kind, n, m, share=0.4):
 
 @settings(REPRODUCIBLE, max_examples=120)
 @given(
-    seed=st.integers(0, 99), n=st.integers(1, 9), m=st.integers(1, 9), tile=st.integers(1, 10),
-    blocked=st.sampled_from(MASKS), bias=st.sampled_from(MASKS), is_causal=st.booleans(),
+    seed=st.integers(0, 99),
+    n=st.integers(1, 9),
+    m=st.integers(1, 9),
+    tile=st.integers(1, 10),
+    blocked=st.sampled_from(MASKS),
+    bias=st.sampled_from(MASKS),
+    is_causal=st.booleans(),
     scale=st.sampled_from([None, 0.3]),
-)  # fmt: skip
+)
 def test_equals_the_fused_kernel(seed, n, m, tile, blocked, bias, is_causal, scale):
     x = drawn(seed, n, m)
     hidden = None if blocked == "none" else mask(seed, blocked, n, m)
@@ -47,9 +52,12 @@ def test_equals_the_fused_kernel(seed, n, m, tile, blocked, bias, is_causal, sca
     future = block_future(n, m) if is_causal else torch.zeros(n, m, dtype=torch.bool)
     every = future if hidden is None else future | hidden
     expected = F.scaled_dot_product_attention(
-        x["query"], x["key"], x["value"],
-        masks_as_bias(every, x.get("bias"), torch.float64), scale=scale,
-    )  # fmt: skip
+        x["query"],
+        x["key"],
+        x["value"],
+        masks_as_bias(every, x.get("bias"), torch.float64),
+        scale=scale,
+    )
     assert_same(results([output], x), results([expected], x))
 
 
@@ -62,11 +70,14 @@ def test_parts_of_the_keys_merge(seed, cut, tile):
     cuts = [slice(0, cut), slice(cut, 7)]
     parts = [
         tiled_attention(
-            x["query"], x["key"][..., at, :], x["value"][..., at, :],
-            blocked=hidden[:, at], tile=tile,
+            x["query"],
+            x["key"][..., at, :],
+            x["value"][..., at, :],
+            blocked=hidden[:, at],
+            tile=tile,
         )
         for at in cuts
-    ]  # fmt: skip
+    ]
     merged = merge_parts(*(torch.stack(found) for found in zip(*parts, strict=True)))
     finite = [lse.masked_fill(hidden.all(-1), 0) for lse in (merged[1], whole[1])]
     assert torch.equal(merged[1].isfinite(), whole[1].isfinite())

@@ -59,20 +59,24 @@ def test_masks_say_for_each_pair_what_their_words_say(n, free, start, w, sinks):
 
 @settings(REPRODUCIBLE, max_examples=60)
 @given(
-    window=WINDOWS, sinks=SINKS, chunks=CHUNKS, rotary=st.booleans(),
+    window=WINDOWS,
+    sinks=SINKS,
+    chunks=CHUNKS,
+    rotary=st.booleans(),
     groups=st.sampled_from([G, H]),
     kind=st.sampled_from(["rolling", "grows", "fixed size", "pages"]),
-)  # fmt: skip
+)
 def test_in_chunks_it_is_what_a_mask_gives_at_once(window, sinks, chunks, rotary, groups, kind):
     options = {"rotary": RotaryEmbedding(D) if rotary else None, "num_kv_heads": groups}
     module, x = attention(window, sinks, **options), randn(B, N, E)
     whole = attention(window, kind=CachedAttention, **options)
     whole.hide = lambda positions, m: block_outside(positions, m, window, sinks=sinks)
     cache = {
-        "rolling": lambda: WindowCache(window, sinks), "grows": KVCache,
+        "rolling": lambda: WindowCache(window, sinks),
+        "grows": KVCache,
         "fixed size": lambda: StaticCache(B, groups, N + 2, D, dtype=x.dtype),
         "pages": lambda: PagedCache(12, 3, groups, D, dtype=x.dtype),
-    }[kind]()  # fmt: skip
+    }[kind]()
     learns = kind in ("rolling", "grows")
     x.requires_grad_(learns)
     for y in (module, whole):

@@ -119,8 +119,13 @@ NESTED = call((RAGGED, RAGGED, RAGGED))
 CASES = [
     ("a fully masked row", "training", EMPTY, "NaN", "zeros"),
     ("a fully masked row", "training, without weights", EMPTY, "zeros", "zeros"),
-    ("a fully masked row", "inference, without weights", call(SELF, attn_mask=ALL_SQUARE), "NaN",
-     "zeros"),
+    (
+        "a fully masked row",
+        "inference, without weights",
+        call(SELF, attn_mask=ALL_SQUARE),
+        "NaN",
+        "zeros",
+    ),
     ("`is_causal` without a mask", "training", CAUSAL, "RuntimeError", "causal, self"),
     ("`is_causal` without a mask", "inference", CAUSAL, "no mask, self", "causal, self"),
     ("`is_causal` with another mask", "training", TWO, "attn_mask", "both"),
@@ -128,8 +133,13 @@ CASES = [
     ("`is_causal`, mask of bad shape", "training", SHAPE, "RuntimeError", "ValueError"),
     ("`is_causal`, mask of bad shape", "without weights", SHAPE, "causal", "ValueError"),
     ("`is_causal` with appended keys", "training", APPENDED, "appended seen", "appended seen"),
-    ("`is_causal` with appended keys", "without weights", APPENDED, "appended hidden",
-     "appended seen"),
+    (
+        "`is_causal` with appended keys",
+        "without weights",
+        APPENDED,
+        "appended hidden",
+        "appended seen",
+    ),
     ("masks of two kinds", "training", MIXED, "both kinds, with a warning", "both kinds"),
     ("masks of two kinds", "without weights", MIXED, "both kinds, with a warning", "both kinds"),
     ("a float mask of another dtype", "training", CAST, "RuntimeError", "the mask, cast"),
@@ -141,7 +151,7 @@ CASES = [
     ("nested tensors, TorchScript", "scripted", scripted, "it runs", "refused"),
     ("a bad argument", "narrow", call((QUERY[..., 1:], KEY, KEY)), "AssertionError", "ValueError"),
     ("a bad argument", "float32", call((QUERY.float(), KEY, KEY)), "RuntimeError", "TypeError"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.filterwarnings("ignore")

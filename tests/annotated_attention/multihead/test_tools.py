@@ -69,10 +69,12 @@ def test_compiles_whole(need_weights):
 @pytest.mark.parametrize(
     ("build", "fused", "products"),
     [
-        (make, True, 4), (lambda: make(Same), True, 2),
-        (lambda: make(Doubled), False, 4), (doubled, False, 2),
+        (make, True, 4),
+        (lambda: make(Same), True, 2),
+        (lambda: make(Doubled), False, 4),
+        (doubled, False, 2),
     ],
-)  # fmt: skip
+)
 def test_compiled_it_goes_the_same_way(build, fused, products):
     """Both ways compute the same, so only the graph shows a kernel or a product that was lost."""
     torch.compiler.reset()
@@ -94,9 +96,13 @@ def test_exports_for_all_sizes(masks, need_weights):
     query, key = (x.detach() for x in inputs()[:2])
     b, n, m = (torch.export.Dim(name, min=2, max=100) for name in "bnm")
     shapes = {
-        "query": {0: b, 1: n}, "key": {0: b, 1: m}, "value": {0: b, 1: m},
-        "key_padding_mask": {0: b, 1: m}, "need_weights": None, "is_causal": None,
-    } | ({"attn_mask": {0: n, 1: m}} if masks else {})  # fmt: skip
+        "query": {0: b, 1: n},
+        "key": {0: b, 1: m},
+        "value": {0: b, 1: m},
+        "key_padding_mask": {0: b, 1: m},
+        "need_weights": None,
+        "is_causal": None,
+    } | ({"attn_mask": {0: n, 1: m}} if masks else {})
     options = {"need_weights": need_weights, "is_causal": True, **masks}
     exported = torch.export.export(
         module, (query, key, key + 0, PADDING), options, dynamic_shapes=shapes

@@ -22,9 +22,14 @@ def bert(tmp_path_factory):
 
     torch.manual_seed(3)
     config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=10, max_position_embeddings=13, hidden_dropout_prob=0.5,
-    )  # fmt: skip
+        vocab_size=len(WORDS),
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=10,
+        max_position_embeddings=13,
+        hidden_dropout_prob=0.5,
+    )
     model, folder = BertModel(config).double().eval(), tmp_path_factory.mktemp("bert")
     with torch.no_grad():  # norms and biases start at 1 and 0, which would hide a mistake
         for name, parameter in model.named_parameters():

@@ -12,22 +12,38 @@ WORDS = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
 WORDS += [merge.replace(" ", "") for merge in MERGES]
 TOKENS = len(WORDS)
 NAMES = {
-    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
-}  # fmt: skip
+}
 SETTINGS = {
-    "embedding_length": 64, "block_count": 2, "attention.head_count": 4, "context_length": 50,
-    "attention.head_count_kv": 2, "feed_forward_length": 96, "vocab_size": TOKENS,
-    "rope.freq_base": 700.0, "attention.layer_norm_rms_epsilon": 1e-3,
+    "embedding_length": 64,
+    "block_count": 2,
+    "attention.head_count": 4,
+    "context_length": 50,
+    "attention.head_count_kv": 2,
+    "feed_forward_length": 96,
+    "vocab_size": TOKENS,
+    "rope.freq_base": 700.0,
+    "attention.layer_norm_rms_epsilon": 1e-3,
     "rope.dimension_count": 16,
-}  # fmt: skip
+}
 TOKENISER = {
-    "model": "gpt2", "pre": "smollm", "tokens": WORDS, "merges": MERGES,
+    "model": "gpt2",
+    "pre": "smollm",
+    "tokens": WORDS,
+    "merges": MERGES,
     "token_type": [3] * len(SPECIAL) + [1] * (TOKENS - len(SPECIAL)),
-}  # fmt: skip
+}
 
 
 def llama(tied):
@@ -35,10 +51,19 @@ def llama(tied):
 
     torch.manual_seed(5)
     config = LlamaConfig(
-        vocab_size=TOKENS, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=96, rms_norm_eps=1e-3, rope_theta=700.0,
-        tie_word_embeddings=tied, initializer_range=0.3, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=TOKENS,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=96,
+        rms_norm_eps=1e-3,
+        rope_theta=700.0,
+        tie_word_embeddings=tied,
+        initializer_range=0.3,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     model = LlamaForCausalLM(config).eval()
     for name, parameter in model.named_parameters():
         if "norm" in name:

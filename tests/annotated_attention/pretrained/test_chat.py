@@ -6,12 +6,12 @@ import sys
 
 import pytest
 import torch
-from tests.pretrained.gguf_files import llama, write
 from tokenizers import Tokenizer, models
 
 from annotated_attention import chat
 from annotated_attention.modern import generate
 from annotated_attention.pretrained import chat_prompt, find, load_gguf, save_language_model
+from tests.annotated_attention.pretrained.gguf_files import llama, write
 
 
 def talk(monkeypatch, capsys, path, *lines):

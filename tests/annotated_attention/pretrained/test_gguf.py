@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, quants
-from tests.pretrained.gguf_files import TOKENS, WORDS, llama, write
 
 from annotated_attention import pretrained
 from annotated_attention.modern import generate
 from annotated_attention.pretrained import chat_prompt, load_gguf
+from tests.annotated_attention.pretrained.gguf_files import TOKENS, WORDS, llama, write
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,12 @@ def test_rows_are_dequantised_a_few_at_a_time(tmp_path):
     rows = 1 << 14
     large = {"token_embd.weight": torch.nn.Parameter(torch.randn(rows, 64))}
     path = write(
-        tmp_path / "large.gguf", llama(True), "Q4_1", settings={"vocab_size": rows},
+        tmp_path / "large.gguf",
+        llama(True),
+        "Q4_1",
+        settings={"vocab_size": rows},
         tensors=lambda stored: stored | large,
-    )  # fmt: skip
+    )
     load_gguf(path)  # what is imported on the first call is no part of it
     tracemalloc.start()
     try:
@@ -131,9 +134,11 @@ def test_the_chat_model(chat_model, monkeypatch):
     turns = ("Hi!", "Hello\n there.", "What is the capital of France?")
     roles = ("user", "assistant", "user")
     messages = [{"role": r, "content": x} for r, x in zip(roles, turns, strict=True)]
-    rendered = Environment().from_string(inside["template"]).render(
-        messages=messages, add_generation_prompt=True
-    )  # fmt: skip
+    rendered = (
+        Environment()
+        .from_string(inside["template"])
+        .render(messages=messages, add_generation_prompt=True)
+    )
     assert chat_prompt(*turns) == rendered
     prompt = torch.tensor([tokenizer.encode(chat_prompt(turns[-1])).ids])
     answer = [int(x) for x in generate(model, prompt, 20, stops=[2])]

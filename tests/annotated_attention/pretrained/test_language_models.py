@@ -28,27 +28,48 @@ from annotated_attention.pretrained.llama import read_settings
 from tests.settings import REPRODUCIBLE, TOLERANCE
 
 SIZES = {
-    "vocab_size": 29, "hidden_size": 20, "intermediate_size": 14, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 8,
-    "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": None,
-}  # fmt: skip
+    "vocab_size": 29,
+    "hidden_size": 20,
+    "intermediate_size": 14,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 8,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
 FAMILIES = {  # the class, and what it needs besides to be small
     "llama": ("Llama", {"head_dim": 6}),
     "mistral": ("Mistral", {"head_dim": 6, "sliding_window": 3}),
-    "qwen2": ("Qwen2", {"head_dim": 6, "use_sliding_window": True, "max_window_layers": 1,
-                        "sliding_window": 2}),
-    "qwen3": ("Qwen3", {"head_dim": 10, "use_sliding_window": True, "max_window_layers": 2,
-                        "sliding_window": 3}),  # h * d = 40 where e = 20
-}  # fmt: skip
+    "qwen2": (
+        "Qwen2",
+        {"head_dim": 6, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 2},
+    ),
+    "qwen3": (
+        "Qwen3",
+        {"head_dim": 10, "use_sliding_window": True, "max_window_layers": 2, "sliding_window": 3},
+    ),  # h * d = 40 where e = 20
+}
 ROTATIONS = [
     {"rope_type": "default", "rope_theta": 500.0},
     {"rope_type": "linear", "rope_theta": 700.0, "factor": 2.0},
     {"rope_type": "dynamic", "rope_theta": 300.0, "factor": 3.0},
-    {"rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0,
-     "original_max_position_embeddings": 6},
-    {"rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0,
-     "high_freq_factor": 4.0, "original_max_position_embeddings": 7},
-]  # fmt: skip
+    {
+        "rope_type": "yarn",
+        "rope_theta": 900.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 6,
+    },
+    {
+        "rope_type": "llama3",
+        "rope_theta": 50.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 7,
+    },
+]
 B, N = 2, 7
 # On the left, and once in between: a shift of all positions alone would turn nothing.
 PADDING = torch.tensor([[False] * N, [True, True, True, False, True, False, False]])
@@ -110,27 +131,34 @@ def gradients(logits, model, real):
     return {name.removeprefix("model."): x.grad for name, x in model.named_parameters()}
 
 
-CHOICES = st.fixed_dictionaries({
-    "family": st.sampled_from([*FAMILIES]),
-    "own": st.fixed_dictionaries({}, optional={
-        "num_key_value_heads": st.sampled_from([1, 4]),
-        "tie_word_embeddings": st.just(True),
-        "attention_bias": st.just(True),
-        "mlp_bias": st.just(True),
-        "sliding_window": st.sampled_from([None, 2, 4]),
-        "use_sliding_window": st.just(False),
-        "max_window_layers": st.sampled_from([0, 1, 3]),
-        "hidden_act": st.sampled_from(["gelu", "gelu_pytorch_tanh", "relu"]),
-        "rms_norm_eps": st.just(0.1),
-    }),
-    "rotation": st.sampled_from(ROTATIONS),
-    "narrow": st.booleans(),  # heads of e / h = 6, which nobody needs to write down
-    "types": st.none() | st.lists(
-        st.sampled_from(["full_attention", "sliding_attention"]), min_size=3, max_size=3),
-    "old": st.booleans(),
-    "shards": st.booleans(),
-    "padded": st.booleans(),
-})  # fmt: skip
+CHOICES = st.fixed_dictionaries(
+    {
+        "family": st.sampled_from([*FAMILIES]),
+        "own": st.fixed_dictionaries(
+            {},
+            optional={
+                "num_key_value_heads": st.sampled_from([1, 4]),
+                "tie_word_embeddings": st.just(True),
+                "attention_bias": st.just(True),
+                "mlp_bias": st.just(True),
+                "sliding_window": st.sampled_from([None, 2, 4]),
+                "use_sliding_window": st.just(False),
+                "max_window_layers": st.sampled_from([0, 1, 3]),
+                "hidden_act": st.sampled_from(["gelu", "gelu_pytorch_tanh", "relu"]),
+                "rms_norm_eps": st.just(0.1),
+            },
+        ),
+        "rotation": st.sampled_from(ROTATIONS),
+        "narrow": st.booleans(),  # heads of e / h = 6, which nobody needs to write down
+        "types": st.none()
+        | st.lists(
+            st.sampled_from(["full_attention", "sliding_attention"]), min_size=3, max_size=3
+        ),
+        "old": st.booleans(),
+        "shards": st.booleans(),
+        "padded": st.booleans(),
+    }
+)
 
 
 def fields_of(choice):
@@ -228,9 +256,14 @@ def test_half_precision(tmp_path):
 
 
 OURS = {
-    "vocab_size": 29, "embed_dim": 20, "num_layers": 3, "num_heads": 4, "num_kv_heads": 2,
-    "head_dim": 6, "hidden_dim": 14,
-}  # fmt: skip
+    "vocab_size": 29,
+    "embed_dim": 20,
+    "num_layers": 3,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 6,
+    "hidden_dim": 14,
+}
 SAVED = [  # with each of the rotations
     {"max_length": 8, "num_kv_heads": 1, "mlp_bias": True},
     {"qkv_bias": True, "out_bias": True, "activation": "gelu"},
@@ -263,10 +296,16 @@ def test_fields_that_are_left_out(family, tmp_path):
     from transformers import AutoConfig
 
     fields = {
-        "model_type": family, "vocab_size": 29, "hidden_size": 256, "num_hidden_layers": 30,
-        "num_attention_heads": 32, "intermediate_size": 14, "max_position_embeddings": 8,
-        "use_sliding_window": True, "rope_scaling": {"rope_type": "yarn", "factor": 2.0},
-    }  # fmt: skip
+        "model_type": family,
+        "vocab_size": 29,
+        "hidden_size": 256,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 32,
+        "intermediate_size": 14,
+        "max_position_embeddings": 8,
+        "use_sliding_window": True,
+        "rope_scaling": {"rope_type": "yarn", "factor": 2.0},
+    }
     (tmp_path / "config.json").write_text(json.dumps(fields))
     theirs, ours = AutoConfig.from_pretrained(tmp_path), read_settings(Config(tmp_path, family))
     window = getattr(theirs, "sliding_window", None)
@@ -348,15 +387,24 @@ def shard(folder):
     ("damage", "error", "words"),
     [
         (lambda x: shard(x).unlink(), FileNotFoundError, "there is no model-00001-of"),
-        (lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
-         ValueError, "model-00001-of.* is not a whole safetensors file"),
+        (
+            lambda x: shard(x).write_bytes(shard(x).read_bytes()[:-1]),
+            ValueError,
+            "model-00001-of.* is not a whole safetensors file",
+        ),
         (damaged_index(lambda x: x.pop(QUERY)), ValueError, f"{QUERY} is elsewhere"),
-        (damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})), ValueError,
-         r"names '../a.safetensors', which is no safetensors file of its folder"),
-        (lambda x: (x / "model.safetensors.index.json").write_text("{}"), ValueError,
-         "must be JSON, with a weight_map"),
+        (
+            damaged_index(lambda x: x.update({QUERY: "../a.safetensors"})),
+            ValueError,
+            r"names '../a.safetensors', which is no safetensors file of its folder",
+        ),
+        (
+            lambda x: (x / "model.safetensors.index.json").write_text("{}"),
+            ValueError,
+            "must be JSON, with a weight_map",
+        ),
     ],
-)  # fmt: skip
+)
 def test_shards_are_refused(damage, error, words, tmp_path):
     made(tmp_path, "llama", True)
     damage(tmp_path)

@@ -44,12 +44,22 @@ def test_tensors(folder, change, words):
 
 
 FIELDS = [
-    ("model_type", "roberta"), ("hidden_size", 25), ("hidden_size", 0), ("hidden_size", True),
-    ("hidden_size", None), ("num_attention_heads", 5), ("vocab_size", 8), ("pad_token_id", -1),
-    ("hidden_act", "swish"), ("hidden_act", ["gelu"]), ("layer_norm_eps", 0),
-    ("layer_norm_eps", "1e-12"), ("position_embedding_type", "relative_key"), ("is_decoder", True),
+    ("model_type", "roberta"),
+    ("hidden_size", 25),
+    ("hidden_size", 0),
+    ("hidden_size", True),
+    ("hidden_size", None),
+    ("num_attention_heads", 5),
+    ("vocab_size", 8),
+    ("pad_token_id", -1),
+    ("hidden_act", "swish"),
+    ("hidden_act", ["gelu"]),
+    ("layer_norm_eps", 0),
+    ("layer_norm_eps", "1e-12"),
+    ("position_embedding_type", "relative_key"),
+    ("is_decoder", True),
     ("add_cross_attention", True),
-]  # fmt: skip
+]
 
 
 def test_fields(folder):

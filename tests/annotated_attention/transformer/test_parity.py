@@ -35,10 +35,15 @@ PARTS = {  # the attentions that a module is called with masks for
     "Transformer": ["src", "tgt", "memory"],
 }
 SETTINGS = random_settings(
-    inputs=["distinct"], add_bias_kv=[False], add_zero_attn=[False], fully_masked=[False],
-    need_weights=[False], average_attn_weights=[True], dropout=[0.0],
+    inputs=["distinct"],
+    add_bias_kv=[False],
+    add_zero_attn=[False],
+    fully_masked=[False],
+    need_weights=[False],
+    average_attn_weights=[True],
+    dropout=[0.0],
     mode=["training", "evaluation"],  # without gradients, PyTorch's layer takes another path
-)  # fmt: skip
+)
 
 
 def build(module, name, **options):

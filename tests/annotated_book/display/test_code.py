@@ -115,10 +115,9 @@ def test_source_is_highlighted_and_coloured(run):
 def scaled(x, width):
     """Scale x."""
     if width:
-        x = max(
-            x, width)  # (n,)  # fmt: skip
-        x = x / width  # (n,)
-    return x  # (n,)
+        x = max(x, width)  # (n,)
+        x = x / width      # (n,)
+    return x               # (n,)
 
 
 def test_excerpts_are_lines_of_the_source():

@@ -36,9 +36,19 @@ def test_letters_in_shapes(shape):
 
 
 COMMENTS = [
-    "(no mask)", "(n)", "(a) and (b)", "(n, see above)", "(n; m)", "(n + 1, d)", "(,)", "f(n, m)",
-    "x[0](n, m)", "n, m", "(n, m", "(dim, head, nm, N, d_v)",
-]  # fmt: skip
+    "(no mask)",
+    "(n)",
+    "(a) and (b)",
+    "(n, see above)",
+    "(n; m)",
+    "(n + 1, d)",
+    "(,)",
+    "f(n, m)",
+    "x[0](n, m)",
+    "n, m",
+    "(n, m",
+    "(dim, head, nm, N, d_v)",
+]
 
 
 @pytest.mark.parametrize(

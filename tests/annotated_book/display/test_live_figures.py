@@ -143,7 +143,7 @@ def test_arrows_turn_as_the_package_rotates():
     shown = [(5, 1), (9, 4)]
     figure = display.rotation(*arrows, name="try", words=("it", "cat"), shown=shown)
     for at in shown:
-        angles = torch.tensor(at)[:, None]  # (2, 1), at 1 radian per position
+        angles = torch.tensor(at)[:, None]                 # (2, 1), at 1 radian per position
         a, b = rotate(arrows, angles.cos(), angles.sin())  # (2,)
         assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
 
@@ -219,8 +219,8 @@ def test_tiles_are_visited_as_the_package_does():
 def test_numbers_go_where_torch_puts_them(split, merge):
     call = script("where_numbers_go")
     for n, h, d in product((1, 5), (1, 3, 4), (1, 2)):
-        x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
-        heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)
+        x = torch.arange(n * h * d).view(n, h * d)                                # (n, h * d)
+        heads = split_heads(x, h) if split else split_without_transpose(x, h)     # (h, n, d)
         result = merge_heads(heads) if merge else merge_without_transpose(heads)  # (n, h * d)
         steps = [x, x.view(n, h, d), heads, heads.transpose(0, 1), result]
         made = [True, split, True, merge, True]

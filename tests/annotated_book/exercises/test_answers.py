@@ -13,13 +13,15 @@ def answers() -> list[Any]:
     """List the answers to each exercise, each with words of its verdict; "✓" is a right one."""
     return [
         pytest.param(
-            getattr(getattr(exercises, path.stem), check), answer, words,
+            getattr(getattr(exercises, path.stem), check),
+            answer,
+            words,
             id=f"{path.stem}-{check}-{words}",
         )
         for path in sorted((Path(__file__).parent / "answers").glob("*.py"))
         for check, pairs in runpy.run_path(str(path))["ANSWERS"].items()
         for answer, words in pairs
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("exercise", "answer", "words"), answers())

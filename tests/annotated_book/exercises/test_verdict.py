@@ -46,13 +46,33 @@ def deep(*args: object) -> object:
 
 
 GARBAGE: list[Any] = [
-    None, ..., "softmax", object, {}, [], Mute(), Hostile, Hostile(), deep, lambda: None, torch,
-    lambda *x: Hostile(), lambda *x: x, lambda *x: "text", lambda *x: 1.5, nn.Linear,
-    lambda *x: torch.zeros(()), lambda *x: torch.zeros(0), lambda *x: torch.ones(3, 7).bool(),
-    lambda *x: torch.zeros(3, 7, device="meta"), lambda *x: torch.zeros(3, 7).to_sparse(),
-    nn.Linear(2, 2), torch.zeros(4, 4, device="meta"), torch.eye(4).to_sparse(),
+    None,
+    ...,
+    "softmax",
+    object,
+    {},
+    [],
+    Mute(),
+    Hostile,
+    Hostile(),
+    deep,
+    lambda: None,
+    torch,
+    lambda *x: Hostile(),
+    lambda *x: x,
+    lambda *x: "text",
+    lambda *x: 1.5,
+    nn.Linear,
+    lambda *x: torch.zeros(()),
+    lambda *x: torch.zeros(0),
+    lambda *x: torch.ones(3, 7).bool(),
+    lambda *x: torch.zeros(3, 7, device="meta"),
+    lambda *x: torch.zeros(3, 7).to_sparse(),
+    nn.Linear(2, 2),
+    torch.zeros(4, 4, device="meta"),
+    torch.eye(4).to_sparse(),
     torch.zeros(4, 4, dtype=torch.bool),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -189,10 +209,13 @@ def test_infinite_numbers_are_compared(verdict: Any) -> None:
         return torch.where(x > 0, hidden, 0.0)
 
     exercise = Exercise(
-        name="mask", right=mask, praise="right.",
+        name="mask",
+        right=mask,
+        praise="right.",
         wrong={"finite": lambda x: mask(x, -1e9), "not a number": lambda x: mask(x, torch.nan)},
-        sizes=[{"n": 6}], draw=lambda n: normal(x=(n,)),
-    )  # fmt: skip
+        sizes=[{"n": 6}],
+        draw=lambda n: normal(x=(n,)),
+    )
     assert verdict(exercise, lambda x: mask(x, torch.nan)) == "✗ mask: not a number "
     assert "numbers are NaN or infinite" in verdict(exercise, lambda x: mask(x, torch.inf))
 

@@ -83,11 +83,12 @@ def test_equal_to_multihead_attention(name: str, masked: bool) -> None:
 
 OWN = {  # what each calls its arguments, its mask last
     name: [
-        x for x in signature(design.forward).parameters
+        x
+        for x in signature(design.forward).parameters
         if x not in ("self", "key_padding_mask", "attention_weights")
     ]
     for name, design in DESIGNS.items()
-}  # fmt: skip
+}
 
 
 def own_arguments(name: str) -> dict[str, Tensor]:

@@ -17,9 +17,12 @@ B, N, H, D = 2, 12, 4, 6
 E = H * D
 EXACT = {"dtype": torch.float64}
 CHUNKS = {
-    "at once": [12], "one by one": [1] * 12, "5 + 4 + 3": [5, 4, 3], "11 + 1": [11, 1],
+    "at once": [12],
+    "one by one": [1] * 12,
+    "5 + 4 + 3": [5, 4, 3],
+    "11 + 1": [11, 1],
     "1 + 11": [1, 11],
-}  # fmt: skip
+}
 LATER = set(CHUNKS) - {"at once"}
 SINGLE = {"one by one", "11 + 1", "1 + 11"}
 

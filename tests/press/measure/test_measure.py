@@ -51,13 +51,18 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
 
     output = tmp_path / "found.json"
     for place, name, less in (
-        (command, "DATA", output), (command, "SECONDS", 0), (command, "new_process", here),
+        (command, "DATA", output),
+        (command, "SECONDS", 0),
+        (command, "new_process", here),
         (command, "memory", lambda name: {"name": name, "lengths": [4], "bytes": [8]}),
-        (plan, "SIZES", (TINY,) * 3), (plan, "KEPT", ((1, 4), (3, 18))),
+        (plan, "SIZES", (TINY,) * 3),
+        (plan, "KEPT", ((1, 4), (3, 18))),
         (plan, "MASKS", ("none",)),  # below, each of them is compared
         (platform, "libc_ver", lambda: ("glibc", "2")),
-        (timing, "ROUNDS", 2), (timing, "BLOCK", 0), (timing, "WATCHED", 1),
-    ):  # fmt: skip
+        (timing, "ROUNDS", 2),
+        (timing, "BLOCK", 0),
+        (timing, "WATCHED", 1),
+    ):
         monkeypatch.setattr(place, name, less)
     once = {str(case): case for case in plan.plan()}  # three sizes are one
     monkeypatch.setattr(command, "plan", once.values)

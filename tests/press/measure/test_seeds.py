@@ -51,9 +51,12 @@ def test_deep_post_ln_needs_warm_up_at_a_high_learning_rate():
 
 def test_alibi_and_buckets_stay_past_the_trained_length_and_rotary_only_if_slowed():
     kept = {
-        "none": (0.45, 0.55), "added": (0.7, 0.93), "rotary": (0.25, 0.4), "ALiBi": (0.97, 1),
+        "none": (0.45, 0.55),
+        "added": (0.7, 0.93),
+        "rotary": (0.25, 0.4),
+        "ALiBi": (0.97, 1),
         "buckets": (0.93, 0.97),
-    }  # fmt: skip
+    }
     for row in POSITIONS["runs"]:
         trained, (low, high) = row["as trained"], kept[row["kind"]]
         assert (trained["32"] > 0.98) == (row["kind"] != "none"), row
@@ -107,9 +110,11 @@ def test_results_are_of_the_chapters_as_they_are():
 def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows):
     training, positions = chapters.load("10_training"), chapters.load("18_positions")
     for chapter, name, less in (
-        (training, "STEPS", 3), (training, "LONG", 2), (training, "COPY_STEPS", 25),
+        (training, "STEPS", 3),
+        (training, "LONG", 2),
+        (training, "COPY_STEPS", 25),
         (positions, "LONG_STEPS", 2),
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(chapter, name, less)
     learn = partial(positions.learn_short, steps=2)
     monkeypatch.setattr(positions, "learn_short", learn)

@@ -43,56 +43,81 @@ def test_a_message_says_all_that_is_known(code):
 # The lines of a function, what it is called with, and what is said of which line.
 PLANTED = {
     "an argument, then one that fits and a wrong value": (
-        [SCORE.replace("q: (b, n, d)", "q: (n, d)"), "return q + 0  # (b, n, 7)"], (Q, K),
-        5, "the docstring says (n, d), but the shape is (2, 3, 6)",
+        [SCORE.replace("q: (b, n, d)", "q: (n, d)"), "return q + 0  # (b, n, 7)"],
+        (Q, K),
+        5,
+        "the docstring says (n, d), but the shape is (2, 3, 6)",
     ),
     "a product that no longer holds": (
         ["y = q + 0  # (b, n, i * d)", "i = 3", "y.view(2, 3, 4, 6)[:, :, :3]  # (b, n, i, d)"],
-        (WIDE,), 4, "the comment says (b, n, i, d) with b = 2, n = 3, i = 3, d = 6, but the shape "
+        (WIDE,),
+        4,
+        "the comment says (b, n, i, d) with b = 2, n = 3, i = 3, d = 6, but the shape "
         "is (2, 3, 3, 6), and i * d was 24 in line 2",
     ),
     "a product whose factors come later": (
         ["y = q + 0  # (b, n, i * d)", "torch.ones(4)  # (i,)", "return torch.ones(7)  # (d,)"],
-        (WIDE,), 4, "the comment says (d,) with d = 6, but the shape is (7,)",
+        (WIDE,),
+        4,
+        "the comment says (d,) with d = 6, but the shape is (7,)",
     ),
     "a product before its factors": (
-        ["return torch.ones(23, 4, 6)  # (i * d, i, d)"], (Q,),
-        2, "the comment says (i * d, i, d) with i = 4, d = 6, but the shape is (23, 4, 6)",
+        ["return torch.ones(23, 4, 6)  # (i * d, i, d)"],
+        (Q,),
+        2,
+        "the comment says (i * d, i, d) with i = 4, d = 6, but the shape is (23, 4, 6)",
     ),
     "a product that does not divide": (
-        ["h = 7", "return q + 0  # (b, n, h * d)"], (WIDE,),
-        3, "the comment says (b, n, h * d) with b = 2, n = 3, h = 7, but the shape is (2, 3, 24), "
+        ["h = 7", "return q + 0  # (b, n, h * d)"],
+        (WIDE,),
+        3,
+        "the comment says (b, n, h * d) with b = 2, n = 3, h = 7, but the shape is (2, 3, 24), "
         "and h * d cannot be 24",
     ),
     "a product with nothing": (
-        ["h = 0", "return q + 0  # (n, h * d)"], (WIDE[0],),
-        3, "the comment says (n, h * d) with n = 3, h = 0, but the shape is (3, 24), and h * d can",
+        ["h = 0", "return q + 0  # (n, h * d)"],
+        (WIDE[0],),
+        3,
+        "the comment says (n, h * d) with n = 3, h = 0, but the shape is (3, 24), and h * d can",
     ),
     "a letter whose variable says otherwise": (
-        ["a = q + 0  # (b, n, d)", "n = 5", "return k + 0  # (b, n, d)"], (Q, K),
-        4, "n is used with two values: 3 since line 2, and 5, the value of the variable n\n",
+        ["a = q + 0  # (b, n, d)", "n = 5", "return k + 0  # (b, n, d)"],
+        (Q, K),
+        4,
+        "n is used with two values: 3 since line 2, and 5, the value of the variable n\n",
     ),
     "a tuple assignment": (
-        ["a, c = q * 2, k * 2  # (b, n, d), (b, n, d)"], (Q, K),
-        2, "the comment says (b, n, d) with b = 2, n = 3, d = 6, but the shape of value 2 is (2, 5",
+        ["a, c = q * 2, k * 2  # (b, n, d), (b, n, d)"],
+        (Q, K),
+        2,
+        "the comment says (b, n, d) with b = 2, n = 3, d = 6, but the shape of value 2 is (2, 5",
     ),
     "an unpacking": (
-        ["a, c = q  # (d, n)", "return a, c  # (n, 7)"], (Q,),
-        3, "the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
+        ["a, c = q  # (d, n)", "return a, c  # (n, 7)"],
+        (Q,),
+        3,
+        "the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
     ),
     "too few axes behind the dots": (
-        ["return q[0, 0]  # (..., n, d)"], (Q,),
-        2, "the comment says (..., n, d), but the shape is (6,)",
+        ["return q[0, 0]  # (..., n, d)"],
+        (Q,),
+        2,
+        "the comment says (..., n, d), but the shape is (6,)",
     ),
     "no shape": (
-        ["return q, None  # (b, n, d)"], (Q,),
-        2, "the comment says (b, n, d), but the value of value 2 has no shape, it is a NoneType",
+        ["return q, None  # (b, n, d)"],
+        (Q,),
+        2,
+        "the comment says (b, n, d), but the value of value 2 has no shape, it is a NoneType",
     ),
     "nothing at all": (["heads = []  # (b, n)"], (Q,), 2, "the value is empty"),
     "two shapes for one value": (
-        ["return q + 0  # (b, n, d), (b, m, d)"], (Q,), 2, "the comment has 2 shapes for one value",
+        ["return q + 0  # (b, n, d), (b, m, d)"],
+        (Q,),
+        2,
+        "the comment has 2 shapes for one value",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -67,20 +67,30 @@ SESSIONS = {
     "but one": (["--deselect", "tests/test_none.py"], {}, ["1 passed"], [NOTHING], 0),
     "nothing runs": (["--co"], {}, [], [NOTHING], 0),
     "a plugin leaves one out": (
-        [], {"sub/conftest": DESELECTING, "sub/test_g": REACHING}, ["1 deselected"], [NOTHING], 0,
+        [],
+        {"sub/conftest": DESELECTING, "sub/test_g": REACHING},
+        ["1 deselected"],
+        [NOTHING],
+        0,
     ),
     "one fails": ([], {"test_g": FAILING}, ["1 failed, 1 passed"], [NOTHING], 1),
     "swallowed": ([], {"test_g": SWALLOWING}, [SWALLOWED], ["failed"], 1),
     "swallowed in a part": (["-k", "swallowed"], {"test_g": SWALLOWING}, [SWALLOWED], [], 1),
     "workers": (
-        ["-n2"], {"test_g": SWALLOWING},
-        ["2 passed", SAYS, SWALLOWED], ["__init__.py:5: no run"], 1,
+        ["-n2"],
+        {"test_g": SWALLOWING},
+        ["2 passed", SAYS, SWALLOWED],
+        ["__init__.py:5: no run"],
+        1,
     ),
     "a worker crashes": (
-        ["-n1", "--max-worker-restart=0"], {"test_g": CRASHING},
-        ["tests/test_g.py::test_ends"], ["INTERNALERROR"], 1,
+        ["-n1", "--max-worker-restart=0"],
+        {"test_g": CRASHING},
+        ["tests/test_g.py::test_ends"],
+        ["INTERNALERROR"],
+        1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SESSIONS)

@@ -61,8 +61,11 @@ def test_headings_have_anchors_of_their_own_and_are_listed():
     soup, _ = pages.parse(html)
     ((one),) = pages.mend_headings(soup, None)
     assert [heading["id"] for heading in soup.select("h1, h2, h3")] == [
-        "one", "two-2", "three", "two-3",
-    ]  # fmt: skip
+        "one",
+        "two-2",
+        "three",
+        "two-3",
+    ]
     assert [child["id"] for child in one["children"]] == ["two-2", "two-3"]
     assert [child["name"] for child in one["children"][0]["children"]] == ["Three"]
 

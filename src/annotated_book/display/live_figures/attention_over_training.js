@@ -19,7 +19,10 @@ export default {
     let timer = null;
 
     const show = (index) => {
-      drawing.show(maps[index], `Attention at step ${steps[index]}. ${sayRows(maps[index], queries, keys)}`);
+      drawing.show(
+        maps[index],
+        `Attention at step ${steps[index]}. ${sayRows(maps[index], queries, keys)}`,
+      );
       const values = Object.entries(readings).map(([name, texts]) => `${name} ${texts[index]}`);
       said.textContent = [`step ${steps[index]}`, ...values].join(" · ");
     };
@@ -57,7 +60,12 @@ export default {
     });
 
     // Who wants no movement steps by hand.
-    const controls = element("div", { class: "aa-controls" }, time.label, ...(calm() ? [] : [play]));
+    const controls = element(
+      "div",
+      { class: "aa-controls" },
+      time.label,
+      ...(calm() ? [] : [play]),
+    );
     el.append(drawing.root, controls, said);
     show(last);
     return () => clearInterval(timer);
@@ -67,7 +75,12 @@ export default {
 function draw(queries, keys) {
   const width = LEFT + CELL * keys.length + 2;
   const height = TOP + CELL * queries.length + 2;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img", fill: "currentColor" });
+  const root = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    role: "img",
+    fill: "currentColor",
+  });
   root.style.minWidth = `${0.72 * width}px`;
   root.append(
     name("keys (m)", LEFT + (CELL * keys.length) / 2, 14, "m"),
@@ -79,7 +92,12 @@ function draw(queries, keys) {
     keys.map((_, j) => {
       const [x, y] = [LEFT + CELL * j, TOP + CELL * i];
       const box = svg("rect", { x, y, width: CELL, height: CELL, class: "aa-weight" });
-      const number = svg("text", { x: x + CELL / 2, y: y + CELL / 2 + 4, "text-anchor": "middle", "font-size": 11 });
+      const number = svg("text", {
+        x: x + CELL / 2,
+        y: y + CELL / 2 + 4,
+        "text-anchor": "middle",
+        "font-size": 11,
+      });
       root.append(box, number);
       return { box, number };
     }),
@@ -103,7 +121,11 @@ function write(hundredths) {
 }
 
 function name(text, x, y, letter, turn = 0) {
-  const made = svg("text", { x, y, "text-anchor": "middle", "font-size": 12, fill: `var(--aa-${letter})` }, text);
+  const made = svg(
+    "text",
+    { x, y, "text-anchor": "middle", "font-size": 12, fill: `var(--aa-${letter})` },
+    text,
+  );
   if (turn) made.setAttribute("transform", `rotate(${turn} ${x} ${y})`);
   return made;
 }

@@ -20,7 +20,10 @@ export const states = (step, cached) => ({
 export const rows = (step, cached) => (cached ? [step - 1] : range(step));
 
 /** Count the vectors and the weights that one step computes; a row has a weight for each word, masked or not. */
-export const work = (step, cached) => ({ vectors: 3 * (cached ? 1 : step), weights: step * rows(step, cached).length });
+export const work = (step, cached) => ({
+  vectors: 3 * (cached ? 1 : step),
+  weights: step * rows(step, cached).length,
+});
 
 /** Count those of all steps so far. */
 export function total(step, cached) {
@@ -52,13 +55,31 @@ export default {
       lines[1].textContent = `Since the first word: ${all.vectors} vectors and ${all.weights} weights${instead}.`;
     };
     const marks = [false, true].map((kept) => {
-      const mark = element("button", { type: "button", class: "aa-mark" }, kept ? "with a cache" : "without");
+      const mark = element(
+        "button",
+        { type: "button", class: "aa-mark" },
+        kept ? "with a cache" : "without",
+      );
       mark.addEventListener("click", () => ((now.cached = kept), show()));
       return [kept, mark];
     });
-    const count = slider({ label: "words", min: 1, max: words.length, value: step, move: (value) => ((now.step = value), show()) });
-    const buttons = element("div", { class: "aa-marks", role: "group", "aria-label": "keys and values" }, ...marks.map(([, mark]) => mark));
-    el.append(element("div", { class: "aa-cache" }, root), element("div", { class: "aa-controls" }, buttons, count.label), said);
+    const count = slider({
+      label: "words",
+      min: 1,
+      max: words.length,
+      value: step,
+      move: (value) => ((now.step = value), show()),
+    });
+    const buttons = element(
+      "div",
+      { class: "aa-marks", role: "group", "aria-label": "keys and values" },
+      ...marks.map(([, mark]) => mark),
+    );
+    el.append(
+      element("div", { class: "aa-cache" }, root),
+      element("div", { class: "aa-controls" }, buttons, count.label),
+      said,
+    );
     show();
   },
 };
@@ -68,7 +89,15 @@ function drawing(words, weights) {
   const [width, height] = [LEFT + n * WIDE + 2, TOP.weights + n * HIGH + 4];
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", fill: "currentColor" });
   const cell = (row, j, ink) => {
-    const frame = { x: LEFT + j * WIDE + 1.5, y: row + 1.5, width: WIDE - 3, height: HIGH - 3, rx: 3, fill: `var(--aa-${ink})`, stroke: `var(--aa-${ink})` };
+    const frame = {
+      x: LEFT + j * WIDE + 1.5,
+      y: row + 1.5,
+      width: WIDE - 3,
+      height: HIGH - 3,
+      rx: 3,
+      fill: `var(--aa-${ink})`,
+      stroke: `var(--aa-${ink})`,
+    };
     const box = svg("rect", frame);
     const text = label("", LEFT + (j + 0.5) * WIDE, row + HIGH / 2 + 4.5);
     root.append(box, text);
@@ -81,11 +110,28 @@ function drawing(words, weights) {
       text.setAttribute("font-weight", edge === "new" ? 700 : 400);
     };
   };
-  const titles = range(n).map((j) => label(words[j], LEFT + (j + 0.5) * WIDE, 17, { fill: "var(--aa-m)", "font-size": words[j].length > 6 ? 11 : 12 }));
-  const names = [...Object.keys(INKS).map((name) => [name, TOP[name], INKS[name]]), ...words.map((word, i) => [word, TOP.weights + i * HIGH, "n"])];
-  const sides = names.map(([name, y, ink]) => label(name, LEFT - 6, y + HIGH / 2 + 4.5, { "text-anchor": "end", fill: `var(--aa-${ink})` }));
-  root.append(...titles, ...sides, label("weights of each query", LEFT, TOP.weights - 8, { "text-anchor": "start" }));
-  const vectors = Object.entries(INKS).map(([name, ink]) => [name, range(n).map((j) => cell(TOP[name], j, ink))]);
+  const titles = range(n).map((j) =>
+    label(words[j], LEFT + (j + 0.5) * WIDE, 17, {
+      fill: "var(--aa-m)",
+      "font-size": words[j].length > 6 ? 11 : 12,
+    }),
+  );
+  const names = [
+    ...Object.keys(INKS).map((name) => [name, TOP[name], INKS[name]]),
+    ...words.map((word, i) => [word, TOP.weights + i * HIGH, "n"]),
+  ];
+  const sides = names.map(([name, y, ink]) =>
+    label(name, LEFT - 6, y + HIGH / 2 + 4.5, { "text-anchor": "end", fill: `var(--aa-${ink})` }),
+  );
+  root.append(
+    ...titles,
+    ...sides,
+    label("weights of each query", LEFT, TOP.weights - 8, { "text-anchor": "start" }),
+  );
+  const vectors = Object.entries(INKS).map(([name, ink]) => [
+    name,
+    range(n).map((j) => cell(TOP[name], j, ink)),
+  ]);
   const grid = weights.map((row, i) => row.map((_, j) => cell(TOP.weights + i * HIGH, j, "n")));
   return {
     root,
@@ -97,12 +143,21 @@ function drawing(words, weights) {
           const state = all[name][j];
           set({ new: 0.45, kept: 0.1 }[state] ?? 0, state && state !== "none" ? state : "", state);
         });
-      grid.forEach((row, i) => row.forEach((set, j) => {
-        if (lit.includes(i)) set(0.6 * weights[i][j], weights[i][j].toFixed(2).replace("0.", "."), "new");
-        else set(0, "", i < step ? "none" : "");
-      }));
-      const made = Object.entries(all).map(([name, each]) => `${name}: ${each.filter((x) => x === "new").length} new, ${each.filter((x) => x === "kept").length} kept`);
-      root.setAttribute("aria-label", `${words.slice(0, step).join(" ")}, ${cached ? "with" : "without"} a cache. ${made.join("; ")}. Rows of weights: ${lit.length}.`);
+      grid.forEach((row, i) =>
+        row.forEach((set, j) => {
+          if (lit.includes(i))
+            set(0.6 * weights[i][j], weights[i][j].toFixed(2).replace("0.", "."), "new");
+          else set(0, "", i < step ? "none" : "");
+        }),
+      );
+      const made = Object.entries(all).map(
+        ([name, each]) =>
+          `${name}: ${each.filter((x) => x === "new").length} new, ${each.filter((x) => x === "kept").length} kept`,
+      );
+      root.setAttribute(
+        "aria-label",
+        `${words.slice(0, step).join(" ")}, ${cached ? "with" : "without"} a cache. ${made.join("; ")}. Rows of weights: ${lit.length}.`,
+      );
     },
   };
 }

@@ -15,8 +15,12 @@ const thousands = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 
 /** Count parameters, FLOPs forward, numbers kept and the FLOPs of a step, by part; and the cache. */
 export function count(model, length, batch) {
-  const [n, b, e, h, f] = [length, batch, model.embed_dim, model.num_heads, model.feedforward].map(BigInt);
-  const [plain, cross, vocabulary] = [model.layers, model.decoder_layers, model.vocabulary].map(BigInt);
+  const [n, b, e, h, f] = [length, batch, model.embed_dim, model.num_heads, model.feedforward].map(
+    BigInt,
+  );
+  const [plain, cross, vocabulary] = [model.layers, model.decoder_layers, model.vocabulary].map(
+    BigInt,
+  );
   const scored = model.output === "none" ? 0n : 1n;
   const between = model.activation === "gelu" ? 2n : 1n;
   const [attentions, networks] = [plain + 2n * cross, plain + cross];
@@ -79,8 +83,13 @@ export function rows(model, length, batch, bytes) {
   const { parameters, flops, kept, fused } = count(model, length, batch);
   const totals = [parameters, flops, kept, fused].map(sum);
   const row = (part, p, f, k, u) => [
-    part, short(p), share(p, totals[0]), short(f, "FLOP"), share(f, totals[1]),
-    short(k * BigInt(bytes), "B"), short(u * BigInt(bytes), "B"),
+    part,
+    short(p),
+    share(p, totals[0]),
+    short(f, "FLOP"),
+    share(f, totals[1]),
+    short(k * BigInt(bytes), "B"),
+    short(u * BigInt(bytes), "B"),
   ];
   const body = PARTS.map((part, i) => row(part, parameters[i], flops[i], kept[i], fused[i]));
   return [HEADER, ...body, row("total", ...totals)];
@@ -105,7 +114,8 @@ export function notes(model, length, batch, bytes) {
 }
 
 /** Give the numbers of heads that a width can be split into. */
-export const divisors = (width) => Array.from({ length: 128 }, (_, i) => i + 1).filter((h) => width % h === 0);
+export const divisors = (width) =>
+  Array.from({ length: 128 }, (_, i) => i + 1).filter((h) => width % h === 0);
 
 /** Give the place of the number in a list that is nearest by ratio. */
 export function nearest(list, number) {
@@ -113,11 +123,16 @@ export function nearest(list, number) {
   return far.indexOf(Math.min(...far));
 }
 
-const powers = (least, most) => Array.from({ length: most - least + 1 }, (_, i) => 2 ** (least + i));
+const powers = (least, most) =>
+  Array.from({ length: most - least + 1 }, (_, i) => 2 ** (least + i));
 const LENGTHS = powers(4, 17);
 const BATCHES = powers(0, 10);
-const WIDTHS = [64, 128, 256, 384, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16384];
-const VOCABULARIES = [256, 1000, 4000, 8000, 16000, 30522, 32000, 37000, 50257, 64000, 128000, 256000];
+const WIDTHS = [
+  64, 128, 256, 384, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16384,
+];
+const VOCABULARIES = [
+  256, 1000, 4000, 8000, 16000, 30522, 32000, 37000, 50257, 64000, 128000, 256000,
+];
 const upTo = (most) => Array.from({ length: most + 1 }, (_, i) => i);
 
 export default {
@@ -125,7 +140,12 @@ export default {
     const { presets, preset, length, batch, bytes } = model.get("data");
     const now = { model: presets[preset], length, batch, bytes };
     const said = readout();
-    const table = element("div", { class: "aa-scroll", tabindex: 0, role: "region", "aria-label": "costs by part" });
+    const table = element("div", {
+      class: "aa-scroll",
+      tabindex: 0,
+      role: "region",
+      "aria-label": "costs by part",
+    });
     const list = element("ul", { class: "aa-notes" });
 
     const show = () => {
@@ -157,7 +177,10 @@ export default {
     const numbers = element(
       "select",
       { class: "aa-select" },
-      ...[["float32", 4], ["bfloat16", 2]].map(([name, size]) => element("option", { value: size }, name)),
+      ...[
+        ["float32", 4],
+        ["bfloat16", 2],
+      ].map(([name, size]) => element("option", { value: size }, name)),
     );
     numbers.value = bytes;
     numbers.addEventListener("change", () => {
@@ -165,26 +188,55 @@ export default {
       show();
     });
 
-    const heads = choose("heads h", () => divisors(now.model.embed_dim), () => now.model.num_heads, (h) =>
-      change({ num_heads: h }),
+    const heads = choose(
+      "heads h",
+      () => divisors(now.model.embed_dim),
+      () => now.model.num_heads,
+      (h) => change({ num_heads: h }),
     );
     const sliders = [
-      choose("length n", () => LENGTHS, () => now.length, (n) => ((now.length = n), show())),
-      choose("batch b", () => BATCHES, () => now.batch, (b) => ((now.batch = b), show())),
-      choose("width e", () => WIDTHS, () => now.model.embed_dim, (e) => {
-        const possible = divisors(e);
-        const h = possible[nearest(possible, now.model.num_heads)];
-        change({ embed_dim: e, feedforward: 4 * e, num_heads: h });
-        heads.renew();
-      }),
+      choose(
+        "length n",
+        () => LENGTHS,
+        () => now.length,
+        (n) => ((now.length = n), show()),
+      ),
+      choose(
+        "batch b",
+        () => BATCHES,
+        () => now.batch,
+        (b) => ((now.batch = b), show()),
+      ),
+      choose(
+        "width e",
+        () => WIDTHS,
+        () => now.model.embed_dim,
+        (e) => {
+          const possible = divisors(e);
+          const h = possible[nearest(possible, now.model.num_heads)];
+          change({ embed_dim: e, feedforward: 4 * e, num_heads: h });
+          heads.renew();
+        },
+      ),
       heads,
-      choose("layers", () => upTo(128).slice(1), () => now.model.layers, (layers) =>
-        change({ layers }),
+      choose(
+        "layers",
+        () => upTo(128).slice(1),
+        () => now.model.layers,
+        (layers) => change({ layers }),
       ),
-      choose("decoder layers", () => upTo(64), () => now.model.decoder_layers, (layers) =>
-        change({ decoder_layers: layers }),
+      choose(
+        "decoder layers",
+        () => upTo(64),
+        () => now.model.decoder_layers,
+        (layers) => change({ decoder_layers: layers }),
       ),
-      choose("vocabulary", () => VOCABULARIES, () => now.model.vocabulary, (vocabulary) => change({ vocabulary })),
+      choose(
+        "vocabulary",
+        () => VOCABULARIES,
+        () => now.model.vocabulary,
+        (vocabulary) => change({ vocabulary }),
+      ),
     ];
     choice.value = preset;
     el.append(
@@ -222,7 +274,12 @@ function choose(label, list, value, move) {
 function draw([header, ...body]) {
   const head = (text) => element("th", { scope: "col" }, text);
   const row = ([part, ...cells]) =>
-    element("tr", {}, element("th", { scope: "row" }, part), ...cells.map((cell) => element("td", {}, cell)));
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, part),
+      ...cells.map((cell) => element("td", {}, cell)),
+    );
   return element(
     "table",
     { class: "aa-table" },

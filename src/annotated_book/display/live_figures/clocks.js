@@ -9,10 +9,12 @@ import { element, readout, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
 
 /** Give the angle of each hand at a position, clockwise from the top. */
-export const angles = (position, clocks, base) => Array.from({ length: clocks }, (_, i) => position / base ** (i / clocks));
+export const angles = (position, clocks, base) =>
+  Array.from({ length: clocks }, (_, i) => position / base ** (i / clocks));
 
 /** Give the code of a position: sine and cosine of each angle. */
-export const code = (position, clocks, base) => angles(position, clocks, base).flatMap((angle) => [Math.sin(angle), Math.cos(angle)]);
+export const code = (position, clocks, base) =>
+  angles(position, clocks, base).flatMap((angle) => [Math.sin(angle), Math.cos(angle)]);
 
 /** Multiply two codes, and add up. */
 export const dot = (one, other) => one.reduce((sum, number, i) => sum + number * other[i], 0);
@@ -36,23 +38,55 @@ export default {
       lines[1].textContent = `Its dot product with position ${other} is ${dot(first, second).toFixed(2)}.`;
     };
     const knob = (name, max) =>
-      slider({ label: name, max, value: now[name], move: (value) => ((now[name] = value), show()) }).label;
-    const controls = element("div", { class: "aa-controls aa-grid" }, knob("position", positions - 1), knob("distance", 20));
-    el.append(element("div", { class: "aa-clocks" }, ...faces.map(({ root }) => root)), controls, said);
+      slider({ label: name, max, value: now[name], move: (value) => ((now[name] = value), show()) })
+        .label;
+    const controls = element(
+      "div",
+      { class: "aa-controls aa-grid" },
+      knob("position", positions - 1),
+      knob("distance", 20),
+    );
+    el.append(
+      element("div", { class: "aa-clocks" }, ...faces.map(({ root }) => root)),
+      controls,
+      said,
+    );
     show();
   },
 };
 
 function drawClock(i) {
-  const root = svg("svg", { viewBox: `0 0 ${SIZE} ${SIZE + 26}`, role: "img", fill: "currentColor" });
+  const root = svg("svg", {
+    viewBox: `0 0 ${SIZE} ${SIZE + 26}`,
+    role: "img",
+    fill: "currentColor",
+  });
   const middle = SIZE / 2;
-  const ring = svg("circle", { cx: middle, cy: middle + 12, r: RADIUS, fill: "none", stroke: "#808080" });
-  const hand = (more) => svg("line", { x1: middle, y1: middle + 12, "stroke-linecap": "round", ...more });
+  const ring = svg("circle", {
+    cx: middle,
+    cy: middle + 12,
+    r: RADIUS,
+    fill: "none",
+    stroke: "#808080",
+  });
+  const hand = (more) =>
+    svg("line", { x1: middle, y1: middle + 12, "stroke-linecap": "round", ...more });
   const other = hand({ stroke: "var(--aa-h)", "stroke-width": 2.5, "stroke-dasharray": "5 4" });
   const own = hand({ stroke: "var(--aa-n)", "stroke-width": 4 });
   const numbers = label("", middle, SIZE + 20, { "font-size": 13 });
-  const top = svg("path", { d: `M${middle} ${12 + middle - RADIUS}v7`, stroke: "#808080", "stroke-width": 2 });
-  root.append(label(`clock ${i + 1}`, middle, 11, { "font-size": 13 }), ring, top, other, own, numbers);
+  const top = svg("path", {
+    d: `M${middle} ${12 + middle - RADIUS}v7`,
+    stroke: "#808080",
+    "stroke-width": 2,
+  });
+  root.append(
+    label(`clock ${i + 1}`, middle, 11, { "font-size": 13 }),
+    ring,
+    top,
+    other,
+    own,
+    numbers,
+  );
   const point = (line, angle) => {
     line.setAttribute("x2", middle + 0.92 * RADIUS * Math.sin(angle));
     line.setAttribute("y2", middle + 12 - 0.92 * RADIUS * Math.cos(angle));
@@ -63,7 +97,10 @@ function drawClock(i) {
       point(own, angle);
       point(other, away);
       numbers.textContent = `${sine.toFixed(2)}, ${cosine.toFixed(2)}`.replaceAll("-", "−");
-      root.setAttribute("aria-label", `Clock ${i + 1}: sine ${sine.toFixed(2)}, cosine ${cosine.toFixed(2)}.`);
+      root.setAttribute(
+        "aria-label",
+        `Clock ${i + 1}: sine ${sine.toFixed(2)}, cosine ${cosine.toFixed(2)}.`,
+      );
     },
   };
 }

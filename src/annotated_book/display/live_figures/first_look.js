@@ -20,10 +20,15 @@ export default {
       asker.show(index);
       show();
     };
-    const choices = endings.map((word, index) => button(word, () => ((now.ending = index), show())));
+    const choices = endings.map((word, index) =>
+      button(word, () => ((now.ending = index), show())),
+    );
     const asker = slider({
-      label: "who asks", max: words.length - 1, value: query,
-      say: (index) => text(index), move: (index) => ask(index),
+      label: "who asks",
+      max: words.length - 1,
+      value: query,
+      say: (index) => text(index),
+      move: (index) => ask(index),
     });
     asker.label.lastChild.style.minWidth = `${Math.max(...words.map((word) => word.length)) + 1}ch`;
     const pictures = [draw(words, ask, false), draw(words, ask, true)];
@@ -36,19 +41,31 @@ export default {
       const row = weights[now.ending][now.query];
       const sums = collected[now.ending][now.query];
       const all = words.map((_, index) => text(index));
-      choices.forEach((choice, index) => choice.setAttribute("aria-pressed", String(index === now.ending)));
+      choices.forEach((choice, index) =>
+        choice.setAttribute("aria-pressed", String(index === now.ending)),
+      );
       asker.show(now.query);
       const shares = row.map((weight, j) => `${all[j]} ${hundredth(weight)}`).join(", ");
-      for (const picture of pictures) picture.show(all, row, now.query, `The shares of “${all[now.query]}”: ${shares}.`);
+      for (const picture of pictures)
+        picture.show(all, row, now.query, `The shares of “${all[now.query]}”: ${shares}.`);
       bars.forEach(({ set }, index) => set(sums[index]));
       head.textContent = `“${all[now.query]}” collects`;
       const parts = features.map((name, index) => `${hundredth(sums[index])} of ${name}`);
       said.textContent = `“${all[now.query]}” collects ${parts.join(", ")}`;
     }
 
-    const kept = element("div", { class: "aa-bars", "aria-hidden": "true" }, ...bars.map(({ row }) => row));
+    const kept = element(
+      "div",
+      { class: "aa-bars", "aria-hidden": "true" },
+      ...bars.map(({ row }) => row),
+    );
     el.append(
-      element("div", { class: "aa-controls" }, element("span", { class: "aa-endings" }, "… it was", ...choices), asker.label),
+      element(
+        "div",
+        { class: "aa-controls" },
+        element("span", { class: "aa-endings" }, "… it was", ...choices),
+        asker.label,
+      ),
       element("div", { class: "aa-sentence" }, ...pictures.map(({ root }) => root), head, kept),
       said,
     );
@@ -62,7 +79,9 @@ const hundredth = (number) => (number / 100).toFixed(2);
 function draw(words, ask, upright) {
   const size = upright ? [COLUMN + 130, ROW * words.length] : [PLACE * words.length, HEIGHT];
   const place = (j) => (upright ? [COLUMN, ROW * (j + 0.5)] : [PLACE * (j + 0.5), BASE]);
-  const arcs = words.map(() => svg("path", { fill: "none", "stroke-linecap": "round", stroke: "var(--aa-h)" }));
+  const arcs = words.map(() =>
+    svg("path", { fill: "none", "stroke-linecap": "round", stroke: "var(--aa-h)" }),
+  );
   const letters = { "font-size": 13, ...(upright ? {} : { "text-anchor": "middle" }) };
   const names = words.map((_, j) => {
     const [x, y] = place(j);
@@ -70,16 +89,34 @@ function draw(words, ask, upright) {
   });
   const shares = words.map((_, j) => {
     const [x, y] = place(j);
-    return svg("text", { x: upright ? x + 90 : x, y: upright ? y + 4 : y + 35, fill: "var(--aa-h)", ...letters });
+    return svg("text", {
+      x: upright ? x + 90 : x,
+      y: upright ? y + 4 : y + 35,
+      fill: "var(--aa-h)",
+      ...letters,
+    });
   });
   const askers = words.map((_, j) => {
     const [x, y] = place(j);
-    const box = upright ? { x: 0, y: y - ROW / 2, width: size[0], height: ROW } : { x: x - PLACE / 2, y: 0, width: PLACE, height: HEIGHT };
-    const made = svg("g", { class: "aa-ask" }, svg("rect", { ...box, fill: "transparent" }), names[j], shares[j]);
+    const box = upright
+      ? { x: 0, y: y - ROW / 2, width: size[0], height: ROW }
+      : { x: x - PLACE / 2, y: 0, width: PLACE, height: HEIGHT };
+    const made = svg(
+      "g",
+      { class: "aa-ask" },
+      svg("rect", { ...box, fill: "transparent" }),
+      names[j],
+      shares[j],
+    );
     made.addEventListener("click", () => ask(j));
     return made;
   });
-  const root = svg("svg", { viewBox: `0 0 ${size.join(" ")}`, role: "img", fill: "currentColor" }, ...arcs, ...askers);
+  const root = svg(
+    "svg",
+    { viewBox: `0 0 ${size.join(" ")}`, role: "img", fill: "currentColor" },
+    ...arcs,
+    ...askers,
+  );
   root.classList.add(upright ? "aa-upright" : "aa-flat");
   root.style.maxWidth = `${size[0]}px`;
   const show = (all, row, query, label) => {

@@ -37,7 +37,13 @@ export default {
       { label: "query", count: queries.length, say: (index) => queries[index] },
     ];
     const sliders = choices.map(({ label, count, say }, place) =>
-      slider({ label, max: count - 1, value: at[place], say, move: (index) => choose(place, index) }),
+      slider({
+        label,
+        max: count - 1,
+        value: at[place],
+        say,
+        move: (index) => choose(place, index),
+      }),
     );
     const choose = (place, index) => {
       at[place] = index;
@@ -100,7 +106,9 @@ function word(text, x, y, letter, more = {}) {
 
 // The queries' words, a row each; a click anywhere in a row asks for its query.
 function askers(queries, top, right, width, ask, inside = () => []) {
-  const words = queries.map((text, i) => word(text, right, top + CELL * (i + 0.65), "n", { "text-anchor": "end" }));
+  const words = queries.map((text, i) =>
+    word(text, right, top + CELL * (i + 0.65), "n", { "text-anchor": "end" }),
+  );
   const rows = queries.map((_, i) => {
     const ground = svg("rect", { y: top + CELL * i, width, height: CELL, fill: "transparent" });
     const row = svg("g", { class: "aa-ask" }, ground, words[i], ...inside(i));
@@ -167,14 +175,20 @@ function drawMap(queries, keys, ask) {
     return word(text, x, y, "m", how);
   });
   const chosen = svg("rect", {
-    x: left, width: wide, height: CELL,
-    fill: "none", stroke: "var(--aa-h)", "stroke-width": 2,
+    x: left,
+    width: wide,
+    height: CELL,
+    fill: "none",
+    stroke: "var(--aa-h)",
+    "stroke-width": 2,
   });
   const root = frame(left + wide + 36, height(queries, keys), [...asked, ...asking.rows, chosen]);
   const show = (weights, query, label) => {
     root.setAttribute("aria-label", label);
     asking.light(query);
-    cells.forEach((row, i) => row.forEach((cell, j) => (cell.style.fillOpacity = 0.85 * (weights[i][j] / 100))));
+    cells.forEach((row, i) =>
+      row.forEach((cell, j) => (cell.style.fillOpacity = 0.85 * (weights[i][j] / 100))),
+    );
     chosen.setAttribute("y", top + CELL * query);
   };
   return { root, show };

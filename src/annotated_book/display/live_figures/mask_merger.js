@@ -16,7 +16,9 @@ export const causal = (n) => table(n, n, (i, j) => j > i);
 /** Merge key_padding_mask (b, m) and attn_mask (n, m), into the smallest shape that holds both. */
 export const merge = (padding, pairs) =>
   padding
-    ? padding.map((keys) => [(pairs ?? [keys.map(() => false)]).map((row) => row.map((cell, j) => cell || keys[j]))])
+    ? padding.map((keys) => [
+        (pairs ?? [keys.map(() => false)]).map((row) => row.map((cell, j) => cell || keys[j])),
+      ])
     : pairs;
 
 /** Give the row of a merged mask for query i of sample s: an axis of 1 is stretched. */
@@ -32,12 +34,14 @@ function softmax(scores) {
   return powers.map((power) => power / sum);
 }
 
-const fill = (number) => (scores, blocked) => softmax(scores.map((score, j) => (blocked[j] ? number : score)));
+const fill = (number) => (scores, blocked) =>
+  softmax(scores.map((score, j) => (blocked[j] ? number : score)));
 
 /** Make a row of scores into weights; they differ where the row is fully masked. */
 export const FATES = {
   NaN: fill(-Infinity),
-  zeros: (scores, blocked) => (blocked.every(Boolean) ? scores.map(() => 0) : FATES.NaN(scores, blocked)),
+  zeros: (scores, blocked) =>
+    blocked.every(Boolean) ? scores.map(() => 0) : FATES.NaN(scores, blocked),
   uniform: fill(-1e9),
 };
 
@@ -49,7 +53,11 @@ export const weigh = (scores, merged, fate) =>
 export const digits = (weight) =>
   weight ? (weight < 0.995 ? weight.toFixed(2).slice(1) : weight.toFixed(1)) : String(weight);
 
-const PROMISES = { NaN: "NaN: plain softmax", zeros: "zeros: this package", uniform: "uniform: -1e9" };
+const PROMISES = {
+  NaN: "NaN: plain softmax",
+  zeros: "zeros: this package",
+  uniform: "uniform: -1e9",
+};
 
 export default {
   render({ model, el }) {
@@ -59,23 +67,29 @@ export default {
 
     const said = readout();
     const shapes = element("tbody");
-    const kind = choice("attn_mask", { None: "None", causal: "causal", drawn: "drawn by you" }, (name) => {
-      now.kind = name;
-      show(`attn_mask is ${name} now.`);
-    });
+    const kind = choice(
+      "attn_mask",
+      { None: "None", causal: "causal", drawn: "drawn by you" },
+      (name) => {
+        now.kind = name;
+        show(`attn_mask is ${name} now.`);
+      },
+    );
     const fate = choice("a fully masked row gets", PROMISES, (name) => {
       now.fate = name;
       show("");
     });
     const pairs = drawPairs(n, (i, j, to) => {
-      now.drawn = table(n, n, (k, l) => (k === i && l === j ? to : blocks()?.[k][l] ?? false));
+      now.drawn = table(n, n, (k, l) => (k === i && l === j ? to : (blocks()?.[k][l] ?? false)));
       now.kind = "drawn";
       show(`Query ${i} ${to ? "may not see" : "sees"} key ${j}.`);
     });
     const samples = words.map((sentence, s) =>
       drawSample(s, sentence, (j) => {
         now.padding[s][j] = !now.padding[s][j];
-        show(`“${sentence[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
+        show(
+          `“${sentence[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`,
+        );
       }),
     );
     const blocks = () => ({ None: null, causal: causal(n), drawn: now.drawn })[now.kind];
@@ -90,27 +104,47 @@ export default {
       samples.forEach((sample, s) => {
         const rows = words[s].map((_, i) => rowOf(merged, s, i, n));
         sample.show(now.padding[s], blocks(), rows, weights[s]);
-        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${words[s][i]}” (query ${i} of sample ${s})`));
+        rows.forEach(
+          (row, i) =>
+            row.every(Boolean) && empty.push(`“${words[s][i]}” (query ${i} of sample ${s})`),
+        );
       });
       const sizes = { b, n, m: n, h: 1, 1: 1 };
       shapes.replaceChildren(
         line(sizes, "key_padding_mask", "bm", "b11m"),
-        blocks() ? line(sizes, "attn_mask", "nm", "11nm") : line(sizes, "attn_mask", "None", "None"),
+        blocks()
+          ? line(sizes, "attn_mask", "nm", "11nm")
+          : line(sizes, "attn_mask", "None", "None"),
         line(sizes, "merged by |", "", blocks() ? "b1nm" : "b11m"),
         line(sizes, "weights", "", "bhnm"),
       );
       said.textContent = `${change} ${say(empty, b * n)}`.trim();
     };
     const begin = (change) => {
-      now = { padding: padding.map((row) => [...row]), kind: "causal", drawn: table(n, n, () => false), fate: "NaN" };
+      now = {
+        padding: padding.map((row) => [...row]),
+        kind: "causal",
+        drawn: table(n, n, () => false),
+        fate: "NaN",
+      };
       show(change);
     };
 
     el.append(
       grid("aa-shapes", "", ["given", "on the axes of the scores"], shapes),
       legend(),
-      element("div", { class: "aa-controls aa-masks" }, element("div", {}, kind.label, pairs.root), ...samples.map(({ root }) => root)),
-      element("div", { class: "aa-controls" }, fate.label, button("Start again", () => begin("As at the start."))),
+      element(
+        "div",
+        { class: "aa-controls aa-masks" },
+        element("div", {}, kind.label, pairs.root),
+        ...samples.map(({ root }) => root),
+      ),
+      element(
+        "div",
+        { class: "aa-controls" },
+        fate.label,
+        button("Start again", () => begin("As at the start.")),
+      ),
       said,
     );
     begin("");
@@ -128,7 +162,9 @@ function choice(label, options, move) {
   const named = Object.entries(options).map(([value, text]) => element("option", { value }, text));
   const select = element("select", { class: "aa-select" }, ...named);
   select.addEventListener("change", () => move(select.value));
-  return Object.assign(select, { label: element("label", { class: "aa-slider" }, element("span", {}, label), select) });
+  return Object.assign(select, {
+    label: element("label", { class: "aa-slider" }, element("span", {}, label), select),
+  });
 }
 
 // What the marks in the cells mean: above them, where they are looked for.
@@ -137,34 +173,70 @@ function legend() {
   const name = element("code", {}, "attn_mask");
   const number = element("span", {}, "a number is a weight");
   const hint = element("span", {}, "press a word or a cell of the mask to change it");
-  return element("p", { class: "aa-legend" }, mark("p", " blocked as padding"), mark("a", " blocked by ", name), number, hint);
+  return element(
+    "p",
+    { class: "aa-legend" },
+    mark("p", " blocked as padding"),
+    mark("a", " blocked by ", name),
+    number,
+    hint,
+  );
 }
 
 // A row of shapes, in letters and in numbers.
 function line(sizes, name, ...shapes) {
   const written = (shape) => {
     if (!sizes[shape[0]]) return [shape];
-    const letters = [...shape].flatMap((letter) => [", ", sizes[letter] > 1 || letter === "h" ? element("b", { class: `dim-${letter}` }, letter) : letter]);
-    return ["(", ...letters.slice(1), `) = (${[...shape].map((letter) => sizes[letter]).join(", ")})`];
+    const letters = [...shape].flatMap((letter) => [
+      ", ",
+      sizes[letter] > 1 || letter === "h"
+        ? element("b", { class: `dim-${letter}` }, letter)
+        : letter,
+    ]);
+    return [
+      "(",
+      ...letters.slice(1),
+      `) = (${[...shape].map((letter) => sizes[letter]).join(", ")})`,
+    ];
   };
-  return element("tr", {}, element("th", { scope: "row" }, name), ...shapes.map((shape) => element("td", {}, ...written(shape))));
+  return element(
+    "tr",
+    {},
+    element("th", { scope: "row" }, name),
+    ...shapes.map((shape) => element("td", {}, ...written(shape))),
+  );
 }
 
 function grid(name, caption, columns, body) {
   const head = columns.map((text) => element("th", { scope: "col" }, text));
   const top = element("thead", {}, element("tr", {}, element("td"), ...head));
-  return element("table", { class: name }, ...(caption ? [element("caption", {}, caption)] : []), top, body);
+  return element(
+    "table",
+    { class: name },
+    ...(caption ? [element("caption", {}, caption)] : []),
+    top,
+    body,
+  );
 }
 
 const rowsOf = (heads, cells) =>
   heads.map((head, i) =>
-    element("tr", {}, element("th", { scope: "row" }, head), ...cells[i].map((inside) => element("td", {}, ...inside))),
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, head),
+      ...cells[i].map((inside) => element("td", {}, ...inside)),
+    ),
   );
 
 // The mask of pairs: one stop of the Tab key, arrows from cell to cell; a mouse that is down draws.
 function drawPairs(n, set) {
   const cells = table(n, n, (i, j) =>
-    element("button", { type: "button", tabindex: i || j ? -1 : 0, "aria-label": `query ${i}, key ${j}` }),
+    element("button", {
+      type: "button",
+      tabindex: i || j ? -1 : 0,
+      "aria-label": `query ${i}, key ${j}`,
+    }),
   );
   const flat = cells.flat();
   const at = ({ target }) => flat.indexOf(target);
@@ -190,10 +262,23 @@ function drawPairs(n, set) {
       if (ink !== null && at(event) >= 0 && pressed(at(event)) !== ink) draw(at(event), ink);
     },
     click(event) {
-      if (at(event) >= 0 && (pointer !== "mouse" || !event.detail)) draw(at(event), !pressed(at(event))); // the mouse drew when it went down
+      if (at(event) >= 0 && (pointer !== "mouse" || !event.detail))
+        draw(at(event), !pressed(at(event))); // the mouse drew when it went down
     },
   };
-  const root = grid("aa-pairs", "queries (n) ↓, keys (m) →", range(n), element("tbody", {}, ...rowsOf(range(n), cells.map((row) => row.map((cell) => [cell])))));
+  const root = grid(
+    "aa-pairs",
+    "queries (n) ↓, keys (m) →",
+    range(n),
+    element(
+      "tbody",
+      {},
+      ...rowsOf(
+        range(n),
+        cells.map((row) => row.map((cell) => [cell])),
+      ),
+    ),
+  );
   for (const [name, listener] of Object.entries(listeners)) root.addEventListener(name, listener);
   const show = (pairs) =>
     flat.forEach((cell, place) => {

@@ -18,11 +18,13 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
         scores: (b, n, n).
         padding: (b, n), boolean, True for padding.
     """
-    future = block_future(scores.size(-1))  # (n, n)
-    blocked = padding[:, None] | future  # (b, n, n)
+    future = block_future(scores.size(-1))                        # (n, n)
+    blocked = padding[:, None] | future                           # (b, n, n)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, n, n)
-    marks = [[["p" * p + "a" * a for p, a in zip(keys, row, strict=True)]
-              for row in future.tolist()] for keys in padding.tolist()]  # fmt: skip
+    marks = [
+        [["p" * p + "a" * a for p, a in zip(keys, row, strict=True)] for row in future.tolist()]
+        for keys in padding.tolist()
+    ]
     drawn = ""
     for i, sentence in enumerate(words):
         rows = [[f"sample {i}", *sentence]]

@@ -9,7 +9,10 @@ import { element, readout, slider, svg } from "./host/figure.js";
 import { HEIGHT, LEFT, LOW, RIGHT, TOP, WIDTH, label, panel } from "./host/panel.js";
 
 /** Turn two numbers, read as an arrow, counterclockwise. */
-export const turn = ([x, y], angle) => [x * Math.cos(angle) - y * Math.sin(angle), y * Math.cos(angle) + x * Math.sin(angle)];
+export const turn = ([x, y], angle) => [
+  x * Math.cos(angle) - y * Math.sin(angle),
+  y * Math.cos(angle) + x * Math.sin(angle),
+];
 
 /** Give the dot product of a query and a key at these positions. */
 export function score(query, key, queryAt, keyAt, speed) {
@@ -36,10 +39,13 @@ export default {
       curve.show(now.distance, number);
       const angles = [at, keyAt].map((position) => (position * speed).toFixed(2));
       lines[0].textContent = `${words[0]} stands at ${at}, ${words[1]} at ${keyAt}: turned by ${angles.join(" and ")}. `;
-      lines[1].textContent = minus(`At distance ${now.distance} the score is ${number.toFixed(2)}.`);
+      lines[1].textContent = minus(
+        `At distance ${now.distance} the score is ${number.toFixed(2)}.`,
+      );
     };
     const knob = (text, name, max) =>
-      slider({ label: text, max, value: now[name], move: (value) => ((now[name] = value), show()) }).label;
+      slider({ label: text, max, value: now[name], move: (value) => ((now[name] = value), show()) })
+        .label;
     const controls = element(
       "div",
       { class: "aa-controls aa-grid" },
@@ -56,11 +62,26 @@ function drawDial(query, key, words) {
   const [x, y, radius] = [WIDTH / 2, HEIGHT / 2, HEIGHT / 2 - 6];
   const unit = radius / Math.max(Math.hypot(...query), Math.hypot(...key));
   const ring = svg("circle", { cx: x, cy: y, r: radius, fill: "none", stroke: "#808080" });
-  const arrows = [["n", 4, 5], ["m", 2.2, 4]].map(([letter, width, r]) => ({
-    line: svg("line", { x1: x, y1: y, stroke: `var(--aa-${letter})`, "stroke-width": width, "stroke-linecap": "round" }),
+  const arrows = [
+    ["n", 4, 5],
+    ["m", 2.2, 4],
+  ].map(([letter, width, r]) => ({
+    line: svg("line", {
+      x1: x,
+      y1: y,
+      stroke: `var(--aa-${letter})`,
+      "stroke-width": width,
+      "stroke-linecap": "round",
+    }),
     tip: svg("circle", { r, fill: `var(--aa-${letter})` }),
   }));
-  const names = words.map((word, i) => label(word, i ? WIDTH - 34 : 34, 16, { fill: `var(--aa-${"nm"[i]})`, "font-size": 13, "font-weight": i ? 400 : 700 }));
+  const names = words.map((word, i) =>
+    label(word, i ? WIDTH - 34 : 34, 16, {
+      fill: `var(--aa-${"nm"[i]})`,
+      "font-size": 13,
+      "font-weight": i ? 400 : 700,
+    }),
+  );
   root.append(ring, ...arrows.flatMap(({ line, tip }) => [line, tip]), ...names);
   return {
     root,
@@ -74,7 +95,10 @@ function drawDial(query, key, words) {
         tip.setAttribute("cy", tipY);
       });
       const texts = [a, b].map((arrow) => arrow.map((number) => number.toFixed(2)).join(", "));
-      root.setAttribute("aria-label", `Arrows: ${words[0]} at ${at}: ${texts[0]}; ${words[1]} at ${keyAt}: ${texts[1]}.`);
+      root.setAttribute(
+        "aria-label",
+        `Arrows: ${words[0]} at ${at}: ${texts[0]}; ${words[1]} at ${keyAt}: ${texts[1]}.`,
+      );
     },
   };
 }
@@ -85,20 +109,42 @@ function drawCurve(at, farthest) {
   const most = Math.max(...scores.map(Math.abs));
   const x = (distance) => LEFT + (distance / farthest) * (RIGHT - LEFT);
   const y = (value) => (TOP + LOW) / 2 - (value / most) * ((LOW - TOP) / 2);
-  const points = scores.map((value, r) => svg("circle", { cx: x(r), cy: y(value), r: 3, fill: "#808080" }));
-  const between = Array.from({ length: 10 * farthest + 1 }, (_, i) => `${i ? "L" : "M"}${x(i / 10)} ${y(at(i / 10))}`);
-  const line = svg("path", { d: between.join(""), fill: "none", stroke: "#808080", "stroke-width": 1 });
-  const zero = svg("path", { d: `M${LEFT} ${y(0)}H${RIGHT}`, stroke: "#808080", "stroke-dasharray": "2 4" });
+  const points = scores.map((value, r) =>
+    svg("circle", { cx: x(r), cy: y(value), r: 3, fill: "#808080" }),
+  );
+  const between = Array.from(
+    { length: 10 * farthest + 1 },
+    (_, i) => `${i ? "L" : "M"}${x(i / 10)} ${y(at(i / 10))}`,
+  );
+  const line = svg("path", {
+    d: between.join(""),
+    fill: "none",
+    stroke: "#808080",
+    "stroke-width": 1,
+  });
+  const zero = svg("path", {
+    d: `M${LEFT} ${y(0)}H${RIGHT}`,
+    stroke: "#808080",
+    "stroke-dasharray": "2 4",
+  });
   const dot = svg("circle", { r: 6, fill: "none", stroke: "var(--aa-n)", "stroke-width": 2.5 });
   for (let r = 0; r <= farthest; r += 5) root.append(label(r, x(r), LOW + 15, { "font-size": 11 }));
-  const sides = [-most, 0, most].map((value) => label(minus(value.toFixed(1)), LEFT - 5, y(value) + 4, { "text-anchor": "end", "font-size": 11 }));
+  const sides = [-most, 0, most].map((value) =>
+    label(minus(value.toFixed(1)), LEFT - 5, y(value) + 4, {
+      "text-anchor": "end",
+      "font-size": 11,
+    }),
+  );
   root.append(zero, line, ...points, dot, ...sides);
   return {
     root,
     show(distance, number) {
       dot.setAttribute("cx", x(distance));
       dot.setAttribute("cy", y(number));
-      show("score", `Score by distance: ${scores.map((value, r) => `${value.toFixed(2)} at ${r}`).join(", ")}.`);
+      show(
+        "score",
+        `Score by distance: ${scores.map((value, r) => `${value.toFixed(2)} at ${r}`).join(", ")}.`,
+      );
     },
   };
 }

@@ -46,10 +46,15 @@ def rotation(
     alt = f"Two arrows that turn by 1 radian per position. {'; '.join(said)}."
     caption = "The thick blue arrow is the query's pair, the thin green one the key's."
     data = {
-        "query": query.tolist(), "key": key.tolist(), "words": list(words), "speed": 1,
-        "positions": 40, "key at": shown[0][1], "distance": shown[0][0] - shown[0][1],
+        "query": query.tolist(),
+        "key": key.tolist(),
+        "words": list(words),
+        "speed": 1,
+        "positions": 40,
+        "key at": shown[0][1],
+        "distance": shown[0][0] - shown[0][1],
         "farthest": 20,
-    }  # fmt: skip
+    }
     static = finish(drawing, name=name, alt=alt, caption=caption)
     return live(static, "rotation", data, room=(280, 522))
 

@@ -105,14 +105,25 @@ export default {
       move: (index) => ((now.query = index), show()),
     });
     const marks = ["1", "√d", "d"].map((name, i) => {
-      const mark = element("button", { type: "button", class: "aa-mark", "aria-label": `divide by ${name}` }, name);
-      mark.addEventListener("click", () => ((now.step = i * (STEPS / 2)), by.show(now.step), show()));
+      const mark = element(
+        "button",
+        { type: "button", class: "aa-mark", "aria-label": `divide by ${name}` },
+        name,
+      );
+      mark.addEventListener(
+        "click",
+        () => ((now.step = i * (STEPS / 2)), by.show(now.step), show()),
+      );
       return mark;
     });
     const knobs = element(
       "div",
       { class: "aa-knobs" },
-      widths.label, by.label, element("div", { class: "aa-marks" }, ...marks), asking.label, said,
+      widths.label,
+      by.label,
+      element("div", { class: "aa-marks" }, ...marks),
+      asking.label,
+      said,
     );
     el.append(element("div", { class: "aa-panels" }, ...parts.map(({ root }) => root), knobs));
     show();
@@ -120,8 +131,14 @@ export default {
 };
 
 const CHOSEN = { fill: "var(--aa-d)", "fill-opacity": 0.6 };
-const PLAIN = { fill: "none", stroke: "var(--aa-h)", "stroke-width": 1.5, "stroke-dasharray": "4 2" };
-const HALO = "paint-order: stroke; stroke-width: 4; stroke: var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
+const PLAIN = {
+  fill: "none",
+  stroke: "var(--aa-h)",
+  "stroke-width": 1.5,
+  "stroke-dasharray": "4 2",
+};
+const HALO =
+  "paint-order: stroke; stroke-width: 4; stroke: var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
 
 function drawScores(edge) {
   const { root, show } = panel("scores");
@@ -133,7 +150,9 @@ function drawScores(edge) {
   const outline = (scores) => {
     const counts = histogram(scores, edge);
     const most = Math.max(...counts, 1);
-    const bars = counts.map((count, i) => `V${LOW - (count / most) * (LOW - TOP)}H${x(i + 1 - edge)}`);
+    const bars = counts.map(
+      (count, i) => `V${LOW - (count / most) * (LOW - TOP)}H${x(i + 1 - edge)}`,
+    );
     return `M${x(-edge)} ${LOW}${bars.join("")}V${LOW}`;
   };
   return {
@@ -151,14 +170,19 @@ function drawWeights(m) {
   const { root, show } = panel(`its ${m} keys`);
   const step = (RIGHT - LEFT) / m;
   const y = (weight) => LOW - weight * (LOW - TOP);
-  const bars = (look) => Array.from({ length: m }, (_, j) => svg("rect", { ...look, x: LEFT + step * (j + 0.12), width: step * 0.76 }));
+  const bars = (look) =>
+    Array.from({ length: m }, (_, j) =>
+      svg("rect", { ...look, x: LEFT + step * (j + 0.12), width: step * 0.76 }),
+    );
   const [plain, chosen] = [bars(PLAIN), bars(CHOSEN)];
   const set = (bar, weight) => {
     bar.setAttribute("y", y(weight));
     bar.setAttribute("height", LOW - y(weight));
     bar.setAttribute("visibility", weight < 0.004 ? "hidden" : "visible"); // not a line at the bottom
   };
-  chosen.forEach((_, j) => root.append(label(j + 1, LEFT + step * (j + 0.5), LOW + 15, { "font-size": 10 })));
+  chosen.forEach((_, j) =>
+    root.append(label(j + 1, LEFT + step * (j + 0.5), LOW + 15, { "font-size": 10 })),
+  );
   root.append(...chosen, ...plain, ...heights(y, 0, 0.5, 1));
   return {
     root,
@@ -175,12 +199,16 @@ function drawSizes(products) {
   const { root, show } = panel("width d");
   const x = (i) => LEFT + ((i + 0.5) / products.length) * (RIGHT - LEFT);
   const y = (value) => LOW - (value / 0.5) * (LOW - TOP);
-  const [plain, chosen] = [svg("path", PLAIN), svg("path", { fill: "none", stroke: "var(--aa-d)", "stroke-width": 2 })];
+  const [plain, chosen] = [
+    svg("path", PLAIN),
+    svg("path", { fill: "none", stroke: "var(--aa-d)", "stroke-width": 2 }),
+  ];
   const dot = svg("circle", { r: 5, fill: "var(--aa-d)" });
   const value = label("", 0, 0, { "font-weight": "bold", style: HALO });
   products.forEach(([d], i) => root.append(label(d, x(i), LOW + 15, { "font-size": 11 })));
   root.append(...heights(y, 0, 0.5), plain, chosen, dot, value);
-  const sizes = (step) => products.map(([d, scores]) => measure(divide(scores, divisor(d, step)))[1]);
+  const sizes = (step) =>
+    products.map(([d, scores]) => measure(divide(scores, divisor(d, step)))[1]);
   const line = (values) => values.map((v, i) => `${i ? "L" : "M"}${x(i)} ${y(v)}`).join("");
   plain.setAttribute("d", line(sizes(0)));
   return {

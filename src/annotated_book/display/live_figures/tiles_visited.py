@@ -44,9 +44,12 @@ def tiles_visited(
     )
     still = scrolled(table(rows, "aa-table"), "running numbers")
     data = {
-        "words": list(words), "scores": scores.tolist(), "values": values.tolist(),
-        "tile": tile, "step": step,
-    }  # fmt: skip
+        "words": list(words),
+        "scores": scores.tolist(),
+        "values": values.tolist(),
+        "tile": tile,
+        "step": step,
+    }
     return live(figure(name, told(still, alt), alt), "tiles_visited", data, room=(430, 440))
 
 

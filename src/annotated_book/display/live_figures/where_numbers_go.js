@@ -47,8 +47,11 @@ export function count(sizes, split, merge) {
   const { n, h, d } = sizes;
   const [, , heads, , result] = steps(sizes, split, merge).map((step) => step?.numbers);
   const right = steps(sizes, true, true).map((step) => step.numbers);
-  const astray = (numbers, place) => numbers.filter((number, i) => number !== right[place][i]).length;
-  const tokens = (numbers) => [...new Set(numbers.map((number) => Math.floor(number / (h * d)) + 1))];
+  const astray = (numbers, place) =>
+    numbers.filter((number, i) => number !== right[place][i]).length;
+  const tokens = (numbers) => [
+    ...new Set(numbers.map((number) => Math.floor(number / (h * d)) + 1)),
+  ];
   const rows = Array.from({ length: n }, (_, i) => result.slice(i * h * d, (i + 1) * h * d));
   return {
     heads: astray(heads, 2),
@@ -61,23 +64,35 @@ export function count(sizes, split, merge) {
 /** Say what a way does, up to a step: a line for the heads, and one for the result. */
 export function say(sizes, split, merge, upTo = 5) {
   const { heads, first, result, mixed } = count(sizes, split, merge);
-  const way = split ? (merge ? "the right way" : "wrong merge") : merge ? "wrong split" : "both wrong";
+  const way = split
+    ? merge
+      ? "the right way"
+      : "wrong merge"
+    : merge
+      ? "wrong split"
+      : "both wrong";
   const all = sizes.n * sizes.h * sizes.d;
   const wrong = (many) => `${many} of ${all} numbers in a wrong place`;
   const said = [`Step ${upTo} of 5, ${way}.`];
   if (upTo >= 3)
-    said.push(heads ? `Heads: ${wrong(heads)}; head 1 has only ${tokens(first)}.` : "Heads: all in place.");
+    said.push(
+      heads ? `Heads: ${wrong(heads)}; head 1 has only ${tokens(first)}.` : "Heads: all in place.",
+    );
   if (upTo === 5)
     said.push(
-      result ? `Result: ${wrong(result)}; ${mixed} of ${sizes.n} rows mix tokens.`
-      : heads ? "Result: all in place, as one mistake undoes the other."
-      : "Result: all in place.",
+      result
+        ? `Result: ${wrong(result)}; ${mixed} of ${sizes.n} rows mix tokens.`
+        : heads
+          ? "Result: all in place, as one mistake undoes the other."
+          : "Result: all in place.",
     );
   return said.join("\n");
 }
 
 const tokens = (list) =>
-  list.length === 1 ? `token ${list[0]}` : `tokens ${list.slice(0, -1).join(", ")} and ${list.at(-1)}`;
+  list.length === 1
+    ? `token ${list[0]}`
+    : `tokens ${list.slice(0, -1).join(", ")} and ${list.at(-1)}`;
 
 export default {
   render({ model, el }) {
@@ -118,14 +133,27 @@ export default {
       }),
     );
     const sliders = Object.entries(SIZES).map(([name, [label, max]]) =>
-      slider({ label, min: 1, max, value: sizes[name], move: (size) => ((sizes[name] = size), show()) }),
+      slider({
+        label,
+        min: 1,
+        max,
+        value: sizes[name],
+        move: (size) => ((sizes[name] = size), show()),
+      }),
     );
     const walk = slider({
-      label: "step", min: 1, max: 5, value: upTo,
+      label: "step",
+      min: 1,
+      max: 5,
+      value: upTo,
       say: (step) => `${step} of 5`,
       move: (step) => ((upTo = step), tell()),
     });
-    const controls = element("div", { class: "aa-controls" }, ...[walk, ...sliders].map(({ label }) => label));
+    const controls = element(
+      "div",
+      { class: "aa-controls" },
+      ...[walk, ...sliders].map(({ label }) => label),
+    );
     const room = element("div", { class: "aa-steps" }, ...frames.map(({ root }) => root));
     el.append(element("div", { class: "aa-where" }, controls, said, room));
     show();
@@ -134,12 +162,26 @@ export default {
 
 // What stays of a step: its title, with the tick that takes a transpose out; `fill` draws the rest.
 function frameOf({ by, axes, does, tick }, choose, ticked) {
-  const input = element("input", { type: "checkbox", checked: true, "aria-label": `${by} in the ${tick}` });
+  const input = element("input", {
+    type: "checkbox",
+    checked: true,
+    "aria-label": `${by} in the ${tick}`,
+  });
   input.addEventListener("change", () => ticked(input.checked));
-  const letters = [...axes].map((text) => (/\w/.test(text) ? element("span", { class: `dim-${text}` }, text) : text));
+  const letters = [...axes].map((text) =>
+    /\w/.test(text) ? element("span", { class: `dim-${text}` }, text) : text,
+  );
   const name = element("code", {}, by);
-  const title = element("div", {}, tick ? element("label", {}, input, name) : name, " ", element("b", {}, "(", ...letters, ")"));
-  const [doing, grid, place] = ["aa-does", "aa-slabs", "aa-place"].map((kind) => element("div", { class: kind }));
+  const title = element(
+    "div",
+    {},
+    tick ? element("label", {}, input, name) : name,
+    " ",
+    element("b", {}, "(", ...letters, ")"),
+  );
+  const [doing, grid, place] = ["aa-does", "aa-slabs", "aa-place"].map((kind) =>
+    element("div", { class: kind }),
+  );
   const [first, second, third] = axes.split(", ");
   let [cells, numbers, shape] = [[], [], []];
 
@@ -158,9 +200,16 @@ function frameOf({ by, axes, does, tick }, choose, ticked) {
     numbers = step ? step.numbers : [];
     const [a, b, c] = shape;
     const slice = third ? (s) => `${SLICES[first]} ${s + 1}` : () => undefined;
-    const spell = (number) => [Math.floor(number / (h * d)) + 1, String.fromCharCode(97 + (number % (h * d)))];
+    const spell = (number) => [
+      Math.floor(number / (h * d)) + 1,
+      String.fromCharCode(97 + (number % (h * d))),
+    ];
     const where = (i) => {
-      const parts = [slice(Math.floor(i / (b * c))), `row ${(Math.floor(i / c) % b) + 1}`, `column ${(i % c) + 1}`];
+      const parts = [
+        slice(Math.floor(i / (b * c))),
+        `row ${(Math.floor(i / c) % b) + 1}`,
+        `column ${(i % c) + 1}`,
+      ];
       return parts.filter(Boolean).join(", ");
     };
     cells = right.numbers.map((belongs, i) => {
@@ -168,16 +217,28 @@ function frameOf({ by, axes, does, tick }, choose, ticked) {
       const [token, feature] = spell(numbers[i]);
       const astray = numbers[i] !== belongs;
       const label = `token ${token}, feature ${feature}, now ${where(i)}${astray ? ", a wrong place" : ""}`;
-      const cell = element("span", { role: "gridcell", "aria-label": label, class: astray && "aa-astray" }, `${token}${feature}`);
+      const cell = element(
+        "span",
+        { role: "gridcell", "aria-label": label, class: astray && "aa-astray" },
+        `${token}${feature}`,
+      );
       cell.style.setProperty("--shade", `${8 + (36 * (token - 1)) / Math.max(1, n - 1)}%`);
       return cell;
     });
     const row = (s, j) => {
-      const given = { role: step && "row", class: `aa-lane dim-${third ? second : first}`, "data-name": j + 1 };
+      const given = {
+        role: step && "row",
+        class: `aa-lane dim-${third ? second : first}`,
+        "data-name": j + 1,
+      };
       return element("div", given, ...cells.slice((s * b + j) * c, (s * b + j + 1) * c));
     };
     const slab = (s) => {
-      const given = { role: step && "rowgroup", class: `aa-slab dim-${first}`, "data-name": slice(s) };
+      const given = {
+        role: step && "rowgroup",
+        class: `aa-slab dim-${first}`,
+        "data-name": slice(s),
+      };
       return element("div", given, ...Array.from({ length: b }, (_, j) => row(s, j)));
     };
     doing.textContent = step ? (straight ? "reshaped as they come" : does) : "left out";

@@ -32,10 +32,15 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_attend_heads": [
         (heads_first, "✓ attend_heads: right"),
         (lambda *given: heads_first(*given, False), "the folded axis is cut in the wrong order"),
-        (lambda q, k, v, h: heads_first(q, k, v, h).repeat(1, 2, 1)[:, : k.size(1)],
-         "it is right at first, but not with b = 2, n = 3, m = 5, h = 4, d = 6: it returns one row "
-         "per key, (b, m, e)"),
-        (lambda q, k, v, h: heads_first(q, k, v, 4),
-         "not with b = 3, n = 6, m = 2, h = 5, d = 4: the shape is right, but 360 of its 360"),
+        (
+            lambda q, k, v, h: heads_first(q, k, v, h).repeat(1, 2, 1)[:, : k.size(1)],
+            "it is right at first, but not with b = 2, n = 3, m = 5, "
+            "h = 4, d = 6: it returns one row "
+            "per key, (b, m, e)",
+        ),
+        (
+            lambda q, k, v, h: heads_first(q, k, v, 4),
+            "not with b = 3, n = 6, m = 2, h = 5, d = 4: the shape is right, but 360 of its 360",
+        ),
     ],
-}  # fmt: skip
+}

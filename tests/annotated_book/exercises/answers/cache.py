@@ -22,12 +22,15 @@ def forgets(q: Any, k: Any, v: Any, cache: Any, rotary: Any) -> Tensor:
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_chunk": [
         ({"milk": "...xxxx", "because": "....xxx"}, "every query is hidden from itself"),
-        ({"milk": "x...xxx", "because": ".....xx"}, "1 of the 14 cells are wrong. The first is in "
-         "the row of “milk”: you say that “the” is blocked"),
+        (
+            {"milk": "x...xxx", "because": ".....xx"},
+            "1 of the 14 cells are wrong. The first is in "
+            "the row of “milk”: you say that “the” is blocked",
+        ),
     ],
     "check_step": [
         (step, "✓ "),
         (lambda *given: step(*given, 1), "room = 13: a query sees places of the cache that are"),
         (forgets, "the cache has kept 0: call cache.append(k, v) once in each step"),
     ],
-}  # fmt: skip
+}

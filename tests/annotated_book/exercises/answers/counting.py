@@ -6,10 +6,16 @@ from typing import Any
 def listed(b: int, n: int, m: int, e: int, f: int) -> int:
     """Add up four projections twice, scores and mixing twice, and the network."""
     products = [
-        *4 * [(b * n, e, e)], (b * n, e, n), (b * n, n, e),
-        *2 * [(b * n, e, e)], *2 * [(b * m, e, e)], (b * n, e, m), (b * n, m, e),
-        (b * n, e, f), (b * n, f, e),
-    ]  # fmt: skip
+        *4 * [(b * n, e, e)],
+        (b * n, e, n),
+        (b * n, n, e),
+        *2 * [(b * n, e, e)],
+        *2 * [(b * m, e, e)],
+        (b * n, e, m),
+        (b * n, m, e),
+        (b * n, e, f),
+        (b * n, f, e),
+    ]
     return sum(rows * columns * 2 * inner for rows, inner, columns in products)
 
 

@@ -20,8 +20,10 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_token_bytes": [
         (token_bytes, "✓ "),
-        (lambda config: token_bytes({x: config[x] for x in config if x != "head_dim"}),
-         "`head_dim` where that is given"),
+        (
+            lambda config: token_bytes({x: config[x] for x in config if x != "head_dim"}),
+            "`head_dim` where that is given",
+        ),
         (lambda config: 7, "it returns 7; right is 192."),
     ],
-}  # fmt: skip
+}

@@ -70,4 +70,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (AnyWidth, "MyAttention(10, 4) is accepted: 4 heads do not divide 10"),
         (Right(24, 4), "give the class itself"),
     ],
-}  # fmt: skip
+}

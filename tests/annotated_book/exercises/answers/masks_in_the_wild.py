@@ -29,12 +29,14 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
         (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),
         (lambda given, n: right(given, n).float(), "and 1 hides nothing"),
-        (lambda given, n: parts(given, n)[0] & parts(given, n)[1].flip(-1),
-         "in sample 0, the query at place 3 finds the key at place 0"),
+        (
+            lambda given, n: parts(given, n)[0] & parts(given, n)[1].flip(-1),
+            "in sample 0, the query at place 3 finds the key at place 0",
+        ),
         (lambda given, n: right(given, 3), "not with h = 2, m = 5, n = 5, first = 4"),
     ],
     "check_turned": [
         ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
         ({**check_turned.right, "this package's function, blocked": "not"}, "'not' is not read"),
     ],
-}  # fmt: skip
+}

@@ -97,4 +97,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (taking("state"), "the parameters have other numbers: load the state_dict"),
         (lambda theirs: theirs, "it returns PyTorch's own module"),
     ],
-}  # fmt: skip
+}

@@ -34,7 +34,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_attend": [
         (lambda q, k, v: powers(q, k) / powers(q, k).sum(1, True) @ v, "✓ my_attend"),
         (lambda q, k, v: torch.softmax(q @ k.T, dim=1) @ v, "✗ my_attend: you do not scale"),
-        (lambda q, k, v: torch.softmax(q @ k.T / 6**0.5, dim=1) @ v,
-         "not with n = 8, m = 2, d = 9, d_v = 5: the shape"),
+        (
+            lambda q, k, v: torch.softmax(q @ k.T / 6**0.5, dim=1) @ v,
+            "not with n = 8, m = 2, d = 9, d_v = 5: the shape",
+        ),
     ],
-}  # fmt: skip
+}

@@ -21,4 +21,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda w, h: w[order(w, 1)], "you have reordered across the heads"),
         (lambda w, h: w[order(w, h)] if h == 4 else w, "not with h = 1, d = 10, e = 7: the"),
     ],
-}  # fmt: skip
+}

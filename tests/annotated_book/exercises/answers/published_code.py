@@ -21,4 +21,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda block, h: by_slices(block.detach(), h), "no gradient reaches block"),
         (lambda block, h: by_slices(block, 4), "but not with h = 2, d = 5: "),
     ],
-}  # fmt: skip
+}

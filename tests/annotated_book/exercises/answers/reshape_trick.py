@@ -25,7 +25,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda x, h: x.reshape(h, len(x), -1), "heads[0, 1] holds features of token 0. Row 1"),
         (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "to the first head, so cut them"),
         (lambda x, h: by_einsum(x, h).flip(0), "every row keeps its token, but the first d"),
-        (lambda x, h: by_einsum(x, h) if h == 4 else x.view(h, len(x), -1),
-         "not with h = 3, n = 5, d = 2: it mixes tokens"),
+        (
+            lambda x, h: by_einsum(x, h) if h == 4 else x.view(h, len(x), -1),
+            "not with h = 3, n = 5, d = 2: it mixes tokens",
+        ),
     ],
-}  # fmt: skip
+}

@@ -13,4 +13,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((THEIRS / OURS).quantile(QUARTERS), "you divided theirs by ours"),
         ([0.9, 1.05, 1.2], "the upper quartile is not right. The ratio of the first round is"),
     ],
-}  # fmt: skip
+}

@@ -32,4 +32,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda *x: in_pieces(*x) * (1 + (x[2] == 3)), "not with head = 1, h = 3, d = 5"),
         (lambda *x: in_pieces(*x).detach(), "no gradient reaches w_o"),
     ],
-}  # fmt: skip
+}

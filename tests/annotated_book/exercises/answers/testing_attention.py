@@ -54,4 +54,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda attend: first_alone(attend, torch.equal), "do not touch"),
         (lambda attend: 0.5, "an object of type float; True or False is asked"),
     ],
-}  # fmt: skip
+}

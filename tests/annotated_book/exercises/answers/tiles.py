@@ -7,9 +7,14 @@ from torch import Tensor
 
 
 def add(
-    largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor,
-    alike: bool = False, corrected: bool = True,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    largest: Tensor,
+    total: Tensor,
+    mix: Tensor,
+    scores: Tensor,
+    values: Tensor,
+    alike: bool = False,
+    corrected: bool = True,
+) -> tuple[Tensor, ...]:
     """Add a piece, all in one unit or each query in its own, with a correction or without."""
     new = torch.cat([largest, scores], -1).amax([0, 1] if alike else 1, keepdim=True)
     new = new.expand_as(largest)

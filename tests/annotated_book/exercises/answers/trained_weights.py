@@ -28,4 +28,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda w, k: [i + 1 for i in by_loops(w, k)], "count layers and heads from 0"),
         (lambda w, k: 3, "a layer and a head"),
     ],
-}  # fmt: skip
+}

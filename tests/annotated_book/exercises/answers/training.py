@@ -27,4 +27,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda *x: look_back(*(y.flip(-2) for y in x)).flip(1), "wrong way round"),
         (lambda q, k, v: look_back(q, k, v) if len(q) == 2 else v, "not with b = 3, h = 2, n = 4"),
     ],
-}  # fmt: skip
+}

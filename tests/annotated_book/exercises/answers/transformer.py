@@ -26,4 +26,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda k, i, e: block(abs(k), i, e), "not with k = -2, i = 1, e = 6: it moves by -k"),
         (lambda k, i, e: block(k, 0, e), "all clocks turn equally fast"),
     ],
-}  # fmt: skip
+}

@@ -21,9 +21,11 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_pre_norm_decoder": [
         (decode, "✓ "),
-        (lambda layer, tgt, memory: decode(layer, tgt, layer.norm2(memory)),
-         "the memory goes through norm2, too"),
+        (
+            lambda layer, tgt, memory: decode(layer, tgt, layer.norm2(memory)),
+            "the memory goes through norm2, too",
+        ),
         (lambda layer, tgt, memory: decode(layer, tgt, memory.detach()), "no gradient reaches mem"),
         (lambda *given: decode(*given) if len(given[1]) == 2 else given[1], "not with b = 3"),
     ],
-}  # fmt: skip
+}

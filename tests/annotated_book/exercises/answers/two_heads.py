@@ -23,4 +23,4 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda mixed, w_o: in_a_loop(mixed[:2], w_o), "only the first heads count"),
         (lambda mixed, w_o: in_a_loop([*mixed[:2], mixed[-1]], w_o), "but not with h = 4, n = 6"),
     ],
-}  # fmt: skip
+}

@@ -11,7 +11,11 @@
  * @param model where it finds its data; by default, those that the frame holds
  * @returns a function that ends the figure and brings the picture back
  */
-export async function mount(frame, module, model = new Model({ data: JSON.parse(frame.dataset.state) })) {
+export async function mount(
+  frame,
+  module,
+  model = new Model({ data: JSON.parse(frame.dataset.state) }),
+) {
   frame.querySelectorAll(".aa-stage").forEach((stage) => stage.remove());
   const picture = frame.querySelector("figure").firstElementChild;
   const stage = element("div", { class: "aa-stage" });

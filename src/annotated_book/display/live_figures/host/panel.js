@@ -4,7 +4,8 @@ import { svg } from "./figure.js";
 export const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW] = [320, 176, 30, 310, 30, 136];
 
 /** Write a text; it stands over its middle. */
-export const label = (text, x, y, more = {}) => svg("text", { x, y, "font-size": 12, "text-anchor": "middle", ...more }, text);
+export const label = (text, x, y, more = {}) =>
+  svg("text", { x, y, "font-size": 12, "text-anchor": "middle", ...more }, text);
 
 /**
  * Make an empty panel: a title, an axis, and what the axis shows.
@@ -24,4 +25,7 @@ export function panel(axis) {
 }
 
 /** Name heights, at the left. */
-export const heights = (y, ...values) => values.map((value) => label(value, LEFT - 6, y(value) + 4, { "text-anchor": "end", "font-size": 11 }));
+export const heights = (y, ...values) =>
+  values.map((value) =>
+    label(value, LEFT - 6, y(value) + 4, { "text-anchor": "end", "font-size": 11 }),
+  );

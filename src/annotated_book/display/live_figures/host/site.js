@@ -14,7 +14,9 @@ const coming = new IntersectionObserver(
 
 async function start(frame) {
   try {
-    const { default: module } = await import(new URL(`../${frame.dataset.live}.js`, import.meta.url));
+    const { default: module } = await import(
+      new URL(`../${frame.dataset.live}.js`, import.meta.url)
+    );
     await mount(frame, module);
   } catch (error) {
     console.error(`the live figure ${frame.dataset.live} did not start`, error);
