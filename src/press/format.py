@@ -93,8 +93,10 @@ def main() -> int:
         print(f"{path.relative_to(ROOT)}: {'not formatted' if check else 'formatted'}")
         if not check:
             path.write_text(text, encoding="utf-8")
-    web = subprocess.run([*BIOME, *([] if check else ["--write"])], cwd=ROOT).returncode
-    return int(bool(check and wrong) or web)
+    web = subprocess.run([*BIOME, *([] if check else ["--write"])], cwd=ROOT, capture_output=True)
+    if web.returncode:
+        print(web.stdout.decode() + web.stderr.decode())
+    return int(bool(check and wrong) or web.returncode)
 
 
 if __name__ == "__main__":
