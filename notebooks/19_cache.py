@@ -183,17 +183,17 @@ display.annotated(KVCache.append)
 # blocked = torch.arange(m) > positions[:, None]     # the mask
 # ```
 #
-# In the class, lines two and three are in the method `keep`, and line four is in `hide`. The keys
-# have g heads, here as many as the queries. The next chapter makes g smaller.
+# In the class, lines two and three are in the method `rotate_and_append`, and line four is in
+# `block`. The keys have g heads, here as many as the queries. The next chapter makes g smaller.
 
 # %%
-display.annotated(CachedAttention.keep, CachedAttention.hide)
+display.annotated(CachedAttention.rotate_and_append, CachedAttention.block)
 
 # %% [markdown]
 # <!-- deeper: The method that calls both -->
 # ### Going deeper: The method that calls both
 #
-# `forward` projects, calls the two methods, and attends. `_hide_if_needed` calls `hide`, except
+# `forward` projects, calls the two methods, and attends. `_block_if_needed` calls `block`, except
 # when there is a single new token that may see every key.
 
 # %%
@@ -208,11 +208,11 @@ display.annotated(CachedAttention.forward)
 
 # %%
 from annotated_attention import block_future
-from annotated_attention.modern import block_later
+from annotated_attention.modern import block_by_position
 
 positions = 3 + torch.arange(2)
-print(block_later(positions, 5).int())
-assert block_later(positions, 5).equal(block_future(5)[3:])
+print(block_by_position(positions, 5).int())
+assert block_by_position(positions, 5).equal(block_future(5)[3:])
 
 # %% [markdown]
 # A 1 means blocked. These are the last two rows of the causal mask for five words. Mark the last
@@ -713,7 +713,7 @@ print("the tables:", cache.tables)
 # where they are.
 
 # %%
-display.annotated(PagedCache.append, PagedCache._own, PagedCache._places)
+display.annotated(PagedCache.append, PagedCache._own, PagedCache._slots)
 
 # %% [markdown]
 # All three caches must give what attention gives without one. The cell tries chunks of three sizes,

@@ -572,9 +572,9 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 #
 # ### In the class
 #
-# `queries` makes both queries of each head: `q` and, rotated, `q_turned`. (`q_down` passes the
+# `queries` makes both queries of each head: `q` and, rotated, `q_rotated`. (`q_down` passes the
 # tokens on, unless queries are compressed, too.) `compress` makes what is kept: `kv_down` gives c +
-# r numbers for each token, the latent and the short key, which is rotated to `k_turned` (in pairs
+# r numbers for each token, the latent and the short key, which is rotated to `k_rotated` (in pairs
 # of neighbours, the layout of DeepSeek's weights). The cache expects an axis for heads, so both get
 # one of length 1. `attend_plainly` makes the keys; `attend_absorbed` brings the query to the
 # latents. `k_up` stores $U^\top$ of all heads, as `nn.Linear` does, and a value is d_v numbers

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.modern import block_later, block_outside
+from annotated_attention.modern import block_by_position
 from annotated_book import chapters
 
 one = chapters.load("01_one_head")
@@ -43,11 +43,12 @@ i, j = places[:, None], places    # (n, 1), (n,)
 blocked = (j > i) | (j <= i - w)  # (n, n)
 for word, row in zip(one.WORDS, ~blocked):
     print(f"{word:>8} ", *row.int().tolist(), f" sees {row.sum()}")
-assert blocked.equal(block_outside(places, 8, window=w))
+assert blocked.equal(block_by_position(places, 8, window=w))
 
 # %% [markdown]
 # The first words have no more than one and two keys to see. From then on, everybody sees three. In
-# the package, `block_outside` builds this mask, also for queries that follow what a cache has kept.
+# the package, `block_by_position` builds this mask, too, as soon as it is given a window; it knows
+# queries that follow what a cache has kept.
 #
 # Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
 # keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
@@ -225,7 +226,7 @@ OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
 
 def weigh(window: int, sinks: int = 0) -> Tensor:
     """Give the weights of the last query."""
-    blocked = block_outside(torch.tensor([7]), 8, window, sinks=sinks)[0]
+    blocked = block_by_position(torch.tensor([7]), 8, window, sinks=sinks)[0]
     return OF_THIRSTY.masked_fill(blocked, -torch.inf).softmax(-1)
 
 
@@ -325,7 +326,9 @@ for name, run in runs.items():
 # %%
 from annotated_attention.modern import block_other_documents
 
-blocked = block_later(torch.arange(9), 9) | block_other_documents(documents)[0, 0]  # (n, n)
+blocked = (
+    block_by_position(torch.arange(9), 9) | block_other_documents(documents)[0, 0]
+)  # (n, n)
 for row in ~blocked:
     print(*row.int().tolist())
 parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
@@ -357,9 +360,9 @@ rules = {
     "documents": lambda b, h, i, j: (j <= i) & (numbers[b, i] == numbers[b, j]),
 }
 masks = {
-    "window of 40": block_outside(many, n, 40),
-    "and 4 sinks": block_outside(many, n, 40, sinks=4),
-    "documents": block_later(many, n) | block_other_documents(numbers),
+    "window of 40": block_by_position(many, n, 40),
+    "and 4 sinks": block_by_position(many, n, 40, sinks=4),
+    "documents": block_by_position(many, n) | block_other_documents(numbers),
 }
 
 # %%
@@ -423,7 +426,7 @@ def count_visited(blocked: Tensor, side: int) -> int:
 for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     assert count_visited(masks[name], side) == table.to_dense().sum()
-print(f"causal mask alone: {count_visited(block_later(many, n), side)} tiles")
+print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} tiles")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -623,7 +626,7 @@ exercises.windows.check_counts.folded(my_counts)
 
 
 # %% tags=["exercise"]
-def hide(documents: Tensor) -> Tensor:
+def block(documents: Tensor) -> Tensor:
     """Hide what comes later, and what belongs to another document.
 
     Args:
@@ -636,7 +639,7 @@ def hide(documents: Tensor) -> Tensor:
 
 
 # %%
-exercises.windows.check_hide(hide)
+exercises.windows.check_block(block)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -653,13 +656,13 @@ exercises.windows.check_hide(hide)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def hide(documents: Tensor) -> Tensor:
+def block(documents: Tensor) -> Tensor:
     """Hide what comes later, and what belongs to another document."""
     places = torch.arange(len(documents))
     return (places > places[:, None]) | (documents != documents[:, None])
 
 
-exercises.windows.check_hide.folded(hide)
+exercises.windows.check_block.folded(block)
 
 # %% [markdown]
 # ## What you have now

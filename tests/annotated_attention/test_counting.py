@@ -20,7 +20,7 @@ from annotated_attention.modern import (
     KVCache,
     LatentAttention,
     WindowCache,
-    block_outside,
+    block_by_position,
     tiled_attention,
 )
 from annotated_attention.modern.tiles import tiles
@@ -138,7 +138,7 @@ def test_windows(window: int, sinks: int) -> None:
     """Scores as the mask has them, and tokens as the cache keeps them."""
     cache = WindowCache(window, sinks)
     for n in range(1, 9):
-        visible = ~block_outside(torch.arange(n), n, window, sinks=sinks)
+        visible = ~block_by_position(torch.arange(n), n, window, sinks=sinks)
         assert counting.window_scores(n, window, sinks=sinks) == visible.sum()
         cache.append(randn(2, 4, 1, 6), randn(2, 4, 1, 5))
         kept = counting.window_kept(n, window, sinks=sinks)

@@ -34,8 +34,8 @@ from annotated_attention.modern import (
     WindowAttention,
     WindowCache,
     alibi_slopes,
+    block_by_position,
     block_other_documents,
-    block_outside,
     group_heads,
     interleaved_to_half,
     relative_buckets,
@@ -208,8 +208,8 @@ VALUES = [
     (lambda: PagedCache(0, 4, H, D), "num_pages (0) must be at least 1"),
     (cached(mask=numbers(N, B)), "key_padding_mask (3, 2) must have shape (b, m) = (2, 3)"),
     # Windows, documents, sinks and tiles
-    (lambda: block_outside(torch.arange(N), N, 0), "window (0) must be at least 1"),
-    (lambda: WindowCache(2, -1), "sinks (-1) must not be negative"),
+    (lambda: block_by_position(torch.arange(N), N, 0), "window (0) must be at least 1"),
+    (lambda: WindowCache(2, -1), "sinks (-1) must be at least 0"),
     (
         lambda: WindowAttention(E, H, 4, sinks=1, batch_first=True)(
             numbers(B, N, E), WindowCache(3)

@@ -98,8 +98,8 @@ def latent(version: type[nn.Module]) -> Report:
 class PositionsLeftOut(LatentAttention):
     """Leaves out of the absorbed form what carries the positions."""
 
-    def attend_absorbed(self, q, q_turned, *kept, **masks):
-        return super().attend_absorbed(q, 0 * q_turned, *kept, **masks)
+    def attend_absorbed(self, q, q_rotated, *kept, **masks):
+        return super().attend_absorbed(q, 0 * q_rotated, *kept, **masks)
 
 
 CACHES = {

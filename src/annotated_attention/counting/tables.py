@@ -16,12 +16,12 @@ def short(number: int, unit: str = "") -> str:
     power, digits = divmod(len(str(number)) - 1, 3)
     if power == 0:
         return f"{number} {unit}".rstrip()
-    places = 2 - digits
-    scaled = (2 * number * 10**places + 1000**power) // (2 * 1000**power)
-    if scaled == 1000 * 10**places:  # rounded up to the next prefix
+    decimals = 2 - digits
+    scaled = (2 * number * 10**decimals + 1000**power) // (2 * 1000**power)
+    if scaled == 1000 * 10**decimals:  # rounded up to the next prefix
         return short(1000 ** (power + 1), unit)
-    whole, fraction = divmod(scaled, 10**places)
-    shown = f"{whole}.{fraction:0{places}}" if places else f"{whole}"
+    whole, fraction = divmod(scaled, 10**decimals)
+    shown = f"{whole}.{fraction:0{decimals}}" if decimals else f"{whole}"
     return f"{shown} {'_kMGTPEZYRQ'[power]}{unit}"
 
 

@@ -20,7 +20,7 @@ from annotated_attention.modern.biases import relative_buckets as relative_bucke
 from annotated_attention.modern.cache import Cache as Cache
 from annotated_attention.modern.cache import KVCache as KVCache
 from annotated_attention.modern.cache import StaticCache as StaticCache
-from annotated_attention.modern.cache import block_later as block_later
+from annotated_attention.modern.cache import block_by_position as block_by_position
 from annotated_attention.modern.cached_attention import CachedAttention as CachedAttention
 from annotated_attention.modern.decoder import LanguageModel as LanguageModel
 from annotated_attention.modern.decoder import Settings as Settings
@@ -42,5 +42,4 @@ from annotated_attention.modern.tiles import tiled_attention as tiled_attention
 from annotated_attention.modern.windows import WindowAttention as WindowAttention
 from annotated_attention.modern.windows import WindowCache as WindowCache
 from annotated_attention.modern.windows import block_other_documents as block_other_documents
-from annotated_attention.modern.windows import block_outside as block_outside
 from annotated_attention.modern.windows import with_sink as with_sink

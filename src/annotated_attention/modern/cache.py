@@ -27,7 +27,7 @@ class Cache(Protocol):
 
         Returns:
             All keys so far, (b, h, m, d), and all values, (b, h, m, d_v); key j is at position j.
-            Places behind the last token of a sequence must be masked, see ``block_later``.
+            Slots behind the last token of a sequence must be masked, see ``block_by_position``.
 
         Raises:
             RuntimeError: gradients are wanted of a cache that keeps no graph, or no page is free.
@@ -110,8 +110,8 @@ class StaticCache:
     """Keeps keys and values in two tensors of fixed size, so that ``torch.compile`` runs once.
 
     ``append`` returns the whole tensors, and the next call writes into them. Behind the last token
-    they hold zeros, or what was cropped, and **these places must be masked**: see ``block_later``.
-    No graph is kept.
+    they hold zeros, or what was cropped, and **these slots must be masked**, as
+    ``block_by_position`` does. No graph is kept.
 
     Examples:
         >>> import torch
@@ -147,20 +147,20 @@ class StaticCache:
         value_dim = head_dim if value_dim is None else value_dim
         sizes = {"batch_size": batch_size, "num_heads": num_heads, "max_length": max_length}
         check_sizes(sizes | {"head_dim": head_dim, "value_dim": value_dim})
-        places = (batch_size, num_heads, max_length)
-        self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
-        self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
+        slots = (batch_size, num_heads, max_length)
+        self.keys = torch.zeros(*slots, head_dim, device=device, dtype=dtype)
+        self.values = torch.zeros(*slots, value_dim, device=device, dtype=dtype)
         self.length = torch.tensor(0, device=device)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write (b, h, n, d) and (b, h, n, d_v) behind the last token, and give all places."""
+        """Write (b, h, n, d) and (b, h, n, d_v) behind the last token, and give all slots."""
         check_appended(k, v, self.keys, self.values)
         refuse_graph(self, k, v)
         n = k.size(-2)
         # The length is a tensor: a Python number would be a part of the compiled program.
-        places = self.length + torch.arange(n, device=k.device)  # (n,)
-        self.keys.index_copy_(-2, places, k)
-        self.values.index_copy_(-2, places, v)
+        slots = self.length + torch.arange(n, device=k.device)  # (n,)
+        self.keys.index_copy_(-2, slots, k)
+        self.values.index_copy_(-2, slots, v)
         self.length = self.length + n
         return self.keys, self.values
 
@@ -178,30 +178,65 @@ class StaticCache:
         self.values.copy_(self.values.index_select(0, index))
 
     def numel(self) -> int:
-        """Count the numbers of all places, written or not."""
+        """Count the numbers of all slots, written or not."""
         return self.keys.numel() + self.values.numel()
 
 
-def block_later(positions: Tensor, m: int) -> Tensor:
-    """Block key j for a query at position p when j > p: neither the future nor what is not written.
+def block_by_position(
+    positions: Tensor, m: int, window: int | None = None, *, sinks: int = 0
+) -> Tensor:
+    """Block key j for a query at position p unless j <= p, and p - window < j with a window.
+
+    So it blocks the future, whatever a cache of fixed size has not written yet, and what a sliding
+    window has left behind. The window counts the query's own key.
 
     Args:
         positions: (n,) or (b, n), integers, the positions of the queries, of all sequences or each.
-        m: how many keys there are; key j is at position j.
+        m: how many keys there are; key j is at position j. With a window there may be fewer keys
+            than tokens: those that followed the first ``sinks`` were dropped, as a ``WindowCache``
+            does.
+        window: w, how many keys a query sees at most, itself included; None sets no limit.
+        sinks: how many of the first keys each query sees besides, if they are not in its future.
 
     Returns:
         blocked, (n, m), or (b, 1, n, m). If the queries are the last n of m tokens, the diagonal
         ends in the **lower right** corner; ``block_future`` begins it in the upper left one.
 
     Examples:
+        Two queries behind three kept keys, and five with a window:
+
         >>> import torch
-        >>> from annotated_attention.modern import block_later
-        >>> block_later(3 + torch.arange(2), m=5)
+        >>> from annotated_attention.modern import block_by_position
+        >>> block_by_position(3 + torch.arange(2), m=5)
         tensor([[False, False, False, False,  True],
                 [False, False, False, False, False]])
+        >>> (~block_by_position(torch.arange(5), m=5, window=3)).int()
+        tensor([[1, 0, 0, 0, 0],
+                [1, 1, 0, 0, 0],
+                [1, 1, 1, 0, 0],
+                [0, 1, 1, 1, 0],
+                [0, 0, 1, 1, 1]], dtype=torch.int32)
+
+    Source: Beltagy et al. (2020), section 3.1; first keys: Xiao et al. (2023), section 3.2.
     """
-    blocked = torch.arange(m, device=positions.device) > positions[..., None]  # (..., n, m)
-    return blocked.unsqueeze(1) if positions.dim() == 2 else blocked           # (..., n, m)
+    keys, queries = torch.arange(m, device=positions.device), positions[..., None]
+    if window is None:
+        blocked = keys > queries  # (..., n, m)
+    else:
+        check_window(window, sinks)
+        first = keys < sinks  # (m,)
+        # None were dropped where there are more keys than tokens, as in a cache of fixed size.
+        dropped = (positions.max() + 1 - m).clamp(min=0)              # ()
+        keys = torch.where(first, keys, keys + dropped)               # (m,)
+        passed = (keys <= queries - window) & ~first                  # (..., n, m)
+        blocked = passed | (keys > queries)                           # (..., n, m)
+    return blocked.unsqueeze(1) if positions.dim() == 2 else blocked  # (..., n, m)
+
+
+def check_window(window: int, sinks: int) -> None:
+    """Refuse a window or a number of first keys that is none."""
+    check_sizes({"window": window})
+    check_sizes({"sinks": sinks}, least=0)
 
 
 def check_appended(

@@ -8,7 +8,7 @@ from torch import Tensor
 from annotated_attention.checks import check_masks, check_sequences
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
-from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.grouped import GroupedQueryAttention
 from annotated_attention.modern.rotary import Rotary, check_rotary
 
@@ -98,8 +98,8 @@ class CachedAttention(GroupedQueryAttention):
         # The first of them stands behind all tokens that are kept.
         positions = next_positions(cache, q.size(-2), q.device)  # (..., n)
         # From here on keys and values are those of all tokens, kept and new.
-        q, k, v = self.keep(q, k, v, positions, cache)  # (b, ..., d)
-        hidden = self._hide_if_needed(positions, k.size(-2), cache)
+        q, k, v = self.rotate_and_append(q, k, v, positions, cache)  # (b, ..., d)
+        hidden = self._block_if_needed(positions, k.size(-2), cache)
         keys = k[:, 0] if x.dim() == 3 else k[0, 0]
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
@@ -109,7 +109,7 @@ class CachedAttention(GroupedQueryAttention):
         output = self.out_proj(self._as_given(merge_heads(heads), x))  # (..., e)
         return output, weights if weights is None or x.dim() == 3 else weights.squeeze(0)
 
-    def keep(
+    def rotate_and_append(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn queries and keys by their positions, and keep keys and values.
@@ -130,22 +130,22 @@ class CachedAttention(GroupedQueryAttention):
             k, v = cache.append(k, v)  # (b, g, m, d)
         return q, k, v
 
-    def _hide_if_needed(self, positions: Tensor, m: int, cache: Cache | None) -> Tensor | None:
-        """Call ``hide``, but where one query stands behind all keys and so may see them all.
+    def _block_if_needed(self, positions: Tensor, m: int, cache: Cache | None) -> Tensor | None:
+        """Call ``block``, but where one query stands behind all keys and so may see them all.
 
         On a GPU, of the kernels that read shared heads without copies only cuDNN's takes a mask.
         """
         kept = m if cache is None else cache.length  # a tensor where it would have to be waited for
-        usual = "hide" not in self.__dict__ and type(self).hide is CachedAttention.hide
+        usual = "block" not in self.__dict__ and type(self).block is CachedAttention.block
         if usual and isinstance(kept, int) and kept > m:
             raise ValueError(
                 f"cache gave {m} keys of {kept} tokens, and this attention takes key j to be at "
                 "position j: a WindowCache is for WindowAttention"
             )
         newest = positions.size(-1) == 1 and isinstance(kept, int) and kept == m
-        return None if usual and newest else self.hide(positions, m)
+        return None if usual and newest else self.block(positions, m)
 
-    def hide(self, positions: Tensor, m: int) -> Tensor:
+    def block(self, positions: Tensor, m: int) -> Tensor:
         """Say which keys a query may not see. Override to hide more, or to give a float mask.
 
         Args:
@@ -156,4 +156,4 @@ class CachedAttention(GroupedQueryAttention):
             blocked, (n, m) or (b, 1, n, m): True for the future, and for whatever is not written
             yet.
         """
-        return block_later(positions, m)  # (..., n, m)
+        return block_by_position(positions, m)  # (..., n, m)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from annotated_attention.attention import compute_attention
 from annotated_attention.checks import check_settings, check_sizes, check_tensors
 from annotated_attention.heads import merge_heads, split_heads
-from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.cached_attention import next_positions
 from annotated_attention.modern.frequencies import check_number
 from annotated_attention.modern.grouped import repeat_heads
 from annotated_attention.modern.rotary import RotaryEmbedding, rotate
-from annotated_attention.modern.windows import WindowCache, block_outside
+from annotated_attention.modern.windows import WindowCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -29,7 +29,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention")  # two of transformers' wo
 
 # What a layer gets from the model: cosines and sines, and the masks of its kind.
 Rotation = tuple[Tensor, Tensor]
-Hide = Callable[[int, int | None], Tensor]
+Block = Callable[[int, int | None], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class DecoderAttention(nn.Module):
         self,
         x: Tensor,
         rotation: Rotation | None,
-        hide: Hide,
+        block: Block,
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -182,7 +182,7 @@ class DecoderAttention(nn.Module):
         Args:
             x: (b, n, e), the states of the new tokens.
             rotation: the cosines and the sines of their positions; None turns nothing.
-            hide: says which of m keys these tokens may not see, given m and the window.
+            block: says which of m keys these tokens may not see, given m and the window.
             cache: keeps the keys and values of these tokens behind those of earlier calls.
             need_weights: also return the weights.
 
@@ -194,12 +194,12 @@ class DecoderAttention(nn.Module):
         k = self.k_norm(split_heads(self.k_proj(x), self.num_kv_heads))  # (b, g, n, d)
         v = split_heads(self.v_proj(x), self.num_kv_heads)               # (b, g, n, d)
         if rotation is not None:
-            q, k = turn(q, *rotation), turn(k, *rotation)  # (b, ..., n, d)
+            q, k = rotate_part(q, *rotation), rotate_part(k, *rotation)  # (b, ..., n, d)
         # From here on keys and values are those of all tokens, kept and new.
         if cache is not None:
             k, v = cache.append(k, v)  # (b, g, m, d)
-        # The model's ``hide`` makes the mask for so many keys, and for this layer's window if any.
-        blocked = hide(k.size(-2), self.window)  # (..., n, m)
+        # The model's ``block`` makes the mask for so many keys, and for this layer's window if any.
+        blocked = block(k.size(-2), self.window)  # (..., n, m)
         heads, weights = self.attend(q, k, v, blocked, need_weights)
         return self.o_proj(merge_heads(heads)), weights
 
@@ -265,10 +265,10 @@ class DecoderBlock(nn.Module):
         self.mlp = GatedFeedForward(settings)
 
     def forward(
-        self, x: Tensor, rotation: Rotation | None, hide: Hide, cache: Cache | None = None
+        self, x: Tensor, rotation: Rotation | None, block: Block, cache: Cache | None = None
     ) -> Tensor:
         """Take (b, n, e) to (b, n, e); the other arguments are those of the attention."""
-        attended, _ = self.self_attn(self.input_layernorm(x), rotation, hide, cache)
+        attended, _ = self.self_attn(self.input_layernorm(x), rotation, block, cache)
         x = x + attended                                       # (b, n, e)
         return x + self.mlp(self.post_attention_layernorm(x))  # (b, n, e)
 
@@ -334,15 +334,15 @@ class LanguageModel(nn.Module):
         """Compute what ``logits`` takes: the last layer's states, (b, n, e), normed."""
         check_call(self, tokens, caches, key_padding_mask)
         kept = [None] * len(self.layers) if caches is None else caches
-        # Places count padding, too. Masks go by places, rotations by positions, which leave it out.
-        places = next_positions(kept[0], tokens.size(1), tokens.device)  # (..., n)
-        x = self.embed_tokens(tokens)                                    # (b, n, e)
+        # These count padding, too, as masks do; rotations leave it out.
+        positions = next_positions(kept[0], tokens.size(1), tokens.device)  # (..., n)
+        x = self.embed_tokens(tokens)                                       # (b, n, e)
         # Rotations are computed once, and so is a mask: layers with the same window share it.
-        rotation = self.rotation(places, key_padding_mask, x)
-        hide = masks_by_kind(places, key_padding_mask)
+        rotation = self.rotation(positions, key_padding_mask, x)
+        block = masks_by_kind(positions, key_padding_mask)
         for layer, cache in zip(self.layers, kept, strict=True):
-            x = layer(x, rotation, hide, cache)  # (b, n, e)
-        return self.norm(x)                      # (b, n, e)
+            x = layer(x, rotation, block, cache)  # (b, n, e)
+        return self.norm(x)                       # (b, n, e)
 
     def logits(self, states: Tensor) -> Tensor:
         """Compare states, (..., e), with every token of the vocabulary: (..., vocab_size)."""
@@ -350,33 +350,29 @@ class LanguageModel(nn.Module):
         return F.linear(states, head.weight)
 
     def rotation(
-        self, places: Tensor, key_padding_mask: Tensor | None, x: Tensor
+        self, positions: Tensor, key_padding_mask: Tensor | None, x: Tensor
     ) -> Rotation | None:
-        """Give the cosines and sines of the new tokens' positions, which count real tokens alone.
-
-        Places, (n,) or (b, n), count padding, too.
-        """
+        """Give the cosines and sines for positions, (n,) or (b, n), once padding is not counted."""
         if self.rotary is None:
             return None
-        positions = places
         if key_padding_mask is not None:
-            real = (~key_padding_mask).cumsum(1) - 1                # (b, m)
-            positions = real.gather(1, places.expand(len(x), -1))   # (b, n)
-        return self.rotary.angles(positions.clamp(min=0), x.dtype)  # (..., n, r), (..., n, r)
+            real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
+            positions = real.gather(1, positions.expand(len(x), -1))  # (b, n)
+        return self.rotary.angles(positions.clamp(min=0), x.dtype)    # (..., n, r), (..., n, r)
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the first 2r features of (b, h, n, d) by the angles of r pairs, (..., n, r)."""
     turned, still = x.tensor_split([2 * cos.size(-1)], -1)
     return torch.cat([rotate(turned, cos, sin), still], -1)  # (b, h, n, d)
 
 
-def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
+def masks_by_kind(positions: Tensor, key_padding_mask: Tensor | None) -> Block:
     """Give a function that makes the mask for m keys and a window, once for each kind of layer."""
 
     @lru_cache
-    def hide(m: int, window: int | None) -> Tensor:
-        blocked = block_outside(places, m, window) if window else block_later(places, m)
+    def block(m: int, window: int | None) -> Tensor:
+        blocked = block_by_position(positions, m, window)
         if key_padding_mask is None:
             return blocked  # (..., n, m)
         # A cache of fixed size gives more keys than there are tokens; those are in the future.
@@ -384,7 +380,7 @@ def masks_by_kind(places: Tensor, key_padding_mask: Tensor | None) -> Hide:
         padding = F.pad(key_padding_mask, (0, missing))[:, -m:]  # (b, m)
         return blocked | padding[:, None, None]                  # (b, 1, n, m)
 
-    return hide
+    return block
 
 
 def make_rotary(settings: Settings) -> RotaryEmbedding:

@@ -16,7 +16,7 @@ from annotated_attention.checks import (
 )
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
-from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.cached_attention import next_positions
 from annotated_attention.modern.frequencies import check_number
 from annotated_attention.modern.rotary import Rotary, RotaryEmbedding, check_rotary
@@ -146,17 +146,17 @@ class LatentAttention(nn.Module):
         tokens = x if self.batch_first else x.transpose(0, 1)  # (b, n, e)
         # The new tokens stand behind those that are kept.
         positions = next_positions(cache, tokens.size(1), x.device)  # (..., n)
-        q, q_turned = self.queries(tokens, positions)
-        latent, k_turned = self.compress(tokens, positions)
+        q, q_rotated = self.queries(tokens, positions)
+        latent, k_rotated = self.compress(tokens, positions)
         if cache is not None:
-            latent, k_turned = cache.append(latent, k_turned)
-        later = block_later(positions, latent.size(-2))  # (..., n, m)
-        keys = latent[:, 0]                              # (b, m, c)
+            latent, k_rotated = cache.append(latent, k_rotated)
+        later = block_by_position(positions, latent.size(-2))  # (..., n, m)
+        keys = latent[:, 0]                                    # (b, m, c)
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(later, padding_to_heads(key_padding_mask), dtype=q.dtype)
         masks = {"blocked": blocked, "bias": bias, "need_weights": need_weights}
         form = self.attend_absorbed if absorb else self.attend_plainly
-        heads, weights = form(q, q_turned, latent, k_turned, **masks)
+        heads, weights = form(q, q_rotated, latent, k_rotated, **masks)
         output = self.out_proj(merge_heads(heads))  # (b, n, e)
         return output if self.batch_first else output.transpose(0, 1), weights
 
@@ -189,15 +189,15 @@ class LatentAttention(nn.Module):
         return self.kv_norm(latent), self.rotary(turning, positions)
 
     def attend_plainly(
-        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
+        self, q: Tensor, q_rotated: Tensor, latent: Tensor, k_rotated: Tensor, **masks: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Make keys and values for all heads from the latents, and attend.
 
         Args:
             q: (b, h, n, d), from ``queries``.
-            q_turned: (b, h, n, r), from ``queries``.
+            q_rotated: (b, h, n, r), from ``queries``.
             latent: (b, 1, m, c), from ``compress`` or a cache.
-            k_turned: (b, 1, m, r), from ``compress`` or a cache.
+            k_rotated: (b, 1, m, r), from ``compress`` or a cache.
             **masks: ``blocked``, ``bias`` and ``need_weights`` of ``scaled_dot_product_attention``.
 
         Returns:
@@ -205,12 +205,12 @@ class LatentAttention(nn.Module):
         """
         k = split_heads(self.k_up(latent[:, 0]), self.num_heads)  # (b, h, m, d)
         v = split_heads(self.v_up(latent[:, 0]), self.num_heads)  # (b, h, m, d_v)
-        shared = k_turned.expand(-1, self.num_heads, -1, -1)      # (b, h, m, r)
-        q, k = torch.cat([q, q_turned], -1), torch.cat([k, shared], -1)
+        shared = k_rotated.expand(-1, self.num_heads, -1, -1)     # (b, h, m, r)
+        q, k = torch.cat([q, q_rotated], -1), torch.cat([k, shared], -1)
         return self._attend(q, k, v, **masks)
 
     def attend_absorbed(
-        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
+        self, q: Tensor, q_rotated: Tensor, latent: Tensor, k_rotated: Tensor, **masks: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Bring the queries to the latents instead, and attend to the latents themselves.
 
@@ -218,8 +218,8 @@ class LatentAttention(nn.Module):
         """
         k_up = self.k_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d, c)
         v_up = self.v_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d_v, c)
-        q = torch.cat([q @ k_up.to(q.dtype), q_turned], -1)         # (b, h, n, c + r)
-        k = torch.cat([latent, k_turned], -1)                       # (b, 1, m, c + r)
+        q = torch.cat([q @ k_up.to(q.dtype), q_rotated], -1)        # (b, h, n, c + r)
+        k = torch.cat([latent, k_rotated], -1)                      # (b, 1, m, c + r)
         mixed, weights = self._attend(q, k, latent, **masks)
         heads = mixed @ v_up.mT.to(mixed.dtype)  # (b, h, n, d_v)
         return heads, weights

@@ -18,7 +18,7 @@ class PagedCache:
     Append prompts of different lengths padded on the **right**, then ``crop`` each to its own
     length: from there each goes on at its own position, and needs no padding mask. The tensors that
     ``append`` returns are as long as the longest sequence; behind the end of a shorter one they
-    hold other numbers, which ``block_later`` hides.
+    hold other numbers, which ``block_by_position`` hides.
 
     Sequences that begin alike share pages, until one of them writes into a page: it then gets a
     copy of its own. This is a teaching version: it collects the pages into tensors, where an
@@ -70,9 +70,9 @@ class PagedCache:
         value_dim = head_dim if value_dim is None else value_dim
         sizes = {"num_pages": num_pages, "page_size": page_size, "num_heads": num_heads}
         check_sizes(sizes | {"head_dim": head_dim, "value_dim": value_dim})
-        places, self.page_size = (num_pages, page_size, num_heads), page_size
-        self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
-        self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
+        slots, self.page_size = (num_pages, page_size, num_heads), page_size
+        self.keys = torch.zeros(*slots, head_dim, device=device, dtype=dtype)
+        self.values = torch.zeros(*slots, value_dim, device=device, dtype=dtype)
         self.tables: list[list[int]] = []  # for each sequence its pages, in order
         self.lengths: list[int] = []  # and how many tokens are on them
 
@@ -99,10 +99,10 @@ class PagedCache:
         self.tables, self.lengths = tables, [start + n for start in starts]
         tokens = torch.arange(max(self.lengths), device=k.device).expand(b, -1)  # (b, m)
         first = torch.tensor(starts, device=k.device)[:, None]                   # (b, 1)
-        new = self._places(first + tokens[:, :n])
+        new = self._slots(first + tokens[:, :n])
         self.keys[new] = k.transpose(1, 2)    # (b, n, h, d)
         self.values[new] = v.transpose(1, 2)  # (b, n, h, d_v)
-        every = self._places(tokens)
+        every = self._slots(tokens)
         return self.keys[every].transpose(1, 2), self.values[every].transpose(1, 2)
 
     def crop(self, length: int | Sequence[int] | Tensor) -> None:
@@ -154,8 +154,8 @@ class PagedCache:
                 pool[free] = pool[table[number]]
         table[number : number + 1] = [free]
 
-    def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the page and the place on it of each token, (b, n) both."""
+    def _slots(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the slot of each token: its page and the place on it, (b, n) both."""
         longest = max(map(len, self.tables))
         padded = [table + [0] * (longest - len(table)) for table in self.tables]
         pages = torch.tensor(padded, device=tokens.device)  # (b, ...)

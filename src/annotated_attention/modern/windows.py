@@ -1,8 +1,8 @@
 """What a token need not look at: keys outside a window, and those of other documents.
 
-``block_outside`` and ``block_other_documents`` say it as masks; ``WindowCache`` forgets what no
-later query will see, and ``WindowAttention`` attends with it. ``with_sink`` lets a head give weight
-to nothing.
+``block_by_position`` has a window, and ``block_other_documents`` keeps documents apart;
+``WindowCache`` forgets what no later query will see, and ``WindowAttention`` attends with it.
+``with_sink`` lets a head give weight to nothing.
 """
 
 from typing import Any
@@ -10,45 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_sizes, check_tensors
-from annotated_attention.modern.cache import Cache, KVCache, check_length
+from annotated_attention.checks import check_tensors
+from annotated_attention.modern.cache import (
+    Cache,
+    KVCache,
+    block_by_position,
+    check_length,
+    check_window,
+)
 from annotated_attention.modern.cached_attention import CachedAttention
-
-
-def block_outside(positions: Tensor, m: int, window: int, *, sinks: int = 0) -> Tensor:
-    """Block key j for a query at position p unless p - window < j <= p: the window counts p itself.
-
-    Args:
-        positions: (n,) or (b, n), integers, the positions of the queries, of all sequences or each.
-        m: how many keys there are. Key j is at position j; where there are fewer keys than tokens,
-            those that followed the first ``sinks`` were dropped, as a ``WindowCache`` does.
-        window: w, how many keys a query sees at most, itself included.
-        sinks: how many of the first keys each query sees besides, if they are not in its future.
-
-    Returns:
-        blocked, (n, m), or (b, 1, n, m), as in ``block_later``.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.modern import block_outside
-        >>> (~block_outside(torch.arange(5), m=5, window=3)).int()
-        tensor([[1, 0, 0, 0, 0],
-                [1, 1, 0, 0, 0],
-                [1, 1, 1, 0, 0],
-                [0, 1, 1, 1, 0],
-                [0, 0, 1, 1, 1]], dtype=torch.int32)
-
-    Source: Beltagy et al. (2020), section 3.1; first keys: Xiao et al. (2023), section 3.2.
-    """
-    _check_window(window, sinks)
-    keys = torch.arange(m, device=positions.device)   # (m,)
-    first = keys < sinks                              # (m,)
-    dropped = (positions.max() + 1 - m).clamp(min=0)  # (); a cache of fixed size has more keys
-    keys = torch.where(first, keys, keys + dropped)   # (m,)
-    queries = positions[..., None]                    # (..., n, 1)
-    passed = (keys <= queries - window) & ~first      # (..., n, m)
-    blocked = passed | (keys > queries)               # (..., n, m)
-    return blocked.unsqueeze(1) if positions.dim() == 2 else blocked
 
 
 def block_other_documents(documents: Tensor) -> Tensor:
@@ -148,7 +118,7 @@ class WindowCache(KVCache):
             sinks: how many of the first tokens are kept for good.
         """
         super().__init__()
-        _check_window(window, sinks)
+        check_window(window, sinks)
         self.window, self.sinks, self._come = window, sinks, 0
 
     @property
@@ -218,10 +188,10 @@ class WindowAttention(CachedAttention):
     ) -> None:
         """Create the parameters of ``CachedAttention``, for a window as in ``WindowCache``."""
         super().__init__(embed_dim, num_heads, **options)
-        _check_window(window, sinks)
+        check_window(window, sinks)
         self.window, self.sinks = window, sinks
 
-    def keep(
+    def rotate_and_append(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Refuse a cache that drops other keys than those outside the window."""
@@ -231,17 +201,8 @@ class WindowAttention(CachedAttention):
                 f"cache (window {cache.window}, sinks {cache.sinks}) must have window "
                 f"{self.window} and sinks {self.sinks}"
             )
-        return super().keep(q, k, v, positions, cache)
+        return super().rotate_and_append(q, k, v, positions, cache)
 
-    def hide(self, positions: Tensor, m: int) -> Tensor:
+    def block(self, positions: Tensor, m: int) -> Tensor:
         """Hide the future and what lies outside the window."""
-        return block_outside(positions, m, self.window, sinks=self.sinks)
-
-
-def _check_window(window: int, sinks: int) -> None:
-    """Refuse a window or a number of first keys that is none."""
-    check_sizes({"window": window})
-    if not isinstance(sinks, int) or isinstance(sinks, bool):
-        raise TypeError(f"sinks ({sinks!r}) must be an integer")
-    if sinks < 0:
-        raise ValueError(f"sinks ({sinks}) must not be negative")
+        return block_by_position(positions, m, self.window, sinks=self.sinks)

@@ -249,8 +249,8 @@ def load_encoder(
 def stored_names(name: str) -> list[str]:
     """Give the names of the stored tensors that make up a parameter of ``SentenceEncoder``."""
     part, kind = re.split(r"[._](?=weight$|bias$)", name)
-    place = ""
+    prefix = ""
     if part.startswith("encoder."):
         _, _, number, part = part.split(".", 3)
-        place = f"encoder.layer.{number}."
-    return [f"{place}{stored}.{kind}" for stored in PARTS[part]]
+        prefix = f"encoder.layer.{number}."
+    return [f"{prefix}{stored}.{kind}" for stored in PARTS[part]]

@@ -44,7 +44,7 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
         each_head = {"average_attn_weights": False} if averages else {}
         return given, options | {"need_weights": True} | each_head
 
-    def keep(_: nn.Module, __: Any, result: tuple[Tensor, Tensor]) -> None:
+    def collect(_: nn.Module, __: Any, result: tuple[Tensor, Tensor]) -> None:
         found.append(result[1])
 
     kinds = (MultiheadAttention, DecoderAttention)
@@ -53,7 +53,7 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
         names = " and no ".join(kind.__name__ for kind in kinds)
         raise ValueError(f"model ({type(model).__name__}) holds no {names}")
     hooks = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules]
-    hooks += [module.register_forward_hook(keep) for module in modules]
+    hooks += [module.register_forward_hook(collect) for module in modules]
     try:
         yield found
     finally:

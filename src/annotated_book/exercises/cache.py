@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.modern.cache import Cache, KVCache, StaticCache, block_later
+from annotated_attention.modern.cache import Cache, KVCache, StaticCache, block_by_position
 from annotated_attention.modern.rotary import RotaryEmbedding
 from annotated_book.exercises._exercise import Exercise, Refused, normal
 from annotated_book.exercises._values import cells
@@ -111,7 +111,7 @@ def _step(
     turn = new if restart else positions
     q, k = rotary(q, turn), rotary(k, turn)
     k, v = cache.append(k, v)
-    blocked = block_later(new if corner else positions, k.size(-2))
+    blocked = block_by_position(new if corner else positions, k.size(-2))
     seen = blind or (zeros and len(new) == 1)
     return scaled_dot_product_attention(q, k, v, blocked=None if seen else blocked)[0]
 

@@ -60,8 +60,8 @@ def _why(answer: Callable[..., Any], found: Tensor, right: Tensor, documents: Te
     )
 
 
-check_hide = Exercise(
-    name="hide",
+check_block = Exercise(
+    name="block",
     right=lambda documents: _later(documents) | _other(documents),
     praise="right, also where the numbers are not in order.",
     wrong={

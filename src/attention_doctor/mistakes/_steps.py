@@ -109,7 +109,7 @@ class RotatedAnew(CachedAttention):
     the frequencies of their time, so together the chunks differ from a call on the whole text.
     """
 
-    def keep(
+    def rotate_and_append(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keep the keys as they are, then turn each by its own position."""
@@ -144,7 +144,7 @@ class PackedAttention(MultiheadAttention):
             rotary(q, positions),
             rotary(k, positions),
             v,
-            blocked=self.hide(documents),
+            blocked=self.block(documents),
             bias=None,
             is_causal=False,
             need_weights=False,
@@ -152,7 +152,7 @@ class PackedAttention(MultiheadAttention):
         output = self.out_proj(merge_heads(heads))  # (b, n, e)
         return output, None
 
-    def hide(self, documents: Tensor) -> Tensor:
+    def block(self, documents: Tensor) -> Tensor:
         """Hide what comes later, and what belongs to another document."""
         later = block_future(documents.size(1), documents.size(1), documents.device)
         return later | block_other_documents(documents)

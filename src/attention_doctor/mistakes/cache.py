@@ -23,7 +23,7 @@ class CausalAtTheWrongCorner(CachedAttention):
     nothing else, and no shape tells.
     """
 
-    def hide(self, positions: Tensor, m: int) -> Tensor:
+    def block(self, positions: Tensor, m: int) -> Tensor:
         return block_future(len(positions), m, positions.device)
 
 
@@ -40,10 +40,12 @@ class PositionsRestart(CachedAttention):
     words, and gets worse the longer it is.
     """
 
-    def keep(
+    def rotate_and_append(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return super().keep(q, k, v, torch.arange(len(positions), device=q.device), cache)
+        return super().rotate_and_append(
+            q, k, v, torch.arange(len(positions), device=q.device), cache
+        )
 
 
 @mistake(
@@ -59,8 +61,8 @@ class CacheZerosAttended(CachedAttention):
     of an average key. The emptier the cache, the more weight is lost.
     """
 
-    def hide(self, positions: Tensor, m: int) -> Tensor:
-        return super().hide(positions, m) & (len(positions) > 1)
+    def block(self, positions: Tensor, m: int) -> Tensor:
+        return super().block(positions, m) & (len(positions) > 1)
 
 
 @mistake(
@@ -76,7 +78,7 @@ class KeysCachedUnrotated(CachedAttention):
     that runs the model once is green.
     """
 
-    def keep(
+    def rotate_and_append(
         self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keep the keys as they are, then turn whatever comes back, from the first position on."""
@@ -102,4 +104,4 @@ class CachedKeysNotRescaled(RotatedAnew):
     the trained length nothing shows. Beyond it, the text gets worse, as is expected of long texts.
     """
 
-    keep = CachedAttention.keep
+    rotate_and_append = CachedAttention.rotate_and_append

@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from annotated_attention.modern.windows import WindowAttention, block_outside
+from annotated_attention.modern.cache import block_by_position
+from annotated_attention.modern.windows import WindowAttention
 from attention_doctor.mistakes._registry import mistake
 from attention_doctor.mistakes._steps import PackedAttention, SinkAttention, StepByStep
 
@@ -22,8 +23,8 @@ class WindowOffByOne(WindowAttention):
     key of w + 1 is wrong, so the text stays fluent.
     """
 
-    def hide(self, positions: Tensor, m: int) -> Tensor:
-        return block_outside(positions, m, self.window + 1, sinks=self.sinks)
+    def block(self, positions: Tensor, m: int) -> Tensor:
+        return block_by_position(positions, m, self.window + 1, sinks=self.sinks)
 
 
 @mistake(
@@ -39,7 +40,7 @@ class DocumentsLeak(PackedAttention):
     document of a row is right, and so is a row with a single one.
     """
 
-    def hide(self, documents: Tensor) -> Tensor:
+    def block(self, documents: Tensor) -> Tensor:
         return block_future(documents.size(1), documents.size(1), documents.device)
 
 

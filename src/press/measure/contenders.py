@@ -15,7 +15,7 @@ from annotated_attention.masks import (
     padding_to_heads,
 )
 from annotated_attention.modern import CachedAttention, KVCache, LatentAttention, StaticCache
-from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.multihead import MultiheadAttention
 from annotated_book import chapters
 from press.measure.timing import Contender, Contenders, Size
@@ -272,7 +272,7 @@ def _bare_with_cache(module: Any, before: Tensor, n: int) -> Contender:
     """Make the shortest equivalent: keys and values have their place, and the fused kernel runs."""
     kept = before.size(1)
     _, keys, values = (F.pad(x, (0, 0, 0, n)) for x in split(module, before))
-    allowed = None if n == 1 else ~block_later(kept + torch.arange(n), kept + n)
+    allowed = None if n == 1 else ~block_by_position(kept + torch.arange(n), kept + n)
 
     def attend(x: Tensor) -> Tensor:
         q, keys[:, :, kept:], values[:, :, kept:] = split(module, x)

@@ -132,8 +132,8 @@ def test_one_new_token_gets_a_mask_only_where_something_is_to_be_hidden(cache):
             return super().attend(*given, **options)
 
     class Windowed(Noting):
-        def hide(self, positions, m):
-            return super().hide(positions, m) | (torch.arange(m) <= positions[:, None] - 3)
+        def block(self, positions, m):
+            return super().block(positions, m) | (torch.arange(m) <= positions[:, None] - 3)
 
     x, always = tokens(1, N), cache == "fixed size"
     for kind, expected in ((Noting, [True, always, always]), (Windowed, [True] * 3)):

@@ -46,7 +46,7 @@ def made(**changes):
 def test_partial_rotation_turns_the_first_features():
     turned, still = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 2)
     angles = RotaryEmbedding(4).angles(torch.arange(5))
-    found = decoder_module.turn(torch.cat([turned, still], -1), *angles)
+    found = decoder_module.rotate_part(torch.cat([turned, still], -1), *angles)
     assert found.equal(torch.cat([rotate(turned, *angles), still], -1))
     model = made(rotary_dim=4, rotary_base=90.0)
     assert (model.rotary.head_dim, model.rotary.base) == (4, 90.0)
@@ -57,13 +57,12 @@ def test_rotations_and_masks_are_computed_once(monkeypatch):
     counted = []
     for place, name in (
         (RotaryEmbedding, "angles"),
-        (decoder_module, "block_later"),
-        (decoder_module, "block_outside"),
+        (decoder_module, "block_by_position"),
     ):
         counted.append(create_autospec(real := getattr(place, name), side_effect=real))
         monkeypatch.setattr(place, name, counted[-1])
     made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
-    assert [calls.call_count for calls in counted] == [1, 1, 1]
+    assert [calls.call_count for calls in counted] == [1, 2]
 
 
 def test_padding_counts_no_position_wherever_it_stands():

@@ -17,9 +17,8 @@ from annotated_attention.modern import (
     StaticCache,
     WindowAttention,
     WindowCache,
-    block_later,
+    block_by_position,
     block_other_documents,
-    block_outside,
     tiled_attention,
     with_sink,
 )
@@ -48,13 +47,13 @@ def attention(window, sinks=0, kind=WindowAttention, **options):
 def test_masks_say_for_each_pair_what_their_words_say(n, free, start, w, sinks):
     positions, m = start + torch.arange(n), start + n + 1 + free
     expected = [[not (j <= p and (j > p - w or j < sinks)) for j in range(m)] for p in positions]
-    assert block_outside(positions, m, w, sinks=sinks).tolist() == expected
+    assert block_by_position(positions, m, w, sinks=sinks).tolist() == expected
     each = torch.stack([positions, positions + 1])
-    both = block_outside(each, m, w, sinks=sinks)
+    both = block_by_position(each, m, w, sinks=sinks)
     assert both.shape == (2, 1, n, m)
     for row, blocked in zip(each, both, strict=True):
-        assert blocked[0].equal(block_outside(row, m, w, sinks=sinks))
-    assert block_outside(positions, m, start + n).equal(block_later(positions, m))
+        assert blocked[0].equal(block_by_position(row, m, w, sinks=sinks))
+    assert block_by_position(positions, m, start + n).equal(block_by_position(positions, m))
 
 
 @settings(REPRODUCIBLE, max_examples=60)
@@ -70,7 +69,7 @@ def test_in_chunks_it_is_what_a_mask_gives_at_once(window, sinks, chunks, rotary
     options = {"rotary": RotaryEmbedding(D) if rotary else None, "num_kv_heads": groups}
     module, x = attention(window, sinks, **options), randn(B, N, E)
     whole = attention(window, kind=CachedAttention, **options)
-    whole.hide = lambda positions, m: block_outside(positions, m, window, sinks=sinks)
+    whole.block = lambda positions, m: block_by_position(positions, m, window, sinks=sinks)
     cache = {
         "rolling": lambda: WindowCache(window, sinks),
         "grows": KVCache,
@@ -100,7 +99,7 @@ def test_a_rolling_cache_keeps_what_it_says_and_frees_the_rest(window, sinks, ch
         assert keys.equal(k[:, :, places])
         assert given.equal(v[:, :, places])
         end += part.size(2)
-        later = block_outside(torch.arange(end, end + 20), end + 20, window, sinks=sinks)
+        later = block_by_position(torch.arange(end, end + 20), end + 20, window, sinks=sinks)
         needed = (~later[:, :end]).any(0).nonzero()[:, 0]
         first = torch.arange(min(sinks, end))  # at their positions, also if no window sees them
         assert cache.positions.tolist() == sorted({*needed.tolist(), *first.tolist()})
@@ -138,9 +137,9 @@ RULES = {
 }
 DOCUMENTS = torch.tensor([[0] * 4 + [1] * 8, [5] * 2 + [3] * 7 + [5] * 3])
 MASKS = {
-    "window": block_outside(torch.arange(12), 12, 3),
-    "sinks": block_outside(torch.arange(12), 12, 3, sinks=2),
-    "documents": block_later(torch.arange(12), 12) | block_other_documents(DOCUMENTS),
+    "window": block_by_position(torch.arange(12), 12, 3),
+    "sinks": block_by_position(torch.arange(12), 12, 3, sinks=2),
+    "documents": block_by_position(torch.arange(12), 12) | block_other_documents(DOCUMENTS),
 }
 
 

@@ -25,7 +25,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ([1, 3, 4, 4, 10], "it sees them besides"),
         ([1, 3, 4, 6, 20], "look at the three layers again: 20"),
     ],
-    "check_hide": [
+    "check_block": [
         (hidden(), "✓ "),
         (hidden(other=lambda a, b: False), "the causal mask alone"),
         (hidden(other=lambda a, b: b > a), "a greater number or a smaller one"),
