@@ -158,7 +158,7 @@ forward = MultiheadAttention.forward
 display.excerpts(
     project=(forward, "= self._project"),
     split=(forward, "q = split_heads", "k = split_heads", "v = split_heads"),
-    masks=(forward, "self._merge_masks"),
+    masks=(forward, "self._prepare_masks"),
     attend=(forward, "self.attend(", "q, k, v, blocked="),
     **{"merge, project out": (forward, "output = ")},
 )
@@ -168,7 +168,7 @@ display.excerpts(
 # `_as_given` brings the merged heads back to the layout of the query. In `(b, ..., m, d)` read the dots
 # as h; only [Fewer keys](20_fewer_keys.ipynb) changes that.
 #
-# `_merge_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
+# `_prepare_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
 # boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need
 # not make the [causal mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants this
 # mask as `attn_mask`, beside the flag. `attend` does what stands between split and merge: score,

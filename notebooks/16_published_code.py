@@ -411,7 +411,7 @@ print("the weights:", tuple(weights.shape))
 display.excerpts(
     published=(added_masks, "assert", "return", folded, "weights ="),
     repaired=(
-        published.PackedProjection.merge_masks,
+        published.PackedProjection.additive_mask,
         "return torch",
         published.PackedProjection.forward,
         "masked_softmax",

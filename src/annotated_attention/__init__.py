@@ -17,7 +17,6 @@ from annotated_attention.heads import merge_heads as merge_heads
 from annotated_attention.heads import split_heads as split_heads
 from annotated_attention.masks import as_blocked as as_blocked
 from annotated_attention.masks import block_future as block_future
-from annotated_attention.masks import block_others as block_others
 from annotated_attention.masks import block_padding as block_padding
 from annotated_attention.masks import merge_masks as merge_masks
 from annotated_attention.multihead import MultiheadAttention as MultiheadAttention

@@ -56,6 +56,22 @@ def check_tensors(**given: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
 
 
+def check_integers(**given: Tensor) -> None:
+    """Refuse what is not a tensor of integers."""
+    check_tensors(**given)
+    for name, x in given.items():
+        if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+            raise TypeError(f"{name} must hold integers, got {x.dtype}")
+
+
+def check_indices(**given: Tensor) -> None:
+    """Refuse what is not a tensor of the integers that PyTorch takes for indices."""
+    check_tensors(**given)
+    for name, x in given.items():
+        if x.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"{name} must be int64 or int32, got {x.dtype}")
+
+
 def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
     """Refuse appended keys, for an attention in which every key has a position."""
     for name, given in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):

@@ -6,10 +6,11 @@ nothing, ``-inf`` blocks.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from annotated_attention.checks import check_integers
 
 
 def block_padding(lengths: Tensor, m: int) -> Tensor:
@@ -33,8 +34,7 @@ def block_padding(lengths: Tensor, m: int) -> Tensor:
         tensor([[False, False, False, False,  True],
                 [False, False,  True,  True,  True]])
     """
-    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
-        raise TypeError(f"lengths must hold integers, got {lengths.dtype}")
+    check_integers(lengths=lengths)
     if lengths.dim() != 1:
         raise ValueError(f"lengths must have shape (b,), got {tuple(lengths.shape)}")
     return torch.arange(m, device=lengths.device) >= lengths[:, None]  # (b, m)
@@ -61,27 +61,6 @@ def block_future(n: int, m: int | None = None, device: torch.device | None = Non
     """
     m = n if m is None else m
     return torch.ones(n, m, dtype=torch.bool, device=device).triu(1)  # (n, m)
-
-
-def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Tensor:
-    """Block everything outside a token's own block: several sequences packed into one row.
-
-    Args:
-        sizes: how many tokens each block holds, in order.
-        device: Device of the mask.
-
-    Returns:
-        blocked, (n, n) with n = sum(sizes): False in the blocks along the diagonal, True elsewhere.
-
-    Examples:
-        >>> from annotated_attention import block_others
-        >>> block_others([2, 1])
-        tensor([[False, False,  True],
-                [False, False,  True],
-                [ True,  True, False]])
-    """
-    inside = [torch.ones(size, size, dtype=torch.bool, device=device) for size in (0, *sizes)]
-    return ~torch.block_diag(*inside)  # (n, n)
 
 
 def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:

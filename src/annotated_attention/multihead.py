@@ -161,7 +161,7 @@ class MultiheadAttention(nn.Module):
         k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, ..., m, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, ..., m, d)
         # Merge the masks into a boolean one and a floating-point one.
-        blocked, bias, is_causal = self._merge_masks(attn_mask, key_padding_mask, q, k, is_causal)
+        blocked, bias, is_causal = self._prepare_masks(attn_mask, key_padding_mask, q, k, is_causal)
         # Append the extra keys and values, if any. No mask holds them, so they are always visible.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Attend: score, mask, softmax and mix, in all heads at once. A subclass may replace this.
@@ -252,7 +252,7 @@ class MultiheadAttention(nn.Module):
         biases: Any = (None, None, None) if bias is None else bias.split(rows)
         return tuple(map(F.linear, (query, key, value), matrices, biases))
 
-    def _merge_masks(
+    def _prepare_masks(
         self,
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,

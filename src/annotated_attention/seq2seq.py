@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_sizes
+from annotated_attention.checks import check_indices, check_sizes
 from annotated_attention.positions import PositionalEncoding
 from annotated_attention.transformer import Transformer
 
@@ -194,8 +194,7 @@ class Seq2SeqTransformer(nn.Module):
 
 def _look_up(name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
     """Turn ids into embeddings, or say what is wrong with the ids."""
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} must hold token ids, int64 or int32, got {ids.dtype}")
+    check_indices(**{name: ids})
     if ids.dim() != 2 or 0 in ids.shape:
         raise ValueError(
             f"{name} must have shape (b, n), with at least one sequence and one token, "

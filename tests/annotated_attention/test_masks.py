@@ -3,18 +3,11 @@
 import pytest
 import torch
 
-from annotated_attention import as_blocked, block_future, block_others, block_padding
+from annotated_attention import as_blocked, block_future, block_padding
 from tests.settings import B, M, N
 
 T, X = True, False  # blocked, free
 META = torch.device("meta")
-
-
-def test_others_are_what_stands_outside_the_own_block():
-    assert block_others([]).shape == (0, 0)
-    for sizes in ([3, 0, 2], [5], [1, 1, 1, 1, 1]):
-        owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-        assert torch.equal(block_others(sizes), owner[:, None] != owner)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +15,8 @@ def test_others_are_what_stands_outside_the_own_block():
     [
         lambda: block_padding(torch.zeros(B, dtype=torch.int64, device="meta"), M),
         lambda: block_future(N, M, META),
-        lambda: block_others([N, M], META),
     ],
-    ids=["padding", "future", "others"],
+    ids=["padding", "future"],
 )
 def test_masks_are_boolean_and_live_where_they_are_wanted(make):
     blocked = make()

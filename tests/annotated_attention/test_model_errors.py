@@ -236,7 +236,7 @@ VALUES = [
 ]
 TYPES = [
     (model(tgt=numbers(B, N, E).double()), "tgt (torch.float64) must have the parameters' dtype"),
-    (seq2seq(src=numbers(B, M)), "src must hold token ids, int64 or int32, got torch.float32"),
+    (seq2seq(src=numbers(B, M)), "src must be int64 or int32, got torch.float32"),
     (turned(x=[[0.0] * D] * N), "x must be a tensor, got list"),
     (embedded(x=ids(B, N, D)), "x must be floating point, got torch.int64"),
     (embedded(positions=range(N)), "positions must be a tensor, got range"),

@@ -41,7 +41,7 @@ class PackedProjection(Design):
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)
 
-    def merge_masks(
+    def additive_mask(
         self,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
@@ -83,7 +83,7 @@ class PackedProjection(Design):
         """
         self.check(query, key, value)
         n, b, e = query.shape
-        added = self.merge_masks(key_padding_mask, attn_mask, query, key)
+        added = self.additive_mask(key_padding_mask, attn_mask, query, key)
         q, k, v = self._project(query, key, value)
         scores = q @ k.mT / math.sqrt(q.size(-1))               # (b * h, n, m)
         weights = masked_softmax(scores, bias=added)            # (b * h, n, m)

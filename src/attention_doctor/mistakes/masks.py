@@ -84,8 +84,8 @@ class _PaddingElsewhere(MultiheadAttention):
         """Give a padding mask, (b, m), axes that broadcast to (b, h, n, m)."""
         raise NotImplementedError
 
-    def _merge_masks(self, attn_mask: Any, key_padding_mask: Any, *others: Any) -> Any:
-        blocked, bias, is_causal = super()._merge_masks(attn_mask, None, *others)
+    def _prepare_masks(self, attn_mask: Any, key_padding_mask: Any, *others: Any) -> Any:
+        blocked, bias, is_causal = super()._prepare_masks(attn_mask, None, *others)
         if key_padding_mask is None:
             return blocked, bias, is_causal
         return *merge_masks(blocked, bias, self._place(key_padding_mask)), is_causal
@@ -135,11 +135,11 @@ class MaskInTheWrongOrder(MultiheadAttention):
     does one where all samples have the same mask for every head.
     """
 
-    def _merge_masks(self, attn_mask: Any, *others: Any) -> Any:
+    def _prepare_masks(self, attn_mask: Any, *others: Any) -> Any:
         if attn_mask is not None and attn_mask.dim() == 3:
             h = self.num_heads
             attn_mask = attn_mask.unflatten(0, (h, -1)).transpose(0, 1).flatten(0, 1)
-        return super()._merge_masks(attn_mask, *others)
+        return super()._prepare_masks(attn_mask, *others)
 
 
 @mistake(
