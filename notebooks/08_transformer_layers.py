@@ -559,8 +559,9 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
 
 # %% [markdown]
 # The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
-# makes that choice ([the decoder layer](#the-decoder-layer) shows it), and `_attend` calls the
-# attention with its masks. A call checks its argument; then two lines do the work.
+# makes that choice ([the decoder layer](#the-decoder-layer) shows it). `_sa_block` and `_ff_block`
+# are the two sublayers, by the names that they have in PyTorch's layer. A call checks its
+# arguments; then two lines do the work.
 
 # %%
 display.annotated(TransformerEncoderLayer.forward)
@@ -610,7 +611,7 @@ for name, layers in stacks.items():
 # read. Together with the feed-forward network, that makes three sublayers.
 #
 # In the package each sublayer goes through `_residual`, which adds and normalises in one of the
-# two orders. Dropout is where the paper has it: on the sublayer's output, before it is added.
+# two orders. Dropout is where the paper has it: at the end of a sublayer, before it is added.
 
 # %%
 from annotated_attention import TransformerDecoderLayer
@@ -618,8 +619,8 @@ from annotated_attention import TransformerDecoderLayer
 display.source(TransformerDecoderLayer._residual)
 
 # %% [markdown]
-# A call first rejects tokens that do not fit. Then it runs the three sublayers; `_attend` rejects
-# masks that do not fit, and calls one of the two attentions:
+# A call first rejects tokens and masks that do not fit. Then it runs the three sublayers; the
+# cross-attention is `_mha_block`:
 
 # %%
 display.annotated(TransformerDecoderLayer.forward)

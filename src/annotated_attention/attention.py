@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -97,7 +98,6 @@ def compute_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Do what ``scaled_dot_product_attention`` does, with arguments that were checked."""
     n, m = query.size(-2), key.size(-2)
-    # The fused kernel computes the same output, where nobody asks for the weights.
     fused = not need_weights and score is None
     # The causal mask is one more mask, and merges with those of the caller. Alone it stays a flag
     # for the kernel, which then needs no mask in memory.
@@ -108,16 +108,19 @@ def compute_attention(
     if fused:
         added = masks_as_bias(blocked, bias, query.dtype)
         output = F.scaled_dot_product_attention(
-            query, key, value, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, added, dropout_p, bool(is_causal), scale=scale, enable_gqa=enable_gqa
         )
         return output, None
     # A view would keep alive the whole tensor that it was cut from, until the backward pass.
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-    # The quick form of lines one and two gives the same weights, or None where it cannot be used.
     weights = None
     if score is None:
         weights = quick_weights(lambda: scaled_scores(query, key, scale), blocked, bias)
     if weights is None:
+        # An ordinary call does not come here: without weights the fused kernel has computed the
+        # output, with weights ``quick_weights`` has done lines one and two. These lines run for a
+        # ``score`` of the caller's, a bias of 16 bits and no keys at all, under ``torch.compile``,
+        # export and tracing, and under vmap and forward-mode derivatives.
         # Line one: the scores, by the caller's function if there is one.
         scores = scaled_scores(query, key, scale) if score is None else score(query, key)
         if scores.shape[-2:] != (n, m):
@@ -182,14 +185,17 @@ def masked_softmax(
         tensor([[0.5000, 0.0000, 0.5000],
                 [0.0000, 0.0000, 0.0000]])
     """
-    added = masks_as_bias(blocked, bias, scores.dtype)
+    dtype = scores.dtype
+    added = masks_as_bias(blocked, bias, dtype)
     if added is None:
         return scores.softmax(-1)  # (..., n, m)
     if not expands(added.shape, scores.shape):  # as an override may hand them over
         raise ValueError(f"masks {tuple(added.shape)} must broadcast to {tuple(scores.shape)}")
     fully_masked = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)
-    scores = scores + added.masked_fill(fully_masked, 0)       # (..., n, m)
-    return scores.softmax(-1) * ~fully_masked                  # (..., n, m)
+    # In 16 bits a score is lost beside a large number, so the sum has 32, as in the fused kernel.
+    added = added.to(torch.promote_types(dtype, torch.float32))
+    scores = scores + added.masked_fill(fully_masked, 0)   # (..., n, m)
+    return (scores.softmax(-1) * ~fully_masked).to(dtype)  # (..., n, m)
 
 
 def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor, Tensor]:

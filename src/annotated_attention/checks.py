@@ -5,6 +5,8 @@ settings are looked at, never values: that would break ``torch.compile``, export
 """
 
 from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ def check_settings(
 def check_sizes(sizes: dict[str, int], least: int = 1) -> None:
     """Refuse sizes, given by name, that are not integers or too small."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool):
+        if not isinstance(size, Integral) or isinstance(size, bool):  # NumPy's are integers, too
             raise TypeError(f"{name} ({size!r}) must be an integer")
         if size < least:
             raise ValueError(f"{name} ({size}) must be at least {least}")
@@ -37,7 +39,7 @@ def check_sizes(sizes: dict[str, int], least: int = 1) -> None:
 
 def check_dropout(dropout: float, name: str = "dropout") -> None:
     """Refuse a probability that is not a number or outside [0, 1]."""
-    if not isinstance(dropout, int | float) or isinstance(dropout, bool):
+    if not isinstance(dropout, Real) or isinstance(dropout, bool):
         raise TypeError(f"{name} ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
         raise ValueError(f"{name} ({dropout}) must be between 0 and 1")
@@ -56,20 +58,14 @@ def check_tensors(**given: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
 
 
-def check_integers(**given: Tensor) -> None:
-    """Refuse what is not a tensor of integers."""
+def check_integers(*, indices: bool = False, **given: Tensor) -> None:
+    """Refuse what is not a tensor of integers, or of those that PyTorch takes for indices."""
     check_tensors(**given)
     for name, x in given.items():
+        if indices and x.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"{name} must be int64 or int32, got {x.dtype}")
         if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
             raise TypeError(f"{name} must hold integers, got {x.dtype}")
-
-
-def check_indices(**given: Tensor) -> None:
-    """Refuse what is not a tensor of the integers that PyTorch takes for indices."""
-    check_tensors(**given)
-    for name, x in given.items():
-        if x.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"{name} must be int64 or int32, got {x.dtype}")
 
 
 def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
@@ -119,8 +115,10 @@ def _check_lengths(key: Tensor, value: Tensor, axis: int) -> None:
         )
 
 
-def _check_tensor(name: str, x: Tensor, parameter: Tensor | None) -> None:
-    """Refuse a value that the parameters cannot be multiplied with."""
+def _check_tensor(
+    name: str, x: Tensor, like: Tensor | None, whose: str = "the parameters'"
+) -> None:
+    """Refuse a value that cannot be multiplied with ``like``, if that is given."""
     check_tensors(**{name: x})
     if x.is_nested:
         raise TypeError(
@@ -129,14 +127,20 @@ def _check_tensor(name: str, x: Tensor, parameter: Tensor | None) -> None:
         )
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {x.dtype}")
-    if parameter is None:
+    if like is None:
         return
-    if x.device != parameter.device:
-        raise ValueError(f"{name} is on {x.device}, the parameters are on {parameter.device}")
+    if x.device != like.device:
+        raise ValueError(f"{name} must be on {whose} device ({like.device}), got {x.device}")
     # Autocast brings dtypes together; PyTorch refuses to say whether it does on meta tensors.
     autocasts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
-    if x.dtype != parameter.dtype and not autocasts:
-        raise TypeError(f"{name} ({x.dtype}) must have the parameters' dtype ({parameter.dtype})")
+    if x.dtype != like.dtype and not autocasts:
+        raise TypeError(f"{name} ({x.dtype}) must have {whose} dtype ({like.dtype})")
+
+
+def _check_device(name: str, mask: Tensor, query: Tensor) -> None:
+    """Refuse a mask on another device than ``query``."""
+    if mask.device != query.device:
+        raise ValueError(f"{name} must be on query's device ({query.device}), got {mask.device}")
 
 
 def check_masks(
@@ -146,12 +150,16 @@ def check_masks(
     key: Tensor,
     num_heads: int,
     batch_first: bool,
-    names: tuple[str, str] = ("attn_mask", "key_padding_mask"),
+    part: str | None = None,
 ) -> None:
     """Refuse masks that do not fit the query and the key, which fit each other.
 
-    The masks are those of ``torch.nn.MultiheadAttention``; ``names`` are what messages call them.
+    The masks are those of ``torch.nn.MultiheadAttention``; in a layer, which has some for each
+    ``part`` of its call, their names begin with it.
     """
+    names = ("attn_mask", "key_padding_mask")
+    if part is not None:
+        names = (f"{part}_mask", f"{part}_key_padding_mask")
     h, length = num_heads, -2 if batch_first or query.dim() == 2 else 0
     n, m = query.size(length), key.size(length)
     attention = {"(n, m)": (n, m), "(h, n, m)": (h, n, m)}
@@ -173,8 +181,7 @@ def check_masks(
         if tuple(mask.shape) not in shapes.values():
             fits = " or ".join(f"{letters} = {shape}" for letters, shape in shapes.items())
             raise ValueError(f"{name} {tuple(mask.shape)} must have shape {fits}")
-        if mask.device != query.device:
-            raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
+        _check_device(name, mask, query)
 
 
 def check_attention(
@@ -187,32 +194,54 @@ def check_attention(
 ) -> torch.Size:
     """Refuse arguments of ``scaled_dot_product_attention``; give its leading axes if they fit."""
     given = {"query": query, "key": key, "value": value}
-    check_tensors(**given)
     for name, x in given.items():
+        _check_tensor(name, x, None if x is query else query, "query's")
         if x.dim() < 2:
             raise ValueError(f"{name} must have at least two axes, got shape {tuple(x.shape)}")
+    check_sizes({"query's width": query.size(-1)})
     if key.size(-1) != query.size(-1):
         raise ValueError(
             f"key's width ({key.size(-1)}) must equal query's width ({query.size(-1)})"
         )
     _check_lengths(key, value, -2)
     check_dropout(dropout_p, "dropout_p")
+    masks = {name: x for name, x in (("blocked", blocked), ("bias", bias)) if x is not None}
+    check_tensors(**masks)
     if blocked is not None and blocked.dtype != torch.bool:
         raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
     if bias is not None and bias.dtype != query.dtype:
         raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
+    leading = [x[..., :0, :0] for x in given.values()]
     try:  # torch.broadcast_shapes imports sympy first, which nobody should wait for
-        batch = torch.broadcast_tensors(*(x[..., :0, :0] for x in given.values()))[0].shape[:-2]
+        of_scores = torch.broadcast_tensors(*leading[:2])[0].shape[:-2]
+        batch = torch.broadcast_tensors(*leading)[0].shape[:-2]
     except RuntimeError:
         raise ValueError(
             f"the leading axes of query {tuple(query.shape)}, key {tuple(key.shape)} and value "
             f"{tuple(value.shape)} must broadcast"
         ) from None
-    fits = (*batch, query.size(-2), key.size(-2))
-    for name, mask in (("blocked", blocked), ("bias", bias)):
-        if mask is not None and not expands(mask.shape, fits):
+    fits = (*of_scores, query.size(-2), key.size(-2))
+    for name, mask in masks.items():
+        _check_device(name, mask, query)
+        if not expands(mask.shape, fits):
             raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
     return batch
+
+
+def check_attended(attended: Any, q: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Give what ``attend``, which can be overridden, made of ``q``, (b, h, n, d), or refuse it."""
+    if not isinstance(attended, tuple | list) or len(attended) != 2:
+        raise TypeError(
+            f"attend must return two things, the heads' outputs and the weights or None, "
+            f"got {type(attended).__name__}"
+        )
+    for x in attended:
+        if x is not None and x.shape[:-1] != q.shape[:-1]:
+            raise ValueError(
+                f"attend must return (b, h, n, ...) = {(*q.shape[:-1], ...)}, got {tuple(x.shape)}"
+            )
+    heads, weights = attended
+    return heads, weights
 
 
 def expands(shape: torch.Size, target: tuple[int, ...]) -> bool:

@@ -104,7 +104,8 @@ def merge_masks(
     Args:
         *masks: boolean (True = blocked) or floating point (added to the scores), with shapes that
             broadcast to (b, h, n, m) from the right; None is skipped.
-        dtype: Dtype of ``bias``; None keeps the dtype of the masks.
+        dtype: Dtype of ``bias``; None keeps the dtype of the masks. A number that is beyond the
+            dtype, as -1e9 is in float16, becomes the last one within, and does not block.
 
     Returns:
         The booleans merged into one ``blocked``, and the others into one ``bias``; None where
@@ -125,7 +126,15 @@ def merge_masks(
             blocked = mask if blocked is None else blocked | mask
         elif mask is not None:
             bias = mask if bias is None else bias + mask
-    return blocked, bias if bias is None else bias.to(dtype or bias.dtype)
+    if bias is not None and dtype not in (None, bias.dtype):
+        bias = _cast(bias, dtype)
+    return blocked, bias
+
+
+def _cast(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Cast numbers that are added to scores: a large one stays finite, as only ``-inf`` blocks."""
+    largest = min(torch.finfo(x).max for x in (dtype, bias.dtype))
+    return torch.where(bias.isinf(), bias, bias.clamp(-largest, largest)).to(dtype)
 
 
 def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:

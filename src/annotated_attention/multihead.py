@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import compute_attention, scaled_scores
-from annotated_attention.checks import check_masks, check_sequences, check_settings
+from annotated_attention.checks import check_attended, check_masks, check_sequences, check_settings
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import (
     attention_to_heads,
@@ -81,6 +81,7 @@ class MultiheadAttention(nn.Module):
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)
+        embed_dim, num_heads, kdim, vdim = map(int, sizes.values())
         self.embed_dim, self.kdim, self.vdim = embed_dim, kdim, vdim
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.num_kv_heads = num_heads  # of keys and values; a subclass may have fewer
@@ -165,9 +166,10 @@ class MultiheadAttention(nn.Module):
         # Append the extra keys and values, if any. No mask holds them, so they are always visible.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Attend: score, mask, softmax and mix, in all heads at once. A subclass may replace this.
-        heads, weights = self.attend(
+        attended = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
+        heads, weights = check_attended(attended, q)
         # Merge the heads side by side, and project out: W_O mixes them, in the query's layout.
         output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
         # Weights that nobody asked for are dropped, even if a subclass's ``attend`` returns them.

@@ -25,22 +25,25 @@ def quick_weights(
 
     Returns:
         The weights; or None for calls that PyTorch records, to compile or trace them, as these may
-        run with gradients later; where there is no key; and where a tool refuses one of the steps,
-        as vmap and forward-mode derivatives do. What is really wrong comes up again on the plain
-        path.
+        run with gradients later; for a bias of 16 bits, where a score would be lost beside a large
+        number; where there is no key; and where a tool refuses one of the steps in place, as vmap
+        and forward-mode derivatives do.
     """
     if torch.compiler.is_compiling() or is_tracing():
         return None
-    try:
-        scores = line_one()
-        added = masks_as_bias(blocked, bias, scores.dtype)
-        if not scores.size(-1):
-            return None
-        if added is None:
-            return _Softmax.apply(scores, None)
-        fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
-        scores += added
+    if bias is not None and bias.dtype.itemsize < 4:
+        return None
+    scores, fully_masked = line_one(), None
+    added = masks_as_bias(blocked, bias, scores.dtype)
+    if not scores.size(-1):
+        return None
+    try:  # only what writes in place, which makes nothing large
+        if added is not None:
+            fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
+            scores += added
         return _Softmax.apply(scores, fully_masked)
+    except torch.OutOfMemoryError:  # a RuntimeError, too, and the plain path needs more memory
+        raise
     except RuntimeError:
         return None
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_indices, check_sizes
+from annotated_attention.checks import check_integers, check_sizes
 from annotated_attention.positions import PositionalEncoding
 from annotated_attention.transformer import Transformer
 
@@ -118,10 +118,6 @@ class Seq2SeqTransformer(nn.Module):
                 compiled; otherwise PyTorch's own error).
         """
         memory = self.encode(src)
-        if tgt.dim() == 2 and src.size(0) != tgt.size(0):
-            raise ValueError(
-                f"src and tgt must have the same batch size, got {src.size(0)} and {tgt.size(0)}"
-            )
         return self.decode(tgt, memory, self._padding(src))
 
     def encode(self, src: Tensor) -> Tensor:
@@ -194,7 +190,7 @@ class Seq2SeqTransformer(nn.Module):
 
 def _look_up(name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
     """Turn ids into embeddings, or say what is wrong with the ids."""
-    check_indices(**{name: ids})
+    check_integers(**{name: ids}, indices=True)
     if ids.dim() != 2 or 0 in ids.shape:
         raise ValueError(
             f"{name} must have shape (b, n), with at least one sequence and one token, "

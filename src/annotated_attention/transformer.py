@@ -2,15 +2,8 @@
 
 Each class takes the place of the one in ``torch.nn`` that has its name: the same arguments with the
 same meanings, the same parameters under the same names, the same initial values from the same seed,
-the same results and gradients. What differs:
-
-| where                       | PyTorch's                      | here                            |
-|-----------------------------|--------------------------------|---------------------------------|
-| a custom stack's matrices   | are drawn again                | stay as they are                |
-| a causal mask               | is recognised by its values    | is a mask like others           |
-| ``is_causal``               | a hint; the mask must come too | hides the future by itself      |
-| padded rows of the result   | zeros on the fast path         | computed like others            |
-| a bad argument              | RuntimeError, AssertionError   | ValueError, TypeError           |
+the same results and gradients. Where they differ stands, row by row, in
+*In the place of PyTorch's classes*.
 
 Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
 scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.
@@ -29,11 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_masks, check_sequences, check_settings
+from annotated_attention.checks import check_masks, check_sequences, check_settings, check_sizes
 from annotated_attention.masks import block_future
 from annotated_attention.multihead import MultiheadAttention
 
 Activation = str | Callable[[Tensor], Tensor]
+Mask = Tensor | None
 
 
 class _Layer(nn.Module):
@@ -43,7 +37,8 @@ class _Layer(nn.Module):
     activation: Callable[[Tensor], Tensor]
     self_attn: nn.Module
     multihead_attn: nn.Module
-    norm1: nn.Module
+    dropout1: nn.Dropout
+    dropout2: nn.Dropout
 
     def __init__(
         self,
@@ -113,31 +108,23 @@ class _Layer(nn.Module):
 
     def _residual(self, i: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Add what sublayer i makes of ``x``; normalise its input (pre-LN) or the sum (post-LN)."""
-        norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
+        norm = getattr(self, f"norm{i}")
         if self.norm_first:
-            return x + dropout(sublayer(norm(x)))
-        return norm(x + dropout(sublayer(x)))
+            return x + sublayer(norm(x))
+        return norm(x + sublayer(x))
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        """Transform each token separately: a linear layer, the activation, a linear layer."""
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
-
-    def _attend(
-        self,
-        name: str,
-        x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None,
-        padding: Tensor | None,
-        is_causal: bool,
+    def _sa_block(
+        self, x: Tensor, attn_mask: Mask, key_padding_mask: Mask, is_causal: bool = False
     ) -> Tensor:
-        """Let ``x`` attend to ``memory``; masks are refused by their names here, after ``name``."""
-        names = (f"{name}_mask", f"{name}_key_padding_mask")
-        check_masks(mask, padding, x, memory, self.nhead, self.batch_first, names)
-        attention = self.multihead_attn if name == "memory" else self.self_attn
-        return attention(
-            x, memory, memory, padding, need_weights=False, attn_mask=mask, is_causal=is_causal
-        )[0]
+        """Self-attention: queries, keys and values come from the same tokens."""
+        masks: Any = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended = self.self_attn(x, x, x, need_weights=False, is_causal=is_causal, **masks)
+        return self.dropout1(attended[0])
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """Transform each token separately: a linear layer, the activation, a linear layer."""
+        x = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return getattr(self, f"dropout{len(self.attentions) + 1}")(x)
 
 
 class TransformerEncoderLayer(_Layer):
@@ -176,12 +163,13 @@ class TransformerEncoderLayer(_Layer):
         Returns:
             The sequence, in the shape of ``src``.
         """
-        check_sequences({"src": src}, [self.d_model], self.batch_first, self.linear1.weight)
-        masks = (src_mask, src_key_padding_mask, is_causal)
+        check_sequences({"src": src}, [self.d_model], self.batch_first)
+        masks = (src_mask, src_key_padding_mask)
+        check_masks(*masks, src, src, self.nhead, self.batch_first, part="src")
         # Self-attention: queries, keys and values come from the same tokens.
-        x = self._residual(1, src, lambda x: self._attend("src", x, x, *masks))
+        x = self._residual(1, src, lambda x: self._sa_block(x, *masks, is_causal=is_causal))
         # The feed-forward network.
-        return self._residual(2, x, self._feed_forward)
+        return self._residual(2, x, self._ff_block)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -225,16 +213,32 @@ class TransformerDecoderLayer(_Layer):
         Returns:
             The sequence, in the shape of ``tgt``.
         """
-        given, widths = {"tgt": tgt, "memory": memory}, [self.d_model] * 2
-        check_sequences(given, widths, self.batch_first, self.linear1.weight)
-        own_masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-        memory_masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        check_sequences({"tgt": tgt, "memory": memory}, [self.d_model] * 2, self.batch_first)
+        own, others = (tgt_mask, tgt_key_padding_mask), (memory_mask, memory_key_padding_mask)
+        check_masks(*own, tgt, tgt, self.nhead, self.batch_first, part="tgt")
+        check_masks(*others, tgt, memory, self.nhead, self.batch_first, part="memory")
         # Self-attention: queries, keys and values come from the same tokens.
-        x = self._residual(1, tgt, lambda x: self._attend("tgt", x, x, *own_masks))
+        x = self._residual(1, tgt, lambda x: self._sa_block(x, *own, is_causal=tgt_is_causal))
         # Cross-attention: queries come from the tokens, keys and values from ``memory``.
-        x = self._residual(2, x, lambda x: self._attend("memory", x, memory, *memory_masks))
+        causal = memory_is_causal
+        x = self._residual(2, x, lambda x: self._mha_block(x, memory, *others, is_causal=causal))
         # The feed-forward network.
-        return self._residual(3, x, self._feed_forward)
+        return self._residual(3, x, self._ff_block)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Mask,
+        key_padding_mask: Mask,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Cross-attention: queries come from the tokens, keys and values from ``mem``."""
+        masks: Any = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended = self.multihead_attn(
+            x, mem, mem, need_weights=False, is_causal=is_causal, **masks
+        )
+        return self.dropout2(attended[0])
 
 
 class _Stack(nn.Module):
@@ -245,11 +249,11 @@ class _Stack(nn.Module):
     ) -> None:
         """Copy a layer with its weights, or draw those of each copy anew."""
         super().__init__()
-        if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
-            raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
+        check_sizes({"num_layers": num_layers}, least=0)
         self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
-        for each in self.layers if reset else ():
-            each.reset_parameters()  # type: ignore[operator]
+        if reset:
+            for copied in self.layers:
+                copied.reset_parameters()  # type: ignore[operator]
         self.num_layers, self.norm = num_layers, norm
 
     def _through(self, x: Tensor, *memory: Tensor, **masks: Any) -> Tensor:
@@ -402,35 +406,22 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
-        settings: Any = (
-            d_model,
-            nhead,
-            dim_feedforward,
-            dropout,
-            activation,
-            layer_norm_eps,
-            batch_first,
-            norm_first,
-            bias,
-            device,
-            dtype,
-        )
-
-        made_here: list[nn.Module] = []
-        if custom_encoder is None:
-            encoder = TransformerEncoderLayer(*settings, attention=attention)
-            norm = copy.deepcopy(encoder.norm1) if final_norm else None
-            custom_encoder = TransformerEncoder(encoder, num_encoder_layers, norm)
-            made_here.append(custom_encoder)
-        if custom_decoder is None:
-            decoder = TransformerDecoderLayer(*settings, attention=attention)
-            norm = copy.deepcopy(decoder.norm1) if final_norm else None
-            custom_decoder = TransformerDecoder(decoder, num_decoder_layers, norm)
-            made_here.append(custom_decoder)
-        self.encoder, self.decoder = custom_encoder, custom_decoder
-        for stack in made_here:  # after copying, so that the layers start different
+        sizes: Any = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+        options: Any = (batch_first, norm_first, bias, device, dtype)
+        encoder, decoder = custom_encoder, custom_decoder
+        if encoder is None:
+            pattern: Any = TransformerEncoderLayer(*sizes, *options, attention=attention)
+            norm = copy.deepcopy(pattern.norm1) if final_norm else None
+            encoder = TransformerEncoder(pattern, num_encoder_layers, norm)
+        if decoder is None:
+            pattern = TransformerDecoderLayer(*sizes, *options, attention=attention)
+            norm = copy.deepcopy(pattern.norm1) if final_norm else None
+            decoder = TransformerDecoder(pattern, num_decoder_layers, norm)
+        self.encoder, self.decoder = encoder, decoder
+        # After copying, so that the layers start different; a stack of the caller's stays as it is.
+        for stack, given in ((encoder, custom_encoder), (decoder, custom_decoder)):
             for parameter in stack.parameters():
-                if parameter.dim() > 1:
+                if given is None and parameter.dim() > 1:
                     nn.init.xavier_uniform_(parameter)
 
     def forward(
@@ -462,8 +453,6 @@ class Transformer(nn.Module):
         Returns:
             One row for each token of ``tgt``, in its shape.
         """
-        widths = [self.d_model, self.d_model]
-        check_sequences({"src": src, "tgt": tgt}, widths, self.batch_first)
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )

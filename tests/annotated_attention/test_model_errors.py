@@ -152,8 +152,8 @@ VALUES = [
     # Layers, stacks and models
     (layers({"nhead": 5}), "d_model (24) must be divisible by nhead (5)"),
     (layers({"activation": "swish"}), 'activation (\'swish\') must be "relu", "gelu" or'),
-    (stacks(-1), "num_layers (-1) must be an integer, 0 or more"),
-    (model(src=numbers(3, M, E)), "src and tgt must have the same batch size, got 3, 2"),
+    (stacks(-1), "num_layers (-1) must be at least 0"),
+    (model(src=numbers(3, M, E)), "tgt and memory must have the same batch size, got 2, 3 on"),
     (model(src_mask=numbers(M, N)), "src_mask (5, 3) must have shape (n, m) = (5, 5)"),
     (model(memory_key_padding_mask=numbers(B, N)), "memory_key_padding_mask (2, 3) must have"),
     (lambda: Seq2SeqTransformer(0, 13), "src_vocab (0) must be at least 1"),
@@ -163,7 +163,7 @@ VALUES = [
     ),
     (seq2seq(tgt=torch.tensor([[3, -1, 4]] * B)), "tgt holds ids from -1 to 4; its vocab"),
     (seq2seq(src=ids(0, M), tgt=ids(0, N)), "src must have shape (b, n), with at least one seq"),
-    (seq2seq(src=ids(3, M)), "src and tgt must have the same batch size, got 3 and 2"),
+    (seq2seq(src=ids(3, M)), "tgt and memory must have the same batch size, got 2, 3 on"),
     (positions(B, 11, D), "x is 11 tokens long; there are max_len (10) positions"),
     (positions(B, N, 7), "x must have three axes, or two without a batch, the last of them 6 wide"),
     (positions(N, D, max_len=0), "max_len (0) must be at least 1"),
@@ -235,7 +235,8 @@ VALUES = [
     (latent(mask=numbers(N, B)), "key_padding_mask (3, 2) must have shape (b, m) = (2, 3)"),
 ]
 TYPES = [
-    (model(tgt=numbers(B, N, E).double()), "tgt (torch.float64) must have the parameters' dtype"),
+    (model(tgt=numbers(B, N, E).double()), "query (torch.float64) must have the parameters'"),
+    (stacks(2.0), "num_layers (2.0) must be an integer"),
     (seq2seq(src=numbers(B, M)), "src must be int64 or int32, got torch.float32"),
     (turned(x=[[0.0] * D] * N), "x must be a tensor, got list"),
     (embedded(x=ids(B, N, D)), "x must be floating point, got torch.int64"),
