@@ -70,7 +70,7 @@ EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 # quality.
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
     """Print a table of ``numbers``, with a name for each row and each column."""
     left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
@@ -125,7 +125,7 @@ show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 # | **key** | what something is found by | the title on a spine |
 # | **value** | what is handed over | the pages |
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 display.soft_look_up(
     "my cat hardly drinks",
     {"Keeping cats": "on cats", "Milk and cheese": "on milk", "Old railways": "on trains"},
@@ -191,7 +191,7 @@ exercises.one_head.check_scores(my_scores)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_scores = [
     2 * 3 + 0 * 0 + 0 * 0 + 2 * 0,  # "thirsty" with "cat"
     2 * 1 + 0 * 1 + 0 * 0 + 2 * 1,  # "thirsty" with "it"
@@ -243,7 +243,7 @@ show(["it collects"], FEATURES, mixed[None])
 # PyTorch gave the same. The table puts the three steps side by side. Its last line adds up each
 # column, the features' numbers times their weights.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
@@ -539,7 +539,7 @@ for width in WIDTHS:
 # 2. Divide by *√d* and increase the width again: hardly anything changes, as it should be.
 # 3. Divide by *d*: the derivative stays, but every key gets nearly the same weight.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
@@ -690,7 +690,7 @@ exercises.one_head.check_weights(my_weights)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 total = 7.4 + 2.7 + 6 * 1
 my_weights = [1 / total] * 8
 my_weights[WORDS.index("drank")] = 7.4 / total
@@ -730,7 +730,7 @@ exercises.one_head.check_attend(my_attend)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Mix the rows of ``value``, for each query with its own weights.
 

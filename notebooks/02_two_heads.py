@@ -133,7 +133,7 @@ one.show(["first", "second", "third"], ["cat", "milk", "collected"], torch.stack
 # the same number. One head knows which line a scene is on, but not where on that line. Two heads
 # that look at the two words in different proportions have lines that cross in a single scene.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 points, x = torch.stack(rows)[[0, 2], :2], first  # (2, 2), (4, 4)
 maps = [one.attend(x @ action, x @ found, x)[1] for found in (lean, animal, food)]
 drawing, axes = display.panels(480, 270, columns=2)
@@ -242,7 +242,7 @@ thirsty, weights = two_heads(one.EMBEDDINGS)  # (8, 4), (2, 8, 8)
 print("weights", tuple(weights.shape), "output", tuple(thirsty.shape))
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def draw_heads(weights: Tensor, words: list[str], name: str):
     """Draw what the word *it* looks at with two heads."""
     drawing, (ax,) = display.panels(480, 200)
@@ -266,7 +266,7 @@ def draw_heads(weights: Tensor, words: list[str], name: str):
 # %% [markdown]
 # The figure shows where each head looks from *it*. Head 1 is drawn in orange, head 2 in dashes.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 draw_heads(weights, one.WORDS, "two-heads-at-work")
 
 # %% [markdown]
@@ -508,7 +508,7 @@ exercises.two_heads.check_add_up(add_up)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
     """Add up what each head contributes to the output.
 

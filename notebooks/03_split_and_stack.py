@@ -62,7 +62,7 @@ k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
 assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 print(tuple(x.shape), "x", tuple(w_k.shape), "->", tuple(k.shape))
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
 
 
@@ -85,7 +85,7 @@ def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -
 # where $K$ will be cut. Follow one column: the last column of $W_K$ goes into the last column of
 # $K$ and into no other.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, axes = display.panels(430, 250, columns=3)
 draw_matrix(axes[0], x, "X", one.WORDS, "n")
 draw_matrix(axes[1], w_k, "W_K", one.FEATURES, "h")
@@ -417,7 +417,7 @@ exercises.split_and_stack.check_columns(my_columns)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_columns = (2 * 6, 3 * 6)
 
 exercises.split_and_stack.check_columns.folded(my_columns)
@@ -462,7 +462,7 @@ exercises.split_and_stack.check_silence(silence)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
     """Take one head out of the output.
 

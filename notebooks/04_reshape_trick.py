@@ -190,7 +190,7 @@ for name, (split, _) in WAYS.items():
 # With both steps wrong, all numbers come back to where they were, so the round trip finds nothing.
 # But attention runs between the split and the merge, and it runs on wrongly split heads.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from matplotlib.patches import Polygon, Rectangle
 
 FOLLOW = 6  # the number 2c
@@ -209,7 +209,7 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
     ax.text(x + 0.47, y + 0.5, spell(torch.tensor(number)), weight=weight, **place)
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def draw_grid(ax, left: float, top: float, origin: Tensor, right: Tensor) -> str:
     for place, number in enumerate(origin.flatten().tolist()):
         row, column = divmod(place, origin.size(1))
@@ -236,7 +236,7 @@ told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 
 # the numbers are read into the new shape in their old order: the bare reshape. Untick one, predict
 # where 2c will end up, and look. Point at another number to follow that one.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
     ax.text(middle, -0.3, name, ha="center")
 ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
@@ -462,7 +462,7 @@ exercises.reshape_trick.check_place(my_place)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_place = (0, 2, 1)
 
 exercises.reshape_trick.check_place.folded(my_place)
@@ -506,7 +506,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def repaired(x: Tensor, num_heads: int) -> Tensor:
     """Split the features into heads.
 

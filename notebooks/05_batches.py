@@ -332,7 +332,7 @@ exercises.batches.check_index(my_index)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_index = (2, 1, 4, 5)
 
 exercises.batches.check_index.folded(my_index)
@@ -383,7 +383,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
     """Attend with several heads, without projections.
 

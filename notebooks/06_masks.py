@@ -466,7 +466,7 @@ exercises.masks.check_merged(merged_by_hand)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 merged_by_hand = {
     "the cat drank milk": [".xxx", "..xx", "x..x", "xx.."],
     "it was _ _": [".xxx", "..xx", "x.xx", "xxxx"],

@@ -194,7 +194,7 @@ display.source(MultiheadAttention.forward, docstrings=False)
 # The figure shows the shapes that were recorded while the class ran on the three queries and five
 # keys. The five sizes all differ, so each number stands for one letter.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 SEEN: dict[str, tuple[int, ...]] = {}
 
 
@@ -217,14 +217,14 @@ class Noting(MultiheadAttention):
         return heads, weights
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 noting = Noting(e, h, dtype=torch.float64)
 noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
 given = [x.transpose(0, 1) for x in (query, key, value)]
 _, returned = noting(*given, padding)
 note(**dict(zip(("query", "key", "value"), given)), returned=returned)
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 PLACES = {
     "query": (0, 0),
     "key": (1, 0),
@@ -615,7 +615,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_shapes = {
     "the queries of the heads": (2, 3, 7, 4),
     "the mask, merged": (2, 1, 1, 9),
@@ -666,7 +666,7 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 class AlibiAttention(MultiheadAttention):
     """Attends less to what is further away, each head by a slope of its own."""
 
@@ -723,7 +723,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
     """Make our module from PyTorch's."""
     weight = theirs.out_proj.weight

@@ -212,7 +212,7 @@ exercises.transformer_layers.check_norm(my_norm)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 mean, deviation = 2, 2  # the squares are 4, 4, 4, 4; their mean is 4, and its root 2
 my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
 
@@ -317,7 +317,7 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
 #   that of a randomly weighted sum of the stack's outputs.
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
     """Measure, with ten seeds, the stream after each layer and ``linear2``'s gradient."""
     sizes, gradients = [], []
@@ -334,7 +334,7 @@ def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
     return torch.stack(sizes).detach(), torch.stack(gradients)  # (10, depth), (10, depth)
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 NAMES = {
     "self_attn": "attention",
     "linear1": "feed-forward",
@@ -353,7 +353,7 @@ def order(layer: nn.Module) -> list[str]:
     return ran
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 measured = {
     name: {depth: by_layer(norm_first, depth) for depth in (6, 12, 24)}
     for name, norm_first in ORDERS.items()
@@ -384,7 +384,7 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # divide the first layer's gradient by the last layer's in each stack, and print the smallest and the
 # largest of the ten ratios:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 print("                  gradient, mean    first / last     size")
 print("layers   order    first     last    of ten seeds   at the end")
 for name, by_depth in measured.items():
@@ -488,7 +488,7 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # are stored as data. The last two rows repeat the first with one change each: half the learning
 # rate, or one layer on each side.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
 runs: dict[tuple, list[float]] = {}
 for run in json.loads(DATA.read_text())["runs"]:
@@ -690,7 +690,7 @@ for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
 #
 # Compare outputs and gradients for both orders, with both masks and with sizes that all differ.
 
-# %%
+# %% tags=["proof"]
 b, n, m, e = 2, 3, 5, 24
 tgt = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)     # (b, n, e)
 memory = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
@@ -708,7 +708,9 @@ for norm_first in (False, True):
         output = each(tgt, memory, **masks)  # (b, n, e)
         found.append((output, *one.gradients(output, [tgt, memory, *each.parameters()])))
     torch.testing.assert_close(*found)
-    print(f"norm_first={norm_first}: {len(found[0])} tensors equal")
+print(
+    f"✓ Outputs and gradients are PyTorch's in both orders: {len(found[0])} tensors each."
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -757,7 +759,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
     """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
     y = layer.norm1(tgt)

@@ -114,7 +114,7 @@ for p in (0, 1, 2, 10, 50):
 #    distance. Both hands turn, but the angle between them stays the same. Watch the dot product of
 #    the two positions.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 
 # %% [markdown]
@@ -144,7 +144,7 @@ exercises.transformer.check_angles(my_angles)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_angles = [20 / 10**i for i in range(4)]
 
 exercises.transformer.check_angles.folded(my_angles)
@@ -171,7 +171,7 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32)
 print("distance   ", *(f"{distance:6}" for distance in DISTANCES))
 print("dot product", *(f"{alike[0, distance]:6.2f}" for distance in DISTANCES))
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(560, 190)
 for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
     label = f"position {position}"
@@ -213,7 +213,7 @@ for row in shift.tolist():
 # block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
 # angle off, and compare it with the angle that the clock's hand covers in three words:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 for i in range(4):
     block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]  # (2, 2)
     angle = torch.atan2(block[1, 0], block[0, 0])
@@ -370,7 +370,7 @@ print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 # At each of the three places, the model gives each of the eleven tokens a score. What happens between the ids and
 # the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 import itertools
 
 from matplotlib.colors import to_rgba
@@ -402,7 +402,7 @@ def note(*boxes: str):
     return hook
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 parts = {name.removeprefix("transformer."): part for name, part in model.named_modules()}
 hooks = [parts[name].register_forward_hook(note(box)) for name, box in PARTS.items()]
 hooks.append(model.positions.register_forward_hook(note(*ADDED)))
@@ -500,7 +500,7 @@ assert leaking.gt(0).all()
 for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
     print(f"{name} reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, columns = display.panels(620, 250, columns=2)
 names = [WORDS[i] for i in answer[0]]
 titles = ("the model", "causal mask forgotten")
@@ -651,7 +651,7 @@ exercises.transformer.check_shift_block(shift_block)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def shift_block(k: int, i: int, e: int) -> Tensor:
     """Return the rotation that moves the hand of clock i by k positions."""
     a = k / 10000 ** (2 * i / e)

@@ -179,7 +179,7 @@ assert exact > 0.9
 # inside the model. If the figure has a slider, it takes you through the whole training; begin by
 # moving it to step 0.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
 
 readings = {step: table.flip(1).diagonal().mean().item() for step, table in maps.items()}
@@ -204,7 +204,7 @@ static = display.finish(
     ),
 )
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 data = {
     "steps": list(maps),
     "maps": [(weights * 100).round().int().tolist() for weights in maps.values()],
@@ -305,7 +305,7 @@ assert loss < 0.2
 assert accuracy > 0.95
 assert exact < 0.02
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, axes = display.panels(400, 230, columns=2)
 for name, each, letter, line in (
     ("right", curve, "n", "-"),
@@ -384,7 +384,7 @@ for name, run in models.items():
         print(f"{name:>11}, {when:9} {seen:6} {answers:7}")
         assert (seen > 0) == (name == "wrong merge")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, axes = display.panels(480, 270, columns=2)
 for ax, (name, table) in zip(axes, tables.items()):
     i, j = (table.tril() > 1e-3).nonzero(as_tuple=True)
@@ -409,7 +409,7 @@ display.finish(
     ),
 )
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 # the last line of the table below
 after = [{*range(1, end + 1)} for end in (4, 8, 10, 8, 10, 4, 8, 10, 9, 10)]
 after[5].add(6)
@@ -520,7 +520,7 @@ def copied(model: Copier, *periods: int) -> float:
 # Both are usual for larger models; this one learns to copy without them, too. A model with a single
 # layer is trained as a control.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 COPY_STEPS = 300
 
 
@@ -529,7 +529,7 @@ def warm_up(step: int) -> float:
     return min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = ()) -> tuple:
     """Train a copier; give it with its accuracy at every 25 steps."""
     torch.manual_seed(seed)
@@ -620,7 +620,7 @@ for name, model in {"two layers": copier, "one layer": single}.items():
 # See both on `drankdrankdr`. Each row is a letter that looks, each column is a letter that is
 # looked at, and layer 1 is shown above layer 2.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 text = "drankdrankdr"
 with attention_weights(copier) as collected, torch.no_grad():
     copier(torch.tensor([[ALPHABET.index(letter) for letter in text]]))
@@ -759,7 +759,7 @@ def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
     return heads[counts].mean(0)                               # (h, d)
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
     """Measure the accuracy of two layers with the heads of one or both silenced."""
     ids, _ = repeated(500, torch.Generator().manual_seed(99))  # (500, 32), (500, 1)
@@ -840,7 +840,7 @@ assert min(plain["queries"], plain["values"]) > 0.95
 # mean leaves out padding, and the places at which the target has ended.
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
     """Name the attentions of a model with one layer on each side."""
     encoder = model.transformer.encoder.layers[0].self_attn
@@ -848,7 +848,7 @@ def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
     return {"encoder": encoder, "decoder": layer.self_attn, "cross": layer.multihead_attn}
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, float, float]]:
     """Judge a model with each of its heads silenced, and with each attention silenced."""
     src, tgt = run.task(200, torch.Generator().manual_seed(99))  # (b, m), (b, n)
@@ -1105,7 +1105,7 @@ exercises.training.check_shares(my_shares)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_shares = [0.95**10, 0.95**20]
 
 exercises.training.check_shares.folded(my_shares)
@@ -1152,7 +1152,7 @@ exercises.training.check_look_back(my_look_back)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def my_look_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Mix the values of the tokens that each token may see, and merge the heads.
 

@@ -79,7 +79,7 @@ torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 # Here are all 72 maps. Within a map, queries are rows and keys are columns; the stronger the
 # colour, the larger the weight. **Click a head** to see it large in the figure below.
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
 alt = f"72 attention maps, 6 layers of 12 heads, on “{SENTENCE}”. In {resting} of them "
 alt += "the first column, the token CLS, takes more than half of the weight of the words."
@@ -92,7 +92,7 @@ display.heads_map(weights, name="seventy-two-heads", alt=alt, caption=caption)
 # words look at *cat*, too, and the rest at *milk*. Then choose a layer, a head and a word, or click
 # a row to select its word:
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
 start = (*divmod(int(weights[:, :, asks, wanted].argmax()), heads), asks)
 still = display.attention_lines(weights[start[:2]], words, asks, name="heads-at-work")
@@ -478,7 +478,7 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # For the two tests of places that pass, the lines below the table say how much weight the new
 # neighbour gets when the words are shuffled.
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 print("test           head  hits   interval  control")
 chosen, passing = {}, []
 for name, result in tests.items():
@@ -495,7 +495,7 @@ hits = tests["knowledge"].chunk(2)[1][:, 0].sum(0)  # (l, h)
 assert hits[chosen["knowledge"]] == hits.max()
 assert chosen["knowledge*"] == chosen["knowledge"]
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 for name, step in (("1 before", -1), ("1 after", 1)):
     layer, head = chosen[name]
     new = [beside(x, list(range(x.size(-1) - 2)), step)[layer, head] for x in without_order]
@@ -542,7 +542,7 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 #
 # </details>
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 cannot = []
 for number, (a, b) in enumerate(PAIRS):
     him, her = ("?him", "?her") if PEOPLE[number] else ("?it", "?them")
@@ -690,7 +690,7 @@ assert (given * norms).argmax() == 5  # queen
 #
 # </details>
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 norms = handed_over(model, sentences)
 on_cls = torch.stack([x[..., 1:-1, 0].mean(-1) for x in natural]).mean(0)  # (l, h)
 at_cls = torch.stack([x[..., 0] for x in norms]).mean(0)                   # (l, h)
@@ -711,7 +711,7 @@ assert (rest.sum(), half) == (34, 68)
 # vector that it weighs, and compute the share of `[CLS]` again. Also count for all sentences of the
 # second half from which token the pronoun *collects* most in layer 2, head 4.
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 shares = []
 for given, norm in zip(natural, norms):
     parts = (given * norm[:, :, None])[:, :, 1:-1]  # (l, h, ..., n)
@@ -724,7 +724,7 @@ where = divmod(int(handed.where(rest, 0).argmax()), heads)
 print(f"at most {most:.2f}, in layer {where[0] + 1}, head {where[1] + 1}")
 assert where == (2, 9)
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 layer, head = chosen["grammar"]
 for name, texts in {"grammar": grammar[48:], "agreement": cannot[48:]}.items():
     bare, most = [plain(text) for text in texts], 0
@@ -735,7 +735,7 @@ for name, texts in {"grammar": grammar[48:], "agreement": cannot[48:]}.items():
     print(f"{name}: collects most from the noun asked for, {most} of {len(texts)}")
     assert most > 40
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 drawing, (ax,) = display.panels(400, 330)
 ax.plot([0, 1], [0, 1], color=display.COLOURS["b"], linestyle="--", linewidth=1)
 for some, letter, marker in ((rest, "h", "o"), (~rest, "n", "^")):
@@ -807,7 +807,7 @@ def zero_value(model: nn.Module, which: Tensor, place: int) -> Iterator[None]:
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 before = model.encode(SENTENCES)  # (b, e)
 lost = []
 for place in range(6):  # [CLS], and the first five words of each sentence
@@ -860,7 +860,7 @@ assert second[2] > 0.5 > second[0]
 # heads that give `[CLS]` more than half of the weight of the words, and as much to *the* when it
 # stands in this place.
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 columns = {
     name: tests[test][:, part].mean(0)
     for name, test, part in (
@@ -924,7 +924,7 @@ exercises.trained_weights.check_parts(my_parts)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_parts = [
     0.80 * 0.25,  # [CLS]
     0.15 * 4,  # cat
@@ -972,7 +972,7 @@ exercises.trained_weights.check_my_head(my_head)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def my_head(weights: Tensor, distance: int) -> tuple[int, int]:
     """Find the layer and head that look back the most.
 

@@ -579,7 +579,7 @@ exercises.counting.check_longest(longest)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
     """Count the tokens whose keys and values fit into ``left`` bytes."""
     return left // (2 * b * e * layers * bytes_each)
@@ -627,7 +627,7 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
     """Count the FLOPs of one decoder layer."""
     looks_back = 4 * b * n * e * (2 * e + n)

@@ -33,7 +33,7 @@ display.chapter_map(
 # do not carry over. Three sizes recur: many short sequences, some of medium length, and a single
 # long one.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from annotated_book import display, measured
 from annotated_book.measured import find  # gives you the cases of a section
 
@@ -49,7 +49,7 @@ for b, n, e, h in SIZES:
 # Here is one call of the final class in evaluation, without weights and with them. Look at the last
 # column. The first says how much memory the weights fill.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 print(f"{'weights':>16}{'without':>10}{'with':>9}")
 for size in SIZES:
     b, n, _, h = size
@@ -80,7 +80,7 @@ for size in SIZES:
 #
 # </details>
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 found = {"mode": "inference", "size": list(SIZES[2])}
 cases = [("weights", "none"), ("is_causal", "causal"), ("no weights", "none")]
 times, spread = {}, 0.0
@@ -96,7 +96,7 @@ caption = (
     f"Half of the rounds of each bar lie within {spread:.1f} ms."
 )
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(300, 210)
 alt = "Milliseconds of a call in evaluation at n = 2048, with memory kept and returned."
 for y, (name, (kept, returned)) in enumerate(times.items()):
@@ -149,7 +149,7 @@ print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
 # slowest cases at n = 512, without weights. "Every head" is a boolean mask of shape (b · h, n, m),
 # as large as the scores; all others are much smaller.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 for kind, every in (("every head", True), ("all other masks", False)):
     most = max(
         ratio[MIDDLE]
@@ -202,7 +202,7 @@ for name in rows[0]["ratios"]["no mask"]:
 for name in ("no mask", "attn_mask, every head"):
     spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
 before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
 assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
@@ -236,7 +236,7 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 # line compares it with the **bare minimum**: matrix products for the projections and the fused
 # kernel between them, without checks or options.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 MODES = ("forward", "forward + backward", "inference")
 MASKS = ("none", "causal", "padding", "floats", "boolean")
 
@@ -274,7 +274,7 @@ assert worst("PyTorch", False) < 1
 # It was on in the race, and here is what it does to PyTorch's own time without weights, where freed
 # memory is returned as glibc does by default:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 for row in find("fast path"):
     low, ratio, up = row["ratios"]["fast path off"]["fast path"]
     print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long", end=" ")
@@ -296,7 +296,7 @@ for row in find("fast path"):
 # largest medians are 1.01 without weights, where no case is marked, and 1.09 with them.
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 import itertools
 
 
@@ -367,7 +367,7 @@ for name in ("bare minimum", "07 final class", "PyTorch", "07 final class, weigh
     spent(middle, name, name.removeprefix("07 "))
 spent(inference, "fast path", "PyTorch, fast path")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 parts = {name: dict(found) for name, found in middle["profile"].items()}
 fused = {name for name, found in parts.items() if "_softmax" not in found}
 assert fused == {"bare minimum", "PyTorch", "07 final class"}
@@ -482,7 +482,7 @@ exercises.speed.check_quartiles(my_quartiles)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 rounds = zip((9, 21, 24, 8, 33), (10, 20, 20, 10, 30))
 my_quartiles = sorted(ours / theirs for ours, theirs in rounds)[1:4]
 

@@ -105,7 +105,7 @@ def true_means(call) -> str:
 # layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently.
 # The calls stand in the fold *Show the code*. Look for the one line that differs from the others.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from annotated_attention import MultiheadAttention
 
 torch.manual_seed(6)
@@ -188,7 +188,7 @@ for name, design in DESIGNS.items():
 # A tokenizer, for example, cuts a text into words or pieces. It also returns a mask, with 1 for
 # each word and 0 for padding:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 vocabulary = {word: number for number, word in enumerate(["·", *one.WORDS, "sweet"])}
@@ -300,7 +300,7 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 #
 # Follow one number through the layouts. The last column shows the shape of a padding mask that fits.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 numbers = torch.arange(2 * 3 * 24).view(2, 3, 24)             # (b, n, h * d)
 sequence_first = numbers.transpose(0, 1)                      # (n, b, h * d)
 heads = split_heads(numbers, 4)                               # (b, h, n, d)
@@ -711,7 +711,7 @@ assert finite.isfinite().all()
 # the top left; in the right panel it ends at the bottom right. Blocked keys are filled in. Only in
 # the right panel does each word see itself and all the words before it.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
 
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
@@ -874,7 +874,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 turned = {
     "nn.MultiheadAttention, key_padding_mask": "~mask",
     "F.scaled_dot_product_attention, attn_mask": "mask",
@@ -926,7 +926,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def make_ready(attention_mask: Tensor, n: int) -> Tensor:
     """Make the mask for the newest ``n`` words.
 

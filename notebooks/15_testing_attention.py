@@ -340,7 +340,7 @@ for way, version in WAYS.items():
     print(f"{way:11}  answers {names[way][0]:10}  collects from {names[way][1]}")
 assert [query for query, _ in names.values()] == ["it", "drank milk", "drank was", "it"]
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
 
 drawing, (ax,) = display.panels(720, 420)
@@ -358,7 +358,7 @@ def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> 
     return int(wrong.sum())
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 for column, (way, pair) in enumerate(tables.items()):
     left, wrong = 9.5 * column, []
     for top, letter, table, right in zip((0, 9.5), "nm", pair, tables["right"]):
@@ -638,7 +638,7 @@ exercises.testing_attention.check_scaled(Scaled)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 class Scaled(Near):
     """A causal self-attention that prefers near tokens, with the usual scale."""
 
@@ -683,7 +683,7 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def samples_touch(call) -> bool:
     """Say whether a sample's result depends on what else is in its batch."""
     x = torch.randn(3, 5, 24)

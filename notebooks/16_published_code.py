@@ -508,7 +508,7 @@ exercises.published_code.check_widen(widen)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def widen(block: Tensor, num_heads: int) -> Tensor:
     """Make one wide weight of a block that all heads share.
 

@@ -296,7 +296,7 @@ exercises.from_memory.check_order(order)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
 exercises.from_memory.check_order.folded(order)
@@ -373,7 +373,7 @@ exercises.from_memory.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 # the class at the top of this page
 MyAttention = chapters.load("short_path").PlainAttention
 
@@ -426,7 +426,7 @@ exercises.from_memory.check_mended(Mended)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 class Mended(nn.Module):
     """Multi-head attention, batch-first."""
 

@@ -108,7 +108,7 @@ for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 # 1. Move *cat* and keep the distance. Both arrows turn together, and the score stays the same.
 # 2. Change the distance. Now only the query turns, and the score moves along the curve.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 SHOWN = [(5, 1), (9, 5), (7, 1)]
 display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 
@@ -148,7 +148,7 @@ exercises.positions.check_turned(my_turned)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 
 exercises.positions.check_turned.folded(my_turned)
@@ -415,7 +415,7 @@ from annotated_attention.modern import AlibiBias, alibi_slopes
 
 display.annotated(AlibiBias.forward)
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(360, 220)
 back = torch.arange(41)
 slopes = [f"1/{1 / slope:.0f}" for slope in alibi_slopes(4)]
@@ -650,7 +650,7 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 one.show(NAMES, STRETCHES, table)
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(360, 260)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
 for kind, (letter, style) in zip(NAMES, LOOKS):
@@ -858,7 +858,7 @@ exercises.positions.check_permutation(to_half)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def to_half(weight: Tensor, num_heads: int) -> Tensor:
     """Reorder the rows, from pairs side by side to pairs half a head apart."""
     pairs = weight.unflatten(0, (num_heads, -1, 2))

@@ -272,7 +272,7 @@ print(f"{read} words read to write 8:", spell(text[0]))
 # says *kept* is read from the cache, and an empty one is not needed. The numbers are the weights of
 # the first layer, averaged over its heads.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 with torch.no_grad():
     embedded = model.norms[0](model.words(encode(one.WORDS)))
     weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
@@ -461,7 +461,7 @@ for name in ("bare minimum", "fixed size", "grows", "without"):
     print(f"{name:12}" + "".join(f"{x:7.2f}" for x in spent))
 speed.origin("cache")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
 ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
 assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
@@ -780,7 +780,7 @@ exercises.cache.check_chunk(chunk_by_hand)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 chunk_by_hand = {
     "milk": "....xxx",
     "because": ".....xx",
@@ -826,7 +826,7 @@ exercises.cache.check_step(step)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention

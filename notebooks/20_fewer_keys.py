@@ -173,7 +173,7 @@ for g in (6, 3, 2, 1):
 # way, **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 def draw_way(ax, name: str, g: int) -> None:
     """Draw how four heads of width 6 share what is kept of a token."""
     grey, blue, green = (display.COLOURS[letter] for letter in "bnm")
@@ -193,7 +193,7 @@ def draw_way(ax, name: str, g: int) -> None:
     ax.set_title(name, fontsize=14)
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 ways = {"multi-head": 4, "grouped-query": 2, "multi-query": 1, "latent": 1}
 kept = {name: 8 + 2 if name == "latent" else 2 * g * 6 for name, g in ways.items()}
 drawing, axes = display.panels(430, 430, columns=2, rows=2)
@@ -368,7 +368,7 @@ for kind in kinds:
     print(f"{name:10}{spent[0]:5.0f}" + "".join(f"{x:6.2f}" for x in spent[1:]))
 speed.origin("cache of fewer keys")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 (long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
 spent = long["milliseconds"]
 for kind in ("groups", "one head"):
@@ -689,7 +689,7 @@ exercises.fewer_keys.check_groups(reads_wrong)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 trained, loaded = [0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2]
 reads_wrong = [int(i != j) for i, j in zip(trained, loaded)]
 
@@ -732,7 +732,7 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def token_bytes(config: dict[str, int]) -> int:
     """Count the bytes that a cache keeps of one token, in half precision."""
     heads = config["num_attention_heads"]

@@ -216,7 +216,7 @@ print(f"merged: total {lse[it].exp():.2f}, the output is equal")
 # queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
 # watch when a correction is not 1. Then switch the causal mask on.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 display.tiles_visited(
     scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=12
 )
@@ -578,7 +578,7 @@ exercises.tiles.check_numbers(my_numbers)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 change = math.exp(3 - 4)
 my_numbers = [change, 2 * change + 2, 6 * change + 2, (6 * change + 2) / (2 * change + 2)]
 
@@ -625,7 +625,7 @@ exercises.tiles.check_add_piece(add_piece)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def add_piece(
     largest: Tensor, total: Tensor, mix: Tensor, scores: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -678,7 +678,7 @@ exercises.tiles.check_merge_halves(merge_halves)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def merge_halves(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
     """Merge the outputs of two halves."""
     share_a, share_b = torch.stack([lse_a, lse_b]).softmax(0)[..., None]

@@ -128,7 +128,7 @@ for count in (1, 2, 3, 4):
 # them; the assertion counts for a window of 5 as well. The figure shows the same stacks, token by
 # token. A cell without a number has a gradient of exactly zero; .00 is small, and not zero.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(480, 220)
 for row, sizes in enumerate(seen.values()):
     for token, size in enumerate(sizes.tolist()):
@@ -612,7 +612,7 @@ exercises.windows.check_counts(my_counts)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_counts = [1, 3, 4, 4 + 2, (4 - 1) * 3 + 1]
 
 exercises.windows.check_counts.folded(my_counts)
@@ -655,7 +655,7 @@ exercises.windows.check_block(block)
 # </details>
 
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 def block(documents: Tensor) -> Tensor:
     """Hide what comes later, and what belongs to another document."""
     places = torch.arange(len(documents))

@@ -424,7 +424,7 @@ assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 # The best head gives nine tenths of its weight to a single token, out of forty to eighty, and does
 # so again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 drawing, (ax,) = display.panels(345, 165)
 for layer, row in enumerate(induction.tolist()):
     for head, score in enumerate(row):
@@ -488,7 +488,7 @@ for name, some in curves.items():
 second = {name: [float(x[HALF:].mean()) for x in some] for name, some in curves.items()}
 assert second["induction heads silent"][0] > 1.5 * max(second["others silent"])
 
-# %% tags=["needs-weights"] jupyter={"source_hidden": true}
+# %% tags=["needs-weights", "fold-input"]
 drawing, (ax,) = display.panels(345, 240)
 letters = {"no head silent": "n", "others silent": "b", "induction heads silent": "h"}
 for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
@@ -717,7 +717,7 @@ exercises.a_model_of_today.check_config(my_numbers)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_numbers = [
     32 * 128,  # numbers that W_Q makes
     32 // 8,  # query heads for each KV head
@@ -733,7 +733,7 @@ exercises.a_model_of_today.check_config.folded(my_numbers)
 # of three, with a cache; the window holds five tokens. The table marks the positions at which a
 # model's logits differ from those of the fifth.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 from annotated_attention.modern import KVCache
 
 torch.manual_seed(7)
@@ -759,7 +759,7 @@ def in_chunks(model: LanguageModel, tokens: Tensor) -> Tensor:
     return torch.cat([model(part, caches)[0] for part in tokens.split(3, 1)])
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 mistakes = {
     "A": (heads, "attend", [partial(shifted, x.attend) for x in heads]),
     "B": ([small], "rotation", [lambda places, *given: rotation(places % 3, *given)]),
@@ -807,7 +807,7 @@ exercises.a_model_of_today.check_reasons(my_reasons)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_reasons = [
     3,  # A: even the first token gets wrong values
     4,  # B: right until the second chunk begins
@@ -844,7 +844,7 @@ exercises.a_model_of_today.check_tokens(my_tokens)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_tokens = [0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2]
 
 exercises.a_model_of_today.check_tokens.folded(my_tokens)

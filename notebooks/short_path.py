@@ -98,7 +98,7 @@ exercises.short_path.check_sweet(my_numbers)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_numbers = [4, 0.30, 0.72, 1.32]
 
 exercises.short_path.check_sweet.folded(my_numbers)
@@ -375,7 +375,7 @@ for fill_again in (False, True):
 # gradient passes through a filled score. So the mask is used twice, before the softmax and after.
 # [Masks](06_masks.ipynb) shows which other cures fail.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["fold-input"]
 _, weights = multi_head(x, blocked, fill_again=True)  # (b, n, e), (b, h, n, m)
 padded = ["·"] * 4 + ["the", "milk", "was", "sweet"]
 display.attention_map(
@@ -409,7 +409,7 @@ exercises.short_path.check_mask(my_mask)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 my_mask = [
     [1, 1, 1],
     [1, 0, 1],
@@ -427,7 +427,7 @@ exercises.short_path.check_mask.folded(my_mask)
 # again. Queries may come from another text than keys and values, so `forward` takes three inputs.
 
 
-# %% tags=["hide-input"] jupyter={"source_hidden": true}
+# %% tags=["hide-input"]
 class PlainAttention(nn.Module):
     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
@@ -496,7 +496,7 @@ exercises.short_path.check_attention(MyAttention)
 #
 # </details>
 
-# %% tags=["solution"] jupyter={"source_hidden": true}
+# %% tags=["solution"]
 MyAttention = PlainAttention
 
 exercises.short_path.check_attention.folded(MyAttention)

@@ -30,6 +30,13 @@ def test_ran_without_error_and_stubs_fail_and_solutions_pass(script):
             assert ran[i + 1].outputs[0].text.startswith("✗ "), ran[i + 1].source
         if "solution" in tags:
             assert cell.outputs[0].data["text/plain"].startswith("✓ "), cell.source
+        if "proof" in tags:
+            assert "".join(x.get("text", "") for x in cell.outputs[:1]).startswith("✓ "), (
+                cell.source
+            )
+            said = "".join(output.get("text", "") for output in cell.outputs)
+            measured = re.findall(r"\d\.\d+|\de[-+]\d+", said)
+            assert not measured, f"a proof says that it holds, not {measured}: {cell.source}"
 
 
 STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
@@ -56,7 +63,9 @@ def reading(cells):
                 words += 0 if exercises else len(re.findall(r"\w[\w'’-]*", said))
         elif not folded and not exercises and not {"exercise", "solution"} & {*tags}:
             shown = "".join(x.get("data", {}).get("text/html", "") for x in cell.outputs)
-            hidden = "hide-input" in tags or "jupyter" in cell.metadata
+            hidden = scripts.FOLDED.intersection(tags)
+            if "proof" in tags:
+                words += len(re.findall(r"\w[\w'’-]*", cell.outputs[0].text.partition("\n")[0]))
             listings = LISTING.findall(shown) + [source] * (not hidden)
             code += sum(max(0.5, len(x.strip().splitlines()) / 32) for x in listings)
     return math.ceil(words / 200 + code)

@@ -28,6 +28,18 @@ def test_cells_are_short(script):
 
 
 @each_script
+def test_a_proof_asserts(script):
+    for cell in scripts.code_cells(script):
+        if "proof" in cell.tags:
+            parts = [*ast.walk(ast.parse(cell.source))]
+            called = {getattr(x.func, "attr", "") for x in parts if isinstance(x, ast.Call)}
+            asserts = any(isinstance(x, ast.Assert) for x in parts)
+            assert asserts or "assert_close" in called, (
+                f"{script.name}:{cell.line}: a proof without an assertion"
+            )
+
+
+@each_script
 def test_shapes_in_docstrings_are_ones_that_are_checked(script):
     for cell in scripts.code_cells(script):
         for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL):

@@ -1,4 +1,4 @@
-"""Outputs for notebooks: the map, figures, source code and changes in source code."""
+"""Outputs for notebooks: the map, figures, tables, source code and changes in source code."""
 
 from importlib import import_module
 from typing import Any
@@ -31,6 +31,7 @@ _HOMES = {
     "panels": "plots",
     "rotation": "live_figures.rotation",
     "saturation": "live_figures.saturation",
+    "show": "tables",
     "soft_look_up": "look_up",
     "source": "code",
     "tiles_visited": "live_figures.tiles_visited",

@@ -21,6 +21,8 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).resolve().parents[3]
 CHAPTERS = ROOT / "notebooks"
 EXECUTED = ROOT / "build" / "notebooks"
+# Cells with one of these tags open in Jupyter with their source folded.
+FOLDED = {"proof", "hide-input", "fold-input", "solution"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ def _parsed(text: str) -> NotebookNode:
         digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        if FOLDED.intersection(cell.metadata.get("tags", [])):
+            cell.metadata.jupyter = NotebookNode(source_hidden=True)
     node.metadata = NotebookNode(
         kernelspec={"display_name": "Python 3", "language": "python", "name": "python3"},
         language_info={"name": "python"},

@@ -19,7 +19,7 @@ ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
 DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
-GOING_DEEPER = "Going deeper"
+GOING_DEEPER, PROVED = "Going deeper", "✓"
 KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
 # Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
 SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
@@ -111,7 +111,8 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
         complain(f"nothing ends the fold {outer.contents[0].text!r}")
     for summary in soup.select("details > summary:first-child"):
         title, details = summary.text.strip(), cast(Tag, summary.parent)
-        details["class"] = AttributeValueList(["aa-fold", *KINDS.get(title.partition(":")[0], [])])
+        kinds = ["aa-proof"] if title.startswith(PROVED) else KINDS.get(title.partition(":")[0], [])
+        details["class"] = AttributeValueList(["aa-fold", *kinds])
         heading = details.find(re.compile("^h[2-6]$"))
         if heading is not None and heading.text.removesuffix("¶") == title:  # said for Jupyter
             for link in heading.select(".headerlink"):

@@ -76,6 +76,7 @@ def test_folds_and_call_outs_say_what_they_hold():
         ("Hint 1", "aa-fold"),
         ("What do you expect?", "aa-fold aa-expect"),
         ("Going deeper: proofs", "aa-fold aa-deeper"),
+        ("✓ Equal, gradients too.", "aa-fold aa-proof"),
     ):
         soup, _ = mended(fold.format(title))
         assert soup.details["class"] == kinds.split()
