@@ -32,7 +32,7 @@ display.chapter_map(
 # | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [21](21_tiles.ipynb) |
 # | residual connections, with the norm before each part | [8](08_transformer_layers.ipynb) |
 # | embeddings, and the same matrix again for the scores of tokens | [9](09_transformer.ipynb) |
-# | `turn`: positions by rotation | [18](18_positions.ipynb) |
+# | `rotate_part`: positions by rotation | [18](18_positions.ipynb) |
 # | `cache`: keys and values are kept | [19](19_cache.ipynb) |
 # | `repeat_heads`: several query heads share a KV head | [20](20_fewer_keys.ipynb) |
 #

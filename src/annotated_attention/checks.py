@@ -45,6 +45,14 @@ def check_dropout(dropout: float, name: str = "dropout") -> None:
         raise ValueError(f"{name} ({dropout}) must be between 0 and 1")
 
 
+def check_number(name: str, given: object, above: float | None = None) -> None:
+    """Refuse what is not a number, or not above a bound; a truth value is no number."""
+    if not isinstance(given, Real) or isinstance(given, bool):
+        raise TypeError(f"{name} ({given!r}) must be a number")
+    if above is not None and not given > above:
+        raise ValueError(f"{name} ({given}) must be above {above}")
+
+
 def check_dtype(dtype: torch.dtype | None) -> None:
     """Refuse a dtype that is not floating point; None means torch's default."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):

@@ -22,7 +22,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from annotated_attention.modern.decoder import DecoderAttention, LanguageModel, Settings
+from annotated_attention.modern.decoder import DecoderAttention, LanguageModel
+from annotated_attention.modern.settings import Settings
 
 SMALL = Settings(
     vocab_size=11,

@@ -23,7 +23,6 @@ from annotated_attention.modern.cache import StaticCache as StaticCache
 from annotated_attention.modern.cache import block_by_position as block_by_position
 from annotated_attention.modern.cached_attention import CachedAttention as CachedAttention
 from annotated_attention.modern.decoder import LanguageModel as LanguageModel
-from annotated_attention.modern.decoder import Settings as Settings
 from annotated_attention.modern.frequencies import rotary_frequencies as rotary_frequencies
 from annotated_attention.modern.generation import choose as choose
 from annotated_attention.modern.generation import generate as generate
@@ -37,6 +36,7 @@ from annotated_attention.modern.rotary import RotaryEmbedding as RotaryEmbedding
 from annotated_attention.modern.rotary import half_to_interleaved as half_to_interleaved
 from annotated_attention.modern.rotary import interleaved_to_half as interleaved_to_half
 from annotated_attention.modern.rotary import rotate as rotate
+from annotated_attention.modern.settings import Settings as Settings
 from annotated_attention.modern.tiles import merge_parts as merge_parts
 from annotated_attention.modern.tiles import tiled_attention as tiled_attention
 from annotated_attention.modern.windows import WindowAttention as WindowAttention

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_dtype, check_sizes
+from annotated_attention.checks import check_number, check_sizes
 
 _ORIGINAL = "original_max_position_embeddings"
 # What each type needs, and what it may have besides; the names are those of checkpoints.
@@ -72,10 +72,7 @@ def rotary_frequencies(
     Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023); Peng et al. (2023),
     section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
     """
-    base, settings = read_settings(head_dim, base, scaling, max_length)
-    check_dtype(dtype)
-    if not isinstance(length, int | Tensor | None):
-        raise TypeError(f"length ({length!r}) must be an integer")
+    base, settings = read_scaling(head_dim, base, scaling, max_length)
     kind = settings.pop("rope_type")
     from_base: float | Tensor = base
     if kind == "dynamic":
@@ -136,15 +133,14 @@ def _yarn_factor(settings: Mapping[str, Any]) -> float:
     return growth(above) / growth(below) if above and below else growth(1)
 
 
-def read_settings(
+def read_scaling(
     head_dim: int, base: float | None, scaling: Mapping[str, Any] | None, max_length: int | None
 ) -> tuple[float, dict[str, Any]]:
     """Give the base, and the settings of ``scaling`` without it, under today's names.
 
     The arguments are those of ``rotary_frequencies``. Without ``scaling``, the type is "default".
     """
-    longest = {} if max_length is None else {"max_length": max_length}
-    check_sizes({"head_dim": head_dim, **longest})
+    check_sizes({"head_dim": head_dim} | ({} if max_length is None else {"max_length": max_length}))
     if head_dim % 2:
         raise ValueError(f"head_dim ({head_dim}) must be even: each pair has two features")
     if not isinstance(scaling, Mapping | None):
@@ -156,17 +152,9 @@ def read_settings(
         raise ValueError(f"base ({base}) must be None, or scaling's rope_theta ({theta})")
     for name, given in (("base", base), ("scaling's rope_theta", theta)):
         if given is not None:
-            check_number(name, given)
-            if not given > 1:
-                raise ValueError(f"{name} ({given}) must be above 1")
+            check_number(name, given, above=1)
     _check_scaling(dict(settings), head_dim, max_length)
     return next((x for x in (base, theta) if x is not None), 10000.0), settings
-
-
-def check_number(name: str, given: object) -> None:
-    """Refuse what is not a number; a truth value is none."""
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        raise TypeError(f"{name} ({given!r}) must be a number")
 
 
 def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
@@ -178,8 +166,8 @@ def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | No
         raise ValueError(f"scaling's rope_type ({kind!r}) must be one of {', '.join(_NEEDS)}")
     if settings.pop("partial_rotary_factor", None) not in (None, 1):
         raise ValueError(
-            "scaling must not have partial_rotary_factor: leave it out, pass the width of the part "
-            "that turns as head_dim, and turn that part of the queries and keys alone"
+            "scaling must not have partial_rotary_factor: leave it out, and pass the width of the "
+            "part that is rotated as head_dim"
         )
     needs, given = _NEEDS[kind], {name for name, x in settings.items() if x is not None}
     if missing := [name for name in needs if name not in given]:
@@ -187,9 +175,9 @@ def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | No
     if unknown := sorted(given - {*needs, *_MAY_HAVE.get(kind, ())}):
         raise ValueError(f"scaling of rope_type {kind!r} must not have {', '.join(unknown)}")
     for name in sorted(given - {"truncate"}):
-        check_number(f"scaling's {name}", settings[name])
-        if name in ("factor", _ORIGINAL) and not settings[name] > 0:
-            raise ValueError(f"scaling's {name} ({settings[name]}) must be above 0")
+        check_number(
+            f"scaling's {name}", settings[name], 0 if name in ("factor", _ORIGINAL) else None
+        )
     if max_length is None and (kind == "dynamic" or (kind == "yarn" and "factor" not in given)):
         raise ValueError(f"max_length (None) must be given for scaling {settings!r} of {kind!r}")
     if kind == "dynamic" and head_dim < 4:

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.checks import check_sizes, check_tensors
+from annotated_attention.checks import check_number, check_sizes, check_tensors
 from annotated_attention.modern.cache import KVCache
 from annotated_attention.modern.decoder import LanguageModel, check_call
-from annotated_attention.modern.frequencies import check_number
 
 
 def generate(

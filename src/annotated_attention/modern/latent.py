@@ -11,6 +11,7 @@ from annotated_attention.checks import (
     check_dropout,
     check_dtype,
     check_masks,
+    check_number,
     check_sequences,
     check_sizes,
 )
@@ -18,7 +19,6 @@ from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.cached_attention import next_positions
-from annotated_attention.modern.frequencies import check_number
 from annotated_attention.modern.rotary import Rotary, RotaryEmbedding, check_rotary
 
 

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.checks import (
-    check_dtype,
     check_nothing_appended,
     check_sizes,
     check_tensors,
 )
-from annotated_attention.modern.frequencies import read_settings, rotary_frequencies
+from annotated_attention.modern.frequencies import read_scaling, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
 LAYOUTS = ("half", "interleaved")
@@ -94,7 +93,7 @@ class RotaryEmbedding(nn.Module):
         """
         super().__init__()
         _check_layout(layout)
-        self.base, self.scaling = read_settings(head_dim, base, scaling, max_length)
+        self.base, self.scaling = read_scaling(head_dim, base, scaling, max_length)
         self.head_dim, self.layout, self.max_length = head_dim, layout, max_length
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -125,8 +124,6 @@ class RotaryEmbedding(nn.Module):
             column for each of the r = d / 2 pairs; times YaRN's factor if ``scaling`` is of that
             type.
         """
-        check_tensors(positions=positions)
-        check_dtype(dtype)
         exact = torch.promote_types(dtype, torch.float32)
         dynamic = self.scaling["rope_type"] == "dynamic"
         frequencies, factor = rotary_frequencies(

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.modern.decoder import LanguageModel, Settings
+from annotated_attention.modern.decoder import LanguageModel
 from annotated_attention.modern.rotary import interleaved_to_half
+from annotated_attention.modern.settings import Settings
 from annotated_attention.pretrained.checkpoint import check_names, fill, needed
 
 OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from annotated_attention.checks import check_dtype
-from annotated_attention.modern.decoder import LAYER_TYPES, LanguageModel, Settings
+from annotated_attention.modern.decoder import LanguageModel
+from annotated_attention.modern.settings import LAYER_TYPES, Settings
 from annotated_attention.pretrained.checkpoint import (
     Config,
     Weights,

@@ -3,6 +3,7 @@
 That it computes what Llama, Mistral and Qwen compute is proved there, on their checkpoints.
 """
 
+from functools import partial
 from unittest.mock import create_autospec
 
 import pytest
@@ -55,14 +56,34 @@ def test_partial_rotation_turns_the_first_features():
 def test_rotations_and_masks_are_computed_once(monkeypatch):
     """The one for all layers, the others for each kind of layer."""
     counted = []
-    for place, name in (
-        (RotaryEmbedding, "angles"),
-        (decoder_module, "block_by_position"),
-    ):
+    for place, name in ((RotaryEmbedding, "angles"), (decoder_module, "block_by_position")):
         counted.append(create_autospec(real := getattr(place, name), side_effect=real))
         monkeypatch.setattr(place, name, counted[-1])
-    made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))(TOKENS)
-    assert [calls.call_count for calls in counted] == [1, 2]
+    model = made(num_layers=4, window=2, layer_types=MIXED["layer_types"] + ("full_attention",))
+    model(TOKENS, None, PADDING)
+    assert [calls.call_count for calls in counted] == [1, 1 + 3]  # 2, 2 and 1 of the 5 queries
+
+
+def test_no_mask_where_none_is_needed():
+    """Nor a copy of shared heads, nor a key outside the window: what ``attend`` is given."""
+    model, caches = made(**MIXED), [KVCache() for _ in range(3)]
+    given = []
+
+    def noting(usual, q, k, v, blocked, need_weights):
+        assert k.size(1) == v.size(1) == 2
+        given.append((q.size(2), k.size(2), blocked is not None))
+        return usual(q, k, v, blocked, need_weights)
+
+    for layer in model.layers[:2]:  # one with a window of 2, one without
+        layer.self_attn.attend = partial(noting, layer.self_attn.attend)
+    for tokens, expected in (
+        (TOKENS, [(2, 2, False), (2, 3, True), (1, 2, False), (5, 5, False)]),
+        (TOKENS[:, :1], [(1, 2, False), (1, 6, False)]),
+        (TOKENS[:, :2], [(2, 3, True), (2, 8, True)]),
+    ):
+        given.clear()
+        model(tokens, caches)
+        assert given == expected
 
 
 def test_padding_counts_no_position_wherever_it_stands():
@@ -204,14 +225,13 @@ def write(*given, **options):
         (set_(num_kv_heads=3), ValueError, r"num_heads \(4\) must be divisible by num_kv_heads"),
         (set_(norm_eps="0"), TypeError, r"norm_eps \('0'\) must be a number"),
         (set_(norm_eps=0.0), ValueError, r"norm_eps \(0.0\) must be above 0"),
-        (set_(qk_norm=1), TypeError, r"qk_norm \(1\) must be True or False"),
         (set_(activation="swish"), ValueError, r"activation \('swish'\) must be one of silu, gelu"),
         (set_(rotary_dim=8), ValueError, r"rotary_dim \(8\) must be even, and at most head_dim"),
         (set_(rotary_dim=3), ValueError, r"rotary_dim \(3\) must be even"),
         (set_(rotary_base=1.0), ValueError, r"base \(1.0\) must be above 1"),
         (set_(layer_types=MIXED["layer_types"]), ValueError, r"window \(None\) must be given"),
         (set_(layer_types=("full_attention",) * 3, window=2), ValueError, "and only there"),
-        (set_(layer_types=("full_attention",)), ValueError, "a tuple with the kind of 3 layers"),
+        (set_(layer_types=("full_attention",)), ValueError, "must be the kinds of 3 layers"),
         (set_(layer_types=("conv",) * 3), ValueError, r"'conv' must be one of full_attention"),
         (lambda: MODEL([[1]]), TypeError, "tokens must be a tensor"),
         (lambda: MODEL(TOKENS.float()), TypeError, "tokens must be int64 or int32"),
