@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
+from annotated_attention.checks import check_integers, check_nothing_appended, check_sizes
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -67,8 +67,7 @@ class AlibiBias(nn.Module):
         Returns:
             (h, n, m), float32: minus slope times distance, whichever of the two comes first.
         """
-        _check_positions(positions, key_positions)
-        distance = (key_positions - positions[:, None]).abs()      # (n, m)
+        distance = _distances(positions, key_positions).abs()      # (n, m)
         slopes = alibi_slopes(self.num_heads).to(distance.device)  # (h,)
         return slopes[:, None, None] * -distance                   # (h, n, m)
 
@@ -100,7 +99,7 @@ def relative_buckets(
     Source: Raffel et al. (2020), section 2.1; where the buckets begin, the authors' code.
     """
     of_side, alone = _check_buckets(num_buckets, max_distance, bidirectional)
-    _check_integers("distance", distance)
+    check_integers(distance=distance)
     far = distance.abs() if bidirectional else -distance.clamp(max=0)  # (..., n, m)
     share = (far.clamp(min=alone).float() / alone).log() / math.log(max_distance / alone)
     together = alone + (share * (of_side - alone)).long()                    # (..., n, m)
@@ -108,19 +107,13 @@ def relative_buckets(
     return bucket + of_side * (distance > 0) if bidirectional else bucket    # (..., n, m)
 
 
-def _check_positions(positions: Tensor, key_positions: Tensor) -> None:
-    """Refuse positions of queries and keys that do not hold integers on one axis."""
+def _distances(positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Give the key's position minus the query's for each pair, (n, m)."""
+    check_integers(positions=positions, key_positions=key_positions)
     for name, n, x in (("positions", "n", positions), ("key_positions", "m", key_positions)):
-        _check_integers(name, x)
         if x.dim() != 1:
             raise ValueError(f"{name} must have shape ({n},), got {tuple(x.shape)}")
-
-
-def _check_integers(name: str, x: Tensor) -> None:
-    """Refuse what does not hold integers."""
-    check_tensors(**{name: x})
-    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
-        raise TypeError(f"{name} must hold integers, got {x.dtype}")
+    return key_positions - positions[:, None]  # (n, m)
 
 
 def _check_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> tuple[int, int]:
@@ -176,8 +169,7 @@ class BucketedBias(nn.Module):
 
     def forward(self, positions: Tensor, key_positions: Tensor) -> Tensor:
         """Give the bias of every head, query and key, (h, n, m), as ``AlibiBias`` does."""
-        _check_positions(positions, key_positions)
-        distance = key_positions - positions[:, None]      # (n, m)
+        distance = _distances(positions, key_positions)    # (n, m)
         bucket = relative_buckets(distance, **self.sizes)  # (n, m)
         return self.table[bucket].movedim(-1, 0)           # (n, m, h) -> (h, n, m)
 
@@ -210,15 +202,8 @@ class BiasedAttention(MultiheadAttention):
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
-        if not (isinstance(position_bias, nn.Module) and hasattr(position_bias, "num_heads")):
-            raise TypeError(
-                f"position_bias must be a module with num_heads, as AlibiBias has, "
-                f"got {type(position_bias).__name__}"
-            )
-        if position_bias.num_heads != num_heads:
-            raise ValueError(
-                f"position_bias is for {position_bias.num_heads} heads; num_heads is {num_heads}"
-            )
+        if (heads := getattr(position_bias, "num_heads", None)) != num_heads:
+            raise ValueError(f"position_bias must have num_heads ({num_heads}), got {heads}")
         self.position_bias = position_bias
 
     def attend(

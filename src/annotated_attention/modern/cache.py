@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_sizes, check_tensors
+from annotated_attention.checks import check_integers, check_sizes, check_tensors
 
 
 class Cache(Protocol):
@@ -273,9 +273,7 @@ def check_length(length: int) -> None:
 
 def check_index(index: Tensor) -> None:
     """Refuse what is no row of integers; which sequences it names is not looked at."""
-    check_tensors(index=index)
-    if index.dtype not in (torch.int64, torch.int32):  # PyTorch takes no others for an index
-        raise TypeError(f"index must be int64 or int32, got {index.dtype}")
+    check_integers(indices=True, index=index)
     if index.dim() != 1:
         raise ValueError(f"index {tuple(index.shape)} must have one axis")
 

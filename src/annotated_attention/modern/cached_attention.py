@@ -10,7 +10,7 @@ from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.grouped import GroupedQueryAttention
-from annotated_attention.modern.rotary import Rotary, check_rotary
+from annotated_attention.modern.rotary import Rotary
 
 
 def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
@@ -18,8 +18,6 @@ def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
 
     These are (n,); or (b, n), where the cache holds sequences of different lengths.
     """
-    if cache is not None and not hasattr(cache, "length"):
-        raise TypeError(f"cache must be a Cache, such as KVCache, got {type(cache).__name__}")
     start = 0 if cache is None else cache.length
     if isinstance(start, Tensor) and start.dim():
         start = start[:, None]                     # (b, 1)
@@ -65,7 +63,6 @@ class CachedAttention(GroupedQueryAttention):
         """
         g = num_heads if num_kv_heads is None else num_kv_heads
         super().__init__(embed_dim, num_heads, g, **options)
-        check_rotary(rotary)
         self.rotary = rotary
 
     def forward(  # type: ignore[override]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention.attention import compute_attention
-from annotated_attention.checks import check_indices, check_tensors
+from annotated_attention.checks import check_integers
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.cached_attention import next_positions
@@ -305,15 +305,13 @@ def check_call(
     key_padding_mask: Tensor | None,
 ) -> None:
     """Refuse arguments of ``LanguageModel`` that do not fit it or each other."""
-    check_indices(tokens=tokens)
+    check_integers(indices=True, tokens=tokens)
     if tokens.dim() != 2 or not tokens.size(1):
         raise ValueError(f"tokens must have shape (b, n), got {tuple(tokens.shape)}")
     if caches is not None and len(caches) != len(model.layers):
         raise ValueError(
             f"caches ({len(caches)}) must be as many as the layers ({len(model.layers)})"
         )
-    if odd := [cache for cache in caches or () if not hasattr(cache, "length")]:
-        raise TypeError(f"caches must be Caches, such as KVCache, got {type(odd[0]).__name__}")
     for i, (cache, window) in enumerate(zip(caches or (), model.settings.windows, strict=False)):
         if isinstance(cache, WindowCache) and (cache.window, cache.sinks) != (window, 0):
             raise ValueError(
@@ -322,7 +320,6 @@ def check_call(
             )
     if key_padding_mask is None:
         return
-    check_tensors(key_padding_mask=key_padding_mask)
     if key_padding_mask.dtype != torch.bool:
         raise TypeError(f"key_padding_mask must be boolean, got {key_padding_mask.dtype}")
     length = caches[0].length if caches else 0

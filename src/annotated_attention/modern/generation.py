@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.checks import check_number, check_sizes, check_tensors
+from annotated_attention.checks import check_sizes
 from annotated_attention.modern.cache import KVCache
 from annotated_attention.modern.decoder import LanguageModel, check_call
 
@@ -61,8 +61,8 @@ def generate(
     check_call(model, tokens, None, key_padding_mask)
     check_sizes({"steps": steps})
     check_choice(temperature, top_k, top_p)
-    if wrong := [stop for stop in stops if not isinstance(stop, int)]:
-        raise TypeError(f"stops must be integers, got {wrong[0]!r}")
+    if not all(isinstance(stop, int) for stop in stops):
+        raise TypeError(f"stops must be integers, got {[*stops]}")
     if key_padding_mask is not None and key_padding_mask[:, -1].any():
         raise ValueError("key_padding_mask must leave the last token of each row: pad on the left")
 
@@ -134,7 +134,6 @@ def choose(
 
     Source: Holtzman et al. (2020), section 3.1, for ``top_p``.
     """
-    check_tensors(logits=logits)
     check_choice(temperature, top_k, top_p)
     if not temperature:
         return logits.argmax(-1)           # (b,)
@@ -153,8 +152,6 @@ def choose(
 
 def check_choice(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuse settings of ``choose`` that choose nothing."""
-    check_number("temperature", temperature)
-    check_number("top_p", 1.0 if top_p is None else top_p)
     if not temperature >= 0:
         raise ValueError(f"temperature ({temperature}) must not be negative")
     if top_k is not None:

@@ -33,8 +33,6 @@ def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
 
     Source: Ainslie et al. (2023), section 2.2.
     """
-    if x.dim() < 3:
-        raise ValueError(f"x must have shape (..., g, m, d), got {tuple(x.shape)}")
     if not x.size(-3) or num_heads % x.size(-3):
         raise ValueError(
             f"num_heads ({num_heads}) must be divisible by the heads of x ({x.size(-3)})"

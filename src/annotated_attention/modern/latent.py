@@ -7,19 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.checks import (
-    check_dropout,
-    check_dtype,
-    check_masks,
-    check_number,
-    check_sequences,
-    check_sizes,
-)
+from annotated_attention.checks import check_dropout, check_masks, check_sequences, check_sizes
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.modern.cached_attention import next_positions
-from annotated_attention.modern.rotary import Rotary, RotaryEmbedding, check_rotary
+from annotated_attention.modern.rotary import Rotary, RotaryEmbedding
 
 
 class LatentAttention(nn.Module):
@@ -84,24 +77,23 @@ class LatentAttention(nn.Module):
             scale: factor on the scores; None means 1 / sqrt(d + r).
         """
         super().__init__()
-        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "latent_dim": latent_dim}
-        check_sizes(sizes | {"rotary_dim": rotary_dim})
-        if head_dim is None and embed_dim % num_heads:
-            raise ValueError(
-                f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads}), "
-                f"or head_dim must be given"
-            )
-        d = embed_dim // num_heads if head_dim is None else head_dim
-        d_v = d if value_dim is None else value_dim
         e, h, c, r = embed_dim, num_heads, latent_dim, rotary_dim
-        wide = c if query_latent_dim is None else query_latent_dim
-        check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
+        sizes = {"embed_dim": e, "num_heads": h, "latent_dim": c, "rotary_dim": r}
+        widths = {
+            "head_dim": head_dim,
+            "value_dim": value_dim,
+            "query_latent_dim": query_latent_dim,
+        }
+        check_sizes(sizes | {name: width for name, width in widths.items() if width is not None})
+        check_dropout(dropout)
+        if head_dim is None and e % h:
+            raise ValueError(
+                f"embed_dim ({e}) must be divisible by num_heads ({h}), or head_dim must be given"
+            )
         if rotary is None and r % 2:
             raise ValueError(f"rotary_dim ({r}) must be even: each pair has two features")
-        check_number("scale", 1.0 if scale is None else scale)
-        check_dropout(dropout)
-        check_dtype(dtype)
-        check_rotary(rotary)
+        d = e // h if head_dim is None else head_dim
+        d_v = d if value_dim is None else value_dim
         self.embed_dim, self.num_heads, self.latent_dim, self.rotary_dim = e, h, c, r
         self.head_dim, self.value_dim = d, d_v
         self.dropout, self.batch_first = dropout, batch_first
@@ -114,9 +106,9 @@ class LatentAttention(nn.Module):
         def norm(width: int) -> nn.RMSNorm:
             return _Norm(width, eps=1e-6, device=device, dtype=dtype)
 
-        compressed = query_latent_dim is not None
-        self.q_down = nn.Sequential(linear(e, wide), norm(wide)) if compressed else nn.Identity()
-        self.q_up = linear(wide if compressed else e, h * (d + r))
+        wide = query_latent_dim
+        self.q_down = nn.Identity() if wide is None else nn.Sequential(linear(e, wide), norm(wide))
+        self.q_up = linear(e if wide is None else wide, h * (d + r))
         self.kv_down, self.kv_norm = linear(e, c + r), norm(c)
         self.k_up, self.v_up = linear(c, h * d), linear(c, h * d_v)
         self.out_proj = linear(h * d_v, e)

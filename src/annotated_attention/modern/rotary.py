@@ -6,11 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import (
-    check_nothing_appended,
-    check_sizes,
-    check_tensors,
-)
+from annotated_attention.checks import check_nothing_appended
 from annotated_attention.modern.frequencies import read_scaling, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
@@ -44,7 +40,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
 
     Source: Su et al. (2021), section 3.4.2, equation 34.
     """
-    _check_layout(layout)
+    if layout not in LAYOUTS:
+        raise ValueError(f'layout ({layout!r}) must be "half" or "interleaved"')
     _check_angles(x, cos, sin)
     if layout == "half":
         a, b = x.chunk(2, -1)
@@ -92,7 +89,6 @@ class RotaryEmbedding(nn.Module):
             layout: which features form a pair, see ``rotate``.
         """
         super().__init__()
-        _check_layout(layout)
         self.base, self.scaling = read_scaling(head_dim, base, scaling, max_length)
         self.head_dim, self.layout, self.max_length = head_dim, layout, max_length
 
@@ -141,7 +137,6 @@ class RotaryEmbedding(nn.Module):
 
     def _check(self, x: Tensor, positions: Tensor) -> None:
         """Refuse what does not fit."""
-        check_tensors(x=x, positions=positions)
         if not x.is_floating_point():
             raise TypeError(f"x must be floating point, got {x.dtype}")
         if x.dim() < 2 or x.size(-1) != self.head_dim:
@@ -187,7 +182,6 @@ class RotaryAttention(MultiheadAttention):
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
-        check_rotary(rotary)
         self.rotary = RotaryEmbedding(self.head_dim) if rotary is None else rotary
 
     def attend(
@@ -218,7 +212,6 @@ def interleaved_to_half(weight: Tensor, num_heads: int) -> Tensor:
         >>> interleaved_to_half(torch.arange(6), num_heads=1)
         tensor([0, 2, 4, 1, 3, 5])
     """
-    _check_rows(weight, num_heads)
     return weight.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
@@ -234,43 +227,16 @@ def half_to_interleaved(weight: Tensor, num_heads: int) -> Tensor:
         >>> half_to_interleaved(torch.arange(6), num_heads=1)
         tensor([0, 3, 1, 4, 2, 5])
     """
-    _check_rows(weight, num_heads)
     return weight.unflatten(0, (num_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 
 def _check_angles(x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Refuse cosines and sines that do not fit the pairs of x."""
-    check_tensors(x=x, cos=cos, sin=sin)
-    if x.dim() < 2:
-        raise ValueError(f"x must have shape (..., n, d), got {tuple(x.shape)}")
-    n, d = x.shape[-2:]
-    if d % 2:
-        raise ValueError(f"the width of x ({d}) must be even: each pair has two features")
+    """Refuse cosines and sines that do not fit the pairs of x; a single pair would broadcast."""
+    if x.dim() < 2 or x.size(-1) % 2:
+        raise ValueError(f"x {tuple(x.shape)} must have shape (..., n, d), with d even")
+    n, r = x.size(-2), x.size(-1) // 2
     for name, angles in (("cos", cos), ("sin", sin)):
-        if angles.dim() < 2 or angles.size(-2) not in (1, n) or angles.size(-1) != d // 2:
+        if angles.dim() < 2 or angles.size(-2) not in (1, n) or angles.size(-1) != r:
             raise ValueError(
-                f"{name} {tuple(angles.shape)} must have shape (..., n, r) = (..., {n}, {d // 2})"
+                f"{name} {tuple(angles.shape)} must have shape (..., n, r) = (..., {n}, {r})"
             )
-
-
-def _check_rows(weight: Tensor, num_heads: int) -> None:
-    """Refuse rows that do not make heads of even width."""
-    check_tensors(weight=weight)
-    check_sizes({"num_heads": num_heads})
-    if weight.dim() == 0 or weight.size(0) % (2 * num_heads):
-        raise ValueError(
-            f"the first axis of weight {tuple(weight.shape)} must be divisible by "
-            f"2 * num_heads ({2 * num_heads})"
-        )
-
-
-def check_rotary(rotary: object) -> None:
-    """Refuse a rotation, given by the caller, that cannot be called (TypeError)."""
-    if rotary is not None and not callable(rotary):
-        raise TypeError(f"rotary ({rotary!r}) must be callable, as a RotaryEmbedding is, or None")
-
-
-def _check_layout(layout: str) -> None:
-    """Refuse a layout that is neither of the two."""
-    if layout not in LAYOUTS:
-        raise ValueError(f'layout ({layout!r}) must be "half" or "interleaved"')

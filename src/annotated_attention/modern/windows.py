@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_tensors
+from annotated_attention.checks import check_integers
 from annotated_attention.modern.cache import (
     Cache,
     KVCache,
@@ -43,9 +43,7 @@ def block_other_documents(documents: Tensor) -> Tensor:
                 [1, 1, 0, 0, 0],
                 [1, 1, 0, 0, 0]], dtype=torch.int32)
     """
-    check_tensors(documents=documents)
-    if documents.is_floating_point() or documents.is_complex() or documents.dtype == torch.bool:
-        raise TypeError(f"documents must hold integers, got {documents.dtype}")
+    check_integers(documents=documents)
     if documents.dim() != 2:
         raise ValueError(f"documents {tuple(documents.shape)} must have two axes, (b, n)")
     other = documents[:, :, None] != documents[:, None]  # (b, n, n)
@@ -78,7 +76,6 @@ def with_sink(output: Tensor, lse: Tensor, sink: Tensor) -> Tensor:
 
     Source: OpenAI (2025), the model card of gpt-oss.
     """
-    check_tensors(output=output, lse=lse, sink=sink)
     if output.shape[:-1] != lse.shape or lse.dim() < 2 or sink.shape != lse.shape[-2:-1]:
         raise ValueError(
             f"output {tuple(output.shape)}, lse {tuple(lse.shape)} and sink {tuple(sink.shape)} "
