@@ -45,11 +45,11 @@ def check_dropout(dropout: float, name: str = "dropout") -> None:
         raise ValueError(f"{name} ({dropout}) must be between 0 and 1")
 
 
-def check_number(name: str, given: object, above: float | None = None) -> None:
+def check_number(name: str, given: Any, above: float | None = None) -> None:
     """Refuse what is not a number, or not above a bound; a truth value is no number."""
     if not isinstance(given, Real) or isinstance(given, bool):
         raise TypeError(f"{name} ({given!r}) must be a number")
-    if above is not None and not given > above:
+    if above is not None and not float(given) > above:
         raise ValueError(f"{name} ({given}) must be above {above}")
 
 

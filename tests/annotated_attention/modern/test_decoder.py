@@ -53,6 +53,13 @@ def test_partial_rotation_turns_the_first_features():
     assert (model.rotary.head_dim, model.rotary.base) == (4, 90.0)
 
 
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_queries_and_keys_are_normed_where_it_is_asked_for(qk_norm):
+    attention = made(qk_norm=qk_norm).layers[0].self_attn
+    normed = {name for name, _ in attention.named_parameters() if "norm" in name}
+    assert normed == ({"q_norm.weight", "k_norm.weight"} if qk_norm else set())
+
+
 def test_rotations_and_masks_are_computed_once(monkeypatch):
     """The one for all layers, the others for each kind of layer."""
     counted = []

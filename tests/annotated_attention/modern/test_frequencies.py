@@ -90,6 +90,10 @@ def test_dictionaries_of_checkpoints_are_read(scaling):
         found = rotary_frequencies(D, base=base, scaling=given, max_length=TRAINED)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
         rotary = RotaryEmbedding(D, base=base, scaling=given, max_length=TRAINED)
-        positions = torch.arange(3 * TRAINED)
-        once = RotaryEmbedding(D, base=BASE, scaling=scaling, max_length=TRAINED)
-        assert all(map(torch.equal, rotary.angles(positions), once.angles(positions)))
+        for length in (TRAINED, 3 * TRAINED):  # the length counts in dynamic scaling
+            frequencies, factor = rotary_frequencies(
+                D, base=BASE, scaling=scaling, max_length=TRAINED, length=length
+            )
+            angles = torch.arange(length)[:, None] * frequencies
+            found = rotary.angles(torch.arange(length))
+            torch.testing.assert_close(found, (angles.cos() * factor, angles.sin() * factor))

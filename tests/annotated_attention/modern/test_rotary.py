@@ -11,6 +11,7 @@ from annotated_attention.modern import (
     RotaryEmbedding,
     half_to_interleaved,
     interleaved_to_half,
+    rotate,
 )
 from tests.settings import assert_same, results
 
@@ -48,6 +49,14 @@ def test_reordered_rows_give_the_other_layout(layout, reorder, other):
             for part in rows.chunk(3)[:2]:  # the values do not turn
                 part.copy_(reorder(part, H))
     assert_same(results(turned(x, x, x, is_causal=True), {"x": x}), results(expected, {"x": x}))
+
+
+def test_interleaved_is_a_product_of_complex_numbers():
+    """Pair i, features 2i and 2i + 1 as one number, times e to the power of i times its angle."""
+    x, angles = inputs(dtype=torch.float64).unflatten(-1, (-1, 2)), torch.randn(N, E // 2).double()
+    expected = torch.view_as_complex(x) * torch.polar(torch.ones_like(angles), angles)
+    found = rotate(x.flatten(-2), angles.cos(), angles.sin(), layout="interleaved")
+    torch.testing.assert_close(found, torch.view_as_real(expected).flatten(-2))
 
 
 def test_half_is_llama():
