@@ -28,7 +28,8 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 # %% [markdown]
 # The strip shows the whole computation of this book, with this chapter's steps highlighted. Do not
 # read it yet: by the end of [Masks](06_masks.ipynb) you know every box.
-#
+
+# %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
 #
 # A model computes with numbers, so each word becomes a row of them, its **embedding**. Ours has
@@ -108,7 +109,8 @@ show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
 # > them have a name.
-#
+
+# %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
 #
 # How does *it* know which words to collect from? Think of a library. You come with a question. Each
@@ -139,7 +141,8 @@ display.soft_look_up(
 # plays all three roles. *It* asks all eight words, itself included, and the others ask it. For now
 # the query, the key and the value of a word are the same four numbers, so each word asks for words
 # that share its features.
-#
+
+# %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
 #
 # Follow the word *it* by hand. First compare its query with each key: multiply the two feature by
@@ -199,13 +202,13 @@ my_scores = [
 
 exercises.one_head.check_scores.folded(my_scores)
 
-# %% [markdown]
+# %% [markdown] name="weights-shares-of-one-whole"
 # ## Weights: shares of one whole
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
 # you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum
 # of d products, so scores grow with the width d, and the division makes up for that; [a fold below
-# shows why it takes the root](#going-deeper-why-divide-by-d). Then take the exponential of each,
+# shows why it takes the root](#cell-id=why-divide-by-the-root). Then take the exponential of each,
 # and divide it by the sum of all exponentials. This second part is the **softmax**, and the shares
 # are the **attention weights**.
 
@@ -318,7 +321,8 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # with *sweet*, too. Most of its attention goes to *cat* in both sentences, so *animal*, which should
 # tell them apart, hardly changes: 2.21 and 2.19. A question alone is not enough: other matrices
 # decide what a word is found by, and what it hands over.
-#
+
+# %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
 # A head has four such matrices. Nobody writes them by hand: training finds their entries. Their
@@ -455,7 +459,7 @@ output, _ = head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 torch.testing.assert_close(output[it], received[0])
 show(["it receives"], FEATURES, output[[it]])
 
-# %% [markdown]
+# %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here
 #
 # > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
@@ -476,7 +480,7 @@ show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=
 #
 # Three questions that you may skip on a first reading.
 
-# %% [markdown]
+# %% [markdown] name="why-divide-by-the-root"
 # <!-- deeper: Why divide by √d? -->
 # ### Going deeper: Why divide by √d?
 #
@@ -656,7 +660,7 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
 # ### With a pencil: what does “drank” look at?
 #
 # *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. Take the words' [own four numbers](#a-sentence-in-numbers) as queries and keys, without any
+# shares. Take the words' [own four numbers](#cell-id=a-sentence-in-numbers) as queries and keys, without any
 # matrix. You need
 # $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal places are enough.
 

@@ -101,11 +101,11 @@ one.show(["first", "second"], FEATURES, torch.stack(rows))
 # average. As long as the weights are the same for all scenes, only one number per feature comes
 # home, and you cannot read two warmths from one number. A head that gives three quarters to the cat
 # separates these two scenes, but [confuses two
-# others](#going-deeper-a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
+# others](#cell-id=a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
 # collects 1 both times. If the keys held the warmth, the weights would change with it, and one head
 # could find the warm word; but it still brings home one number per feature, and not both warmths.
 
-# %% [markdown]
+# %% [markdown] name="a-head-that-leans-towards-the-cat"
 # <!-- deeper: A head that leans towards the cat -->
 # ### Going deeper: A head that leans towards the cat
 #
@@ -212,7 +212,8 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 # $$H_i = \mathrm{Attention}(X W_Q^i,\; X W_K^i,\; X W_V^i)$$
 #
 # The index $i$ says that each head has three matrices of its own.
-#
+
+# %% [markdown] name="two-questions-at-once"
 # ## Two questions at once
 #
 # Back to *it*; the fourth feature is *quality* again. Is something said about an animal? Is
@@ -300,7 +301,7 @@ draw_heads(weights, one.SWEET, "two-heads-sweet")
 # and $W_O$ writes the answers under different features. A Transformer adds them to *it*, which was
 # as much animal as food. It is then more of an animal after *thirsty*, and more of a food after
 # *sweet*. A single head that looks for animal and food alike collects one sum of quality, [the same in
-# both sentences](short_path.ipynb#two-heads-in-a-loop).
+# both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
 #
 # ## A list of heads
 #

@@ -45,7 +45,7 @@ by_turns = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in two.HEADS
 rows = torch.stack([weights[it] for _, weights in by_turns])  # (h, n)
 one.show(["head 1", "head 2"], one.WORDS, rows)
 
-# %% [markdown]
+# %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
 #
 # Column j of the product $XW$ depends on column j of $W$ and on no other column. You can therefore

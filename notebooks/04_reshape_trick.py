@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] name="the-reshape-trick"
 # # The reshape trick
 #
 # *Can the heads be split without copying a single number?*
@@ -59,7 +59,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 # The package's two functions count axes from the end, so that further axes may stand in front
 # (three dots in comments: `(..., h, n, d)`). They cut with `unflatten`, which never copies either,
 # and join with `flatten(-2)`, which like `reshape` copies only where memory has another order.
-#
+
+# %% [markdown] name="strides"
 # ## A tensor is a row of numbers and a rule for stepping through it
 #
 # Why did no number move? Think of a long shelf with one number per place. However many axes a tensor
@@ -125,7 +126,7 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
 # A reshape reads the numbers in the order of the axes, the last axis fastest, wherever the numbers
@@ -342,7 +343,7 @@ assert found == [(True, True), one_wrong, one_wrong, (False, False), (True, Fals
 # stands in the second half, so it can never find *cat*, whatever the matrices are.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn: in [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) the loss of two
+# > learn: in [Training](10_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
 # Both tests look only at inputs and outputs, so you can use them on your own attention, as long as

@@ -74,14 +74,14 @@ torch.testing.assert_close(fast[0, it, [0, 1]], fast[1, it, [1, 0]])  # animal a
 #
 # The split is still a view, but with more than one sample the product `@` copies q, k and v first.
 # PyTorch's **fused kernel**, one routine from queries, keys and values to the output that never
-# stores the weights, copies nothing ([Going deeper](#going-deeper-what-is-copied) counts, and says
+# stores the weights, copies nothing ([Going deeper](#cell-id=what-is-copied) counts, and says
 # why).
 #
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
 # one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by
 # side, so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence
-# 0, head 1; and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch)
+# 0, head 1; and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch)
 # shows what the fold does to a mask.
 #
 # ## One sentence after the other
@@ -113,7 +113,8 @@ print("four axes: the same as one sentence after the other")
 
 # %% [markdown]
 # Yes: the rooms are separate.
-#
+
+# %% [markdown] name="equal-to-the-loop-gradients-too"
 # ## Equal to the loop, gradients too
 #
 # The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
@@ -189,7 +190,7 @@ for batch_first in (True, False):
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="what-equal-sizes-hide"
 # ## What equal sizes hide
 #
 # Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first data. The code takes
@@ -244,7 +245,7 @@ assert merged.shape == (5, 2, 24)
 # only this shape shows the mistake. So test with cross-attention, and with sizes that all differ and
 # are not 1.
 
-# %% [markdown]
+# %% [markdown] name="what-is-copied"
 # <!-- deeper: what is copied -->
 # ### Going deeper: what is copied
 #

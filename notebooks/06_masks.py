@@ -20,7 +20,7 @@ from annotated_book import display
 
 display.chapter_map("mask")
 
-# %% [markdown]
+# %% [markdown] name="padding"
 # ## Padding
 #
 # A shorter sentence, *the milk was sweet*, joins the familiar one in the batch. PyTorch's
@@ -111,7 +111,7 @@ assert not weights[1, :, 4:].any()
 #
 # Is the result the same as without padding? Attend within the short sentence alone, and compare the
 # outputs and the gradients with those of the padded batch. `one.gradients(outputs, inputs)` of
-# [Batches](05_batches.ipynb#equal-to-the-loop-gradients-too) adds up the outputs, each number times a
+# [Batches](05_batches.ipynb#cell-id=equal-to-the-loop-gradients-too) adds up the outputs, each number times a
 # fixed random factor, and returns the gradient of each input.
 
 # %%
@@ -121,7 +121,7 @@ torch.testing.assert_close(words_only, alone)
 torch.testing.assert_close(one.gradients(words_only, [x]), one.gradients(alone, [x]))
 print("equal, and so are the gradients")
 
-# %% [markdown]
+# %% [markdown] name="the-causal-mask"
 # ## The causal mask
 #
 # Padding is hidden from everybody; the second mask depends on who is looking. A model that writes
@@ -170,7 +170,7 @@ for length in range(1, 9):
     torch.testing.assert_close(prefix, written[:length])
 print("cut anywhere: the rows before are kept")
 
-# %% [markdown]
+# %% [markdown] name="merging-the-two"
 # ## Merging the two
 #
 # A key is blocked if it is padding *or* lies in the future. The operator `|` merges the two masks, once
@@ -204,7 +204,8 @@ display.mask_merger(texts, scores, padding)
 # blocked in every row of sample 0. In the rows that could see *cat*, the other weights grow until
 # they add up to one again. Then press the first word of a sentence. Its own row could see only that
 # word, so the row is now fully masked and its weights are NaN.
-#
+
+# %% [markdown] name="fully-masked-rows"
 # ## Fully masked rows
 #
 # A sheet of card may cover a whole row, but a softmax needs at least one key. In a fully masked row all
@@ -301,14 +302,14 @@ print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
 # There are three things one can do with a fully masked row; you can try them in the last menu of the
-# figure under [Merging the two](#merging-the-two). Leave **NaN**: it is easy to notice once it has
+# figure under [Merging the two](#cell-id=merging-the-two). Leave **NaN**: it is easy to notice once it has
 # spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: the row
 # collected nothing, so its output is nothing. Or let the row attend evenly, with **uniform** weights.
 # That happens when a large negative number replaces the scores, instead of $-\infty$: all scores in
 # the row are then equal, although all of its keys are forbidden. [Masks in the
 # wild](14_masks_in_the_wild.ipynb) finds out which of the three PyTorch and published code choose.
 
-# %% [markdown]
+# %% [markdown] name="other-cures"
 # <!-- deeper: Which other cures fail, and why the package lifts -->
 #
 # ### Going deeper: Which other cures fail, and why the package lifts
@@ -385,7 +386,7 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="two-mistakes"
 # ## Two mistakes
 #
 # Neither of these raises an error or changes a shape. One question finds both: *what does the output

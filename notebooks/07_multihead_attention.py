@@ -22,13 +22,13 @@ display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
 )
 
-# %% [markdown]
+# %% [markdown] name="all-of-it-in-18-lines"
 # ## All of it in 18 lines
 #
 # Begin with the constructor, which makes the four matrices, each as an `nn.Linear` with a bias.
 # `split` and `merge` are the two moves from [The reshape trick](04_reshape_trick.ipynb). `forward`
 # goes through the steps of the map above, and it uses the mask twice, as in
-# [Masks](06_masks.ipynb#fully-masked-rows): before the softmax and after it.
+# [Masks](06_masks.ipynb#cell-id=fully-masked-rows): before the softmax and after it.
 
 # %%
 import torch
@@ -99,7 +99,7 @@ for mask in (future[None], future):
     print(f"{tuple(mask.shape)}: up to {weights[..., future].max():.2f} on a future word")
     assert weights[..., future].any() == (mask is future)
 
-# %% [markdown]
+# %% [markdown] name="what-pytorchs-layer-asks-for"
 # ## What PyTorch's layer asks for
 #
 # Now use the 18 lines in a model that somebody else has written: PyTorch's encoder layer, which is
@@ -170,7 +170,7 @@ display.excerpts(
 #
 # `_prepare_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
 # boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need
-# not make the [causal mask](06_masks.ipynb#the-causal-mask) yourself; PyTorch's class wants this
+# not make the [causal mask](06_masks.ipynb#cell-id=the-causal-mask) yourself; PyTorch's class wants this
 # mask as `attn_mask`, beside the flag. `attend` does what stands between split and merge: score,
 # mask, softmax and mix.
 
@@ -180,7 +180,7 @@ display.excerpts(
 #
 # Around these steps, `forward` checks what it is given, adds keys and values if a setting asks for
 # it, and returns the weights only on demand. A
-# [fold](#going-deeper-a-place-to-attend-when-nothing-matters) below shows what the added keys are
+# [fold](#cell-id=a-place-to-attend-when-nothing-matters) below shows what the added keys are
 # good for. The methods with an underscore are on the page [The final class, line by
 # line](../docs/package/line-by-line.md#the-steps-that-forward-calls).
 
@@ -260,7 +260,8 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 # %% [markdown]
 # Blue boxes have the queries' axis n, green ones have the keys' axis m, and grey ones have both. The
 # padding mask has become `(b, 1, 1, m)`: one row per sample, for all its heads and queries.
-#
+
+# %% [markdown] name="in-pytorchs-place"
 # ## In PyTorch's place
 #
 # Now repeat the swap with the final class. One line replaces the module, and a second one loads the
@@ -308,7 +309,8 @@ assert not wrong.allclose(before)
 # > evaluation, compare the outputs for a batch of several sequences: this reveals a wrong
 # > `batch_first` or `num_heads`. It cannot reveal a wrong `dropout`, so check by hand that `dropout`
 # > is the same.
-#
+
+# %% [markdown] name="the-three-lines-and-a-quicker-path"
 # ## The three lines, and a quicker path
 #
 # The rest of the chapter is about the weights, and first about how they are made. Three functions
@@ -329,7 +331,7 @@ display.excerpts(
 # mask may hold numbers, so blocked keys are turned into $-\infty$, and one addition serves both
 # kinds. An added mask needs another cure for fully masked rows: the package leaves them unmasked in
 # the softmax, so that no NaN arises, and sets their weights to 0 afterwards. A [fold in
-# *Masks*](06_masks.ipynb#going-deeper-which-other-cures-fail-and-why-the-package-lifts) shows why.
+# *Masks*](06_masks.ipynb#cell-id=other-cures) shows why.
 #
 # Most calls take a quicker path to the same result. Without weights it is PyTorch's **fused kernel**,
 # which does not store the `(n, m)` weights as long as dropout is off. With weights, a softmax of the
@@ -339,7 +341,7 @@ display.excerpts(
 #
 # ## The weights, and what they cost
 #
-# Load the animal head and the food head of [Two heads](02_two_heads.ipynb#two-questions-at-once) into
+# Load the animal head and the food head of [Two heads](02_two_heads.ipynb#cell-id=two-questions-at-once) into
 # the class. As in PyTorch's class, the matrices of both heads lie side by side, first $W_Q$, then
 # $W_K$, then $W_V$, and all of it transposed, which is what `load_pair` does.
 
@@ -407,7 +409,8 @@ for length in (256, 512, 1024):
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost doubles.
 # Weights take time, too; [Speed](13_speed.ipynb) measures how much. So pass `need_weights=False`
 # unless you want to look at them.
-#
+
+# %% [markdown] name="dropout"
 # ## Dropout
 #
 # In training, **dropout** sets each weight to zero with probability p and divides the others by
@@ -438,7 +441,8 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 # draws they average about one, and in evaluation nothing is dropped. The weights that you get back
 # are the ones that mixed the values, after dropout, as in PyTorch's class. So call `.eval()` before
 # you look at weights.
-#
+
+# %% [markdown] name="a-score-of-your-own"
 # ## A score of your own
 #
 # You can change the class in two places: how a key is compared with a query, or the whole step between
@@ -511,7 +515,7 @@ one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 # This $W_O$ writes what the animal head has collected under *animal*, and what the food head has
 # collected under *food*. So each number disappears with its own head.
 
-# %% [markdown]
+# %% [markdown] name="a-place-to-attend-when-nothing-matters"
 # <!-- deeper: A place to attend when nothing matters -->
 # ### Going deeper: A place to attend when nothing matters
 #

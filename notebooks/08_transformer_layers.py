@@ -31,7 +31,8 @@ display.chapter_map(
 # %% [markdown]
 # The whole strip is lit: from here on it is one box, `MultiheadAttention`, and the question is what
 # goes around it.
-#
+
+# %% [markdown] name="attention-alone-forgets"
 # ## Attention alone forgets
 #
 # In [One head](01_one_head.ipynb), *it* collected the features of *cat* and *thirsty*. Should these
@@ -154,13 +155,14 @@ for name, sublayer in (
 # An `x` marks a row that changed. Attention moves information between words. The feed-forward
 # network never does: it works on what each word has collected. Between its two layers stands
 # the ReLU. Without the ReLU, two linear layers would be no more than one linear layer.
-#
+
+# %% [markdown] name="the-norm"
 # ## The norm
 #
 # Every sublayer adds to the stream, so the stream grows, [as you will
-# measure](#what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
+# measure](#cell-id=what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
 # scores the softmax gives nearly all the weight to one word, and [hardly any gradient passes
-# through it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm** [[Ba et
+# through it](01_one_head.ipynb#cell-id=why-divide-by-the-root). A **layer norm** [[Ba et
 # al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
 # subtracts the mean of the word's features and divides by their standard deviation:
 #
@@ -218,7 +220,7 @@ my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
 
 exercises.transformer_layers.check_norm.folded(my_norm)
 
-# %% [markdown]
+# %% [markdown] name="the-layer-of-the-paper"
 # ## The layer of the paper
 #
 # Put the parts together as the first Transformer does [[Vaswani et al., section 3.1<!-- quoted
@@ -249,7 +251,8 @@ print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 
 # %% [markdown]
 # The output has the shape of the input, so layers can be stacked. The paper stacks six of them.
-#
+
+# %% [markdown] name="why-the-norm-moved"
 # ## Why the norm moved
 #
 # In the code of most current models, the norm sits somewhere else: in front of the sublayer. It
@@ -280,7 +283,8 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # %% [markdown]
 # > **Pitfall.** The weights of a post-LN layer load into a pre-LN layer, and nothing complains. The
 # > outputs are wrong.
-#
+
+# %% [markdown] name="what-the-norms-do-to-sizes-and-gradients"
 # ### What the norms do to sizes and gradients
 #
 # Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
@@ -288,8 +292,8 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # it shrinks with the depth. Look at sizes and gradients first; the section after this one asks which
 # of them matters for training (it is the sizes). Take untrained stacks of 6, 12 and 24 layers, initialised as in
 # `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
-# yours do ([*The same as PyTorch's*](#going-deeper-the-same-as-pytorchs) checks it). A pre-LN stack
-# ends in one more norm, [the final norm](#the-final-norm).
+# yours do ([*The same as PyTorch's*](#cell-id=the-same-as-pytorchs) checks it). A pre-LN stack
+# ends in one more norm, [the final norm](#cell-id=the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -510,7 +514,8 @@ for (layers, kind, steps, rate), found in runs.items():
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
 # the depth and the high rate together that make it fail. The chapter on
 # [training](10_training.ipynb) uses the small model of the last row, and trains it for 400 steps.
-#
+
+# %% [markdown] name="the-final-norm"
 # ## The final norm
 #
 # Pre-LN has a price: its stream grows, and no norm follows what the last layer adds. Without one
@@ -535,7 +540,7 @@ for name, norm_first in ORDERS.items():
 # model of the paper, leave it out (`Transformer` takes `final_norm=False`), but decide this before
 # training: by the end, the norm has learned a scale and a shift.
 
-# %% [markdown]
+# %% [markdown] name="the-same-as-pytorchs"
 # <!-- deeper: The same as PyTorch's -->
 # ### Going deeper: The same as PyTorch's
 #
@@ -559,7 +564,7 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
 
 # %% [markdown]
 # The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
-# makes that choice ([the decoder layer](#the-decoder-layer) shows it). `_sa_block` and `_ff_block`
+# makes that choice ([the decoder layer](#cell-id=the-decoder-layer) shows it). `_sa_block` and `_ff_block`
 # are the two sublayers, by the names that they have in PyTorch's layer. A call checks its
 # arguments; then two lines do the work.
 
@@ -600,7 +605,7 @@ for name, layers in stacks.items():
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="the-decoder-layer"
 # ## The decoder layer
 #
 # So far one sequence has attended to itself: an **encoder** reads a sentence. A **decoder** writes

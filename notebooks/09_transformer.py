@@ -68,7 +68,8 @@ for order, rows in ((range(8), before), (traded, after)):
 # The assertion says more: every word gets the same numbers as before, wherever the word now stands.
 # This layer cannot know who drank what. Training does not help either, because no weight of the
 # layer belongs to a place.
-#
+
+# %% [markdown] name="clocks"
 # ## Clocks
 #
 # How do you write a place as numbers? The number of the place alone, 0, 1, 2 and so on, grows
@@ -149,7 +150,7 @@ my_angles = [20 / 10**i for i in range(4)]
 
 exercises.transformer.check_angles.folded(my_angles)
 
-# %% [markdown]
+# %% [markdown] name="near-and-far"
 # ## Near and far
 #
 # Attention scores are dot products. So what does the dot product of two positions say? Each clock
@@ -320,7 +321,7 @@ for e in (32, 512):
 
 # %% [markdown]
 # With a deviation of 1 and e = 512, one word of a thousand takes nearly all of the probability: the
-# softmax is [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With $1 / \sqrt e$, the
+# softmax is [saturated](01_one_head.ipynb#cell-id=why-divide-by-the-root). With $1 / \sqrt e$, the
 # scores have size 1, but a word of size 0.04 would drown in a position of size 0.71.
 
 # %% [markdown]

@@ -12,7 +12,7 @@
 #
 # A decoder is trained in lessons like these and used in exams like these. Here you train a model
 # that is small enough to watch, and see its attention learn where to look. Then you train it again
-# with a mistake from [The reshape trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape)
+# with a mistake from [The reshape trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape)
 # built in: its loss still gets low, but it writes garbage. In the second half you take apart a
 # model whose two heads you can explain, and test the explanation by switching them off.
 
@@ -120,7 +120,7 @@ def train(run: Run, until: int) -> None:
         run.done += 1
 
 
-# %% [markdown]
+# %% [markdown] name="three-numbers"
 # ## Three numbers
 #
 # How good is the model? Take 200 fresh sequences and measure three numbers.
@@ -221,7 +221,8 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # looking there lowers the loss. In the end, about 0.7 of the weight lies on the right letter on average.
 # The rest does no harm: the layers after the attention need only tell the right letter from the
 # others.
-#
+
+# %% [markdown] name="the-same-training-with-a-mistake-inside"
 # ## The same training with a mistake inside
 #
 # Real sequences differ in length, so from here on the sources have three to ten letters. Short ones
@@ -271,7 +272,7 @@ assert exact > 0.9
 
 # %% [markdown]
 # All 200 sequences are right. Now the **wrong merge** of [The reshape
-# trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape), which keeps every shape. The
+# trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape), which keeps every shape. The
 # package provides it as an attention class, and the model takes the class as an argument. This is
 # all that changes:
 
@@ -341,14 +342,14 @@ for name, run in models.items():
     written = run.model.eval().greedy(src, START, END, max_new=11)
     print(f"{name:>11}: {word} -> {spell(written[0])}")
 
-# %% [markdown]
+# %% [markdown] name="what-teacher-forcing-does-not-see"
 # ## What teacher forcing does not see
 #
 # In training, the whole target is in the input, later tokens included, and the mask has to hide
 # them. In decoding, nothing comes after the newest token. So ask of the rows of scores, the model's
 # output: does a row change when a *later letter* changes? Then the future leaks. You can ask this
 # of an untrained model, too. The test finds peeking. A second one, [folded
-# below](#going-deeper-other-seeds-and-mistakes-that-do-not-peek), also finds mistakes that do not
+# below](#cell-id=other-seeds), also finds mistakes that do not
 # peek: it cuts the later letters off.
 
 
@@ -603,7 +604,7 @@ for name, model in {"two layers": copier, "one layer": single}.items():
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="find-what-the-heads-do"
 # ### Find what the heads do
 #
 # How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
@@ -942,7 +943,7 @@ for part in attentions(right.model):
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="other-seeds"
 # <!-- deeper: other seeds, and mistakes that do not peek -->
 # ### Going deeper: other seeds, and mistakes that do not peek
 #
@@ -1028,7 +1029,7 @@ for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="checkpoint"
 # <!-- deeper: go on from a checkpoint -->
 # ### Going deeper: go on from a checkpoint
 #
@@ -1180,7 +1181,7 @@ exercises.training.check_look_back.folded(my_look_back)
 # > - teacher forcing: `model(src, tgt[:, :-1])` scores `tgt[:, 1:]`, all places at once, `(b, n,
 # >   v)`
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
-# > - [a checkpoint](#going-deeper-go-on-from-a-checkpoint), to go on exactly: parameters, optimizer,
+# > - [a checkpoint](#cell-id=checkpoint), to go on exactly: parameters, optimizer,
 # >   schedule, and the random generator
 # > - silencing head i: a hook before `out_proj` that replaces the features `i * d` to `(i + 1) * d`
 # >   by zero, or by their mean

@@ -18,7 +18,8 @@ display.chapter_map("project in", "score", "mix", "project out")
 
 # %% [markdown]
 # The four highlighted steps are matrix products, the only arithmetic that this chapter counts.
-#
+
+# %% [markdown] name="one-product"
 # ## One product
 #
 # Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products.
@@ -350,8 +351,9 @@ for n in (256, 1024, 4096, 16384):
 # At the last length, it is 17.5 GB against 337 MB, about fifty times as much. These are the numbers
 # kept for the backward pass. The peak memory of a process also includes gradients and whatever
 # exists only for a moment, so it has to be measured; [the next
-# chapter](13_speed.ipynb#the-price-of-the-weights) does so.
-#
+# chapter](13_speed.ipynb#cell-id=the-price-of-the-weights) does so.
+
+# %% [markdown] name="one-token-at-a-time"
 # ## One token at a time
 #
 # A model that writes text computes one token, then the next. Each new query looks at all keys and

@@ -25,7 +25,7 @@ display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
 )
 
-# %% [markdown]
+# %% [markdown] name="the-price-of-the-weights"
 # ## The price of the weights
 #
 # All times come from one machine with two threads on a CPU. Yours will differ, and `make bench`
@@ -142,7 +142,8 @@ print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
 # (Differences of a few MiB are chance.) With weights it takes nearly four times the memory, and nearly all of it is the last
 # line of the table: the weights, their gradients and the gradients of the scores. Here the comparison
 # with a receipt ends: twice the tokens make four times the lines.
-#
+
+# %% [markdown] name="the-price-of-a-mask"
 # ## The price of a mask
 #
 # How long does a call with a mask take, as a multiple of the same call without one? Here are the
@@ -269,7 +270,7 @@ assert worst("PyTorch", False) < 1
 # 1.16 times as long without a mask, and less than PyTorch's with one.
 #
 # PyTorch's other routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
-# wild](14_masks_in_the_wild.ipynb#what-a-fully-masked-row-gets) lists what it needs. This routine
+# wild](14_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what it needs. This routine
 # writes all weights even when nobody asks for them. You can guess what that does to a long sequence.
 # It was on in the race, and here is what it does to PyTorch's own time without weights, where freed
 # memory is returned as glibc does by default:

@@ -22,7 +22,7 @@ from annotated_book import display
 
 display.chapter_map("mask")
 
-# %% [markdown]
+# %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
 # The batch is the one you know: the whole sentence, and *the milk was sweet* with four places of
@@ -61,7 +61,7 @@ print("PyTorch", torch.__version__.split("+")[0])
 #
 # </details>
 #
-# The cell asks for gradients, as [Masks](06_masks.ipynb#two-mistakes) did. `one.gradients`
+# The cell asks for gradients, as [Masks](06_masks.ipynb#cell-id=two-mistakes) did. `one.gradients`
 # differentiates a random mixture of the outputs, so that their gradients do not cancel in the sum.
 # A place that the outputs do not react to gets a gradient of 0. The queries are detached, so each
 # place counts only as a key and a value.
@@ -209,7 +209,7 @@ converted = masks.as_blocked(attention_mask, true_means="allowed")  # (b, m)
 print("the same as blocked:", converted.equal(blocked))
 assert converted.equal(blocked)
 
-# %% [markdown]
+# %% [markdown] name="the-shape-to-pass"
 # ## The shape to pass
 #
 # The second question is which axes a function expects. Pass masks of seven shapes to
@@ -290,7 +290,8 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 # In the same way a padding mask, `(b, m)`, passes for `(n, m)` wherever b = n, in the function and
 # as `attn_mask`. Give the function every axis, even where its size is 1, and test with sizes that
 # all differ.
-#
+
+# %% [markdown] name="heads-folded-into-the-batch"
 # ## Heads folded into the batch
 #
 # Much code gives samples and heads a single axis of b * h **slices**, `(b * h, n, d)`, because
@@ -416,7 +417,7 @@ print(f"the mask holds {broadcast.numel()} booleans, folded {copied.numel()}")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="booleans-or-floats"
 # ## Booleans or floats
 #
 # A mask may also be **additive**: floating-point numbers that are added to the scores. A 0 changes
@@ -520,7 +521,7 @@ for name, given in (("penalty", penalty), ("0 and -inf", hard)):
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="fills-in-half-precision"
 # ## Fills in half precision
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
@@ -602,10 +603,11 @@ assert added[1].softmax(-1).isnan().all()
 #
 # This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
 # separately: they get zeros.
-#
+
+# %% [markdown] name="what-a-fully-masked-row-gets"
 # ## What a fully masked row gets
 #
-# [Masks](06_masks.ipynb#fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
+# [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
 # uniform weights. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
 #
 # 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
@@ -659,7 +661,7 @@ print("this package's class    zeros  finite")
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
-# it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, only the fast path gives NaN.
+# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN.
 # If fully masked rows can occur, mend the mask first, or switch the path off for the whole program,
 # as the cell does: the same call then gives zeros. (These are the zeros of the attention itself. A
 # trained model then adds the bias of its output projection, which is 0 here.)

@@ -60,7 +60,7 @@ print(len(LISTED), "mistakes, such as", ", ".join([*LISTED][:3]))
 # All probes here use self-attention in float64, where rounding errors are far smaller than the
 # effect of any mistake. They share four small helpers. If your module is called in another way,
 # write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
-# in [Batches](05_batches.ipynb#what-equal-sizes-hide).
+# in [Batches](05_batches.ipynb#cell-id=what-equal-sizes-hide).
 
 
 # %%
@@ -85,7 +85,7 @@ def show(probe, *codes: str) -> None:
         print(f"{code:>33}  {probe(PATIENTS[code]):.0e}")
 
 
-# %% [markdown]
+# %% [markdown] name="leakage-what-does-it-react-to"
 # ### Leakage: what does it react to?
 #
 # A blocked token must have no influence at all. The gradient shows whether its *content* has any,
@@ -115,7 +115,8 @@ show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 # Only the right class shows 0. `padding-mask-on-queries` fills the rows *of* the padding with zeros,
 # which looks like success, but the real words still see the padding. `mask-after-softmax` hides the
 # values of the padding, but its keys still take their share of the weights.
-#
+
+# %% [markdown] name="prefix-the-past-does-not-change"
 # ### Prefix: the past does not change
 #
 # If the future is hidden, the results for the first words must not change when the sentence grows.
@@ -137,7 +138,8 @@ show(prefix, "causal-off-by-one", "scale-by-length")
 # `causal-off-by-one` lets each token see the next one. `scale-by-length` divides the scores by the
 # square root of the *length*. Only the number of later tokens matters, not what they hold, so a
 # gradient shows nothing.
-#
+
+# %% [markdown] name="permutation-the-order-says-nothing"
 # ### Permutation: the order says nothing
 #
 # Without a mask, and without positions in the embeddings, attention treats the tokens as a set. If
@@ -157,7 +159,8 @@ show(permutation, "causal-unasked")
 # `causal-unasked` hides the future although nobody asked for that, as in an encoder built from a
 # decoder's parts. (The attention of part IV knows about positions; it fails this probe and is still
 # right.)
-#
+
+# %% [markdown] name="convexity-the-weights-sum-to-one"
 # ### Convexity: the weights sum to one
 #
 # Weights that are positive and sum to one give a result *between* the values, a **convex**
@@ -421,7 +424,8 @@ for place, owner in (
 # own query, but it stood in the second head, with only *because*, *was* and *thirsty* beside it.
 #
 # <!-- /deeper -->
-#
+
+# %% [markdown] name="the-doctor"
 # ## The doctor
 #
 # A tool that is installed along with the package tests all this and more, the **doctor**. Its
@@ -492,7 +496,8 @@ assert report.codes == ("scale-by-model-width",)
 # remedy and a list of what was not examined.
 #
 # ## What no probe finds
-#
+
+# %% [markdown] name="parity-the-same-parameters-the-same-result"
 # ### Parity: the same parameters, the same result
 #
 # A **reference** is an implementation that you trust. Give it the patient's parameters, and compare

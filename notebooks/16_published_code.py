@@ -12,7 +12,7 @@
 #
 # Here you cook from seven of these cards. Of most, you see the lines that matter, shortened and
 # renamed, with their defects left in. Three of the seven do not run today, and all have defects
-# that raise no error; a table [at the end](#what-they-teach) lists both kinds. One test then
+# that raise no error; a table [at the end](#cell-id=what-they-teach) lists both kinds. One test then
 # compares all repaired designs with the final class of [Multi-head
 # attention](07_multihead_attention.ipynb).
 
@@ -28,13 +28,13 @@ display.chapter_map(
 #
 # | design | the idea | published in |
 # |---|---|---|
-# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] |
-# | [Wide projection](#wide-projection) | one matrix holds all heads | its second version |
-# | [Shared projection](#shared-projection) | one small matrix for all heads | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
-# | [Sequence first](#sequence-first) | a method for the scores | an annotated page [[labml](../docs/references.md#annotated-page)] |
-# | [Weighted scores](#weighted-scores) | factors on the scores | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
-# | [No projection](#no-projection) | slices of the embedding itself | the same collection |
-# | [Packed projection](#packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
+# | [Module per head](#cell-id=module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] |
+# | [Wide projection](#cell-id=wide-projection) | one matrix holds all heads | its second version |
+# | [Shared projection](#cell-id=shared-projection) | one small matrix for all heads | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
+# | [Sequence first](#cell-id=sequence-first) | a method for the scores | an annotated page [[labml](../docs/references.md#annotated-page)] |
+# | [Weighted scores](#cell-id=weighted-scores) | factors on the scores | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
+# | [No projection](#cell-id=no-projection) | slices of the embedding itself | the same collection |
+# | [Packed projection](#cell-id=packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
 # [The references](../docs/references.md) say which version of each we read. The post and the article
 # are known only from copies without an address, which is how such code travels. Some defects have
@@ -66,7 +66,7 @@ def attempt(call) -> None:
         raise AssertionError("it runs")
 
 
-# %% [markdown]
+# %% [markdown] name="module-per-head"
 # ## Module per head
 #
 # The post writes out the paper's formula word for word [[Vaswani et al.
@@ -75,7 +75,8 @@ def attempt(call) -> None:
 # stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
 # two widths, e and d, in the wrong order. With both mended, only a fully masked row goes wrong: its
 # output is NaN.
-#
+
+# %% [markdown] name="wide-projection"
 # ## Wide projection
 #
 # In its second version, one wide matrix makes the queries of all heads, and two more make keys and
@@ -105,11 +106,12 @@ for sample in range(2):
 
 # %% [markdown]
 # Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
-# the wild](14_masks_in_the_wild.ipynb#the-shape-to-pass).
+# the wild](14_masks_in_the_wild.ipynb#cell-id=the-shape-to-pass).
 #
 # **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
 # of `(b, n, n)`: their caller writes `mask[:, None]`.
-#
+
+# %% [markdown] name="shared-projection"
 # ## Shared projection
 #
 # **The idea.** Cut the embedding into h slices first, and then project every slice with the *same*
@@ -186,7 +188,7 @@ attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
 # %% [markdown]
 # All scores of the row are equal, so its output is the mean of exactly what should be hidden, and it
 # looks healthy. In float16 every masked call stops, whatever the mask, because -1e20 is out of
-# range. [Masks in the wild](14_masks_in_the_wild.ipynb#fills-in-half-precision) has more on fills.
+# range. [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) has more on fills.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit
@@ -204,7 +206,7 @@ display.excerpts(
     ),
 )
 
-# %% [markdown]
+# %% [markdown] name="sequence-first"
 # ## Sequence first
 #
 # **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. A
@@ -260,7 +262,8 @@ assert names == ["value.bias", "output.bias"]
 # %% [markdown]
 # **The repair.** The mask's sizes are compared with the numbers of queries and keys, a fully masked
 # row gets zeros, and the option `bias` is gone.
-#
+
+# %% [markdown] name="weighted-scores"
 # ## Weighted scores
 #
 # **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$.
@@ -340,7 +343,8 @@ print(f"an even share: {1 / 49:.3f}")
 #
 # **The repair.** The docstring now says that a factor of 0 does not block. A fully masked row gets
 # zeros, and the initial parameters are Xavier's.
-#
+
+# %% [markdown] name="no-projection"
 # ## No projection
 #
 # **The idea.** The same collection has a version with no projection at all: the embedding itself is
@@ -351,14 +355,15 @@ print(f"an even share: {1 / 49:.3f}")
 # row. Only the output has a matrix here, so the small start shrinks the output and not the weights.
 #
 # **The repair** is the same.
-#
+
+# %% [markdown] name="packed-projection"
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix projects queries,
 # keys and values, and that works; the trouble is in the masks. Samples and heads are folded into one
 # axis of length b · h, as in [Masks in the
-# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
+# wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
 #
 # Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
 # again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
@@ -423,7 +428,7 @@ display.excerpts(
 # ## One test for all seven
 #
 # The last test is *parity*, as in [Testing
-# attention](15_testing_attention.ipynb#parity-the-same-parameters-the-same-result): the same
+# attention](15_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): the same
 # parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)`
 # makes a module of the design, and one of the final class with the same parameters: for *No
 # projection* with identity matrices, for *Shared projection* with the block-diagonal one.
@@ -457,7 +462,8 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four
 # shapes of masks (in self-attention, m is n), and two meanings of True.
-#
+
+# %% [markdown] name="what-they-teach"
 # ## What they teach
 #
 # | design | stops | goes on, and is wrong |
@@ -497,7 +503,7 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Look at the matrix printed in [Shared projection](#shared-projection). What is outside the blocks?
+# Look at the matrix printed in [Shared projection](#cell-id=shared-projection). What is outside the blocks?
 #
 # </details>
 #

@@ -13,12 +13,12 @@
 #
 # Choose your way by the time you have:
 #
-# - **15 minutes.** Read [the class](#the-class) with its table (4 minutes), and put [the words in
-#   order](#the-words-in-order) (2). Go through [the questions](#nine-questions-that-follow): answer each
+# - **15 minutes.** Read [the class](#cell-id=the-class) with its table (4 minutes), and put [the words in
+#   order](#cell-id=the-words-in-order) (2). Go through [the questions](#cell-id=nine-questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (9).
 # - **40 minutes.** Read the cells, too (13 minutes in all), put the words in order (2), write the
-#   class [against the clock](#against-the-clock) (15), and mend [somebody else's
-#   answer](#somebody-elses-answer) (8).
+#   class [against the clock](#cell-id=against-the-clock) (15), and mend [somebody else's
+#   answer](#cell-id=somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
 from annotated_book import display
@@ -27,7 +27,7 @@ display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
 )
 
-# %% [markdown]
+# %% [markdown] name="the-class"
 # ## The class
 #
 # This is the class of [The short path](short_path.ipynb), which builds each line and compares the
@@ -63,7 +63,8 @@ display.source(PlainAttention)
 # Between scale and softmax, the mask fills scores with $-\infty$, and after the softmax it fills
 # weights with 0. You need not remember the line with `zeros_like`: putting each fill
 # under an `if blocked is not None` is as good.
-#
+
+# %% [markdown] name="nine-questions-that-follow"
 # ## Nine questions that follow
 #
 # Each answer begins with the sentence to say, and most end with a cell that shows it.
@@ -102,7 +103,7 @@ print("outputs and gradients agree with PyTorch's causal attention")
 # %% [markdown]
 # > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
 # > row is fully masked. The second fill turns such a row into zeros. With the first fill alone it is NaN,
-# > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#fully-masked-rows) shows how. Say so
+# > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows how. Say so
 # > before you are asked.
 #
 # ### Why several heads?
@@ -269,7 +270,8 @@ for g in (6, 2, 1):
 # which holds whatever was in memory.
 #
 # ## Exercises
-#
+
+# %% [markdown] name="the-words-in-order"
 # ### The words in order
 #
 # *Easy, 2 minutes.* Here are the eight words, and *mask* once, in alphabetical order. Put them in an
@@ -301,11 +303,11 @@ order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge"
 
 exercises.from_memory.check_order.folded(order)
 
-# %% [markdown]
+# %% [markdown] name="against-the-clock"
 # ### Against the clock
 #
 # Write the class here in the notebook, or in a file `mine.py` that imports `math`, `torch` and
-# `nn`. The check below lets [the doctor](15_testing_attention.ipynb#the-doctor) examine it, a tool that
+# `nn`. The check below lets [the doctor](15_testing_attention.ipynb#cell-id=the-doctor) examine it, a tool that
 # probes attention and compares it with a right version. For a file, the same examination runs in a
 # terminal:
 #
@@ -379,7 +381,7 @@ MyAttention = chapters.load("short_path").PlainAttention
 
 exercises.from_memory.check_attention.folded(MyAttention)
 
-# %% [markdown]
+# %% [markdown] name="somebody-elses-answer"
 # ### Somebody else's answer
 #
 # *Medium, 8 minutes.* This class took ten minutes to write. It runs, and it returns the right

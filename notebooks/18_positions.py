@@ -12,7 +12,7 @@
 # sentence, and every word has a different place. You still look four words back. What you use is
 # the **distance** between two words, not the place of either.
 #
-# [The Transformer](09_transformer.ipynb#clocks) writes each word's place into the word: before the
+# [The Transformer](09_transformer.ipynb#cell-id=clocks) writes each word's place into the word: before the
 # first layer, the hands of several clocks are added to the word's features. In this chapter,
 # positions move into the attention itself, so that a score depends on how far apart query and key
 # are. One way turns queries and keys like the hands of a clock, each by its own position, just
@@ -63,11 +63,12 @@ for begin in (0, 1, 2, 10, 100):
 # The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
 # itself. The reason is the dot product: (word + place) · (word + place) gives four products. Word
 # with word stays the same. Here, without $W_Q$ and $W_K$, place with place depends on the distance
-# [alone](09_transformer.ipynb#near-and-far), and stays the same, too. Once these matrices stand
+# [alone](09_transformer.ipynb#cell-id=near-and-far), and stays the same, too. Once these matrices stand
 # between, it moves as well. And the two products of a word with a place change when the sentence
 # moves [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. If the model wants the distance
 # alone, it has to learn to ignore them.
-#
+
+# %% [markdown] name="two-numbers-that-turn"
 # ## Two numbers that turn
 #
 # Take two features of a word and read them as an arrow on paper: one says how far it goes to the
@@ -153,7 +154,7 @@ my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 
 exercises.positions.check_turned.folded(my_turned)
 
-# %% [markdown]
+# %% [markdown] name="all-pairs"
 # ## All pairs
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it can
@@ -261,7 +262,7 @@ print("complex numbers and rotate: equal, and so are the gradients")
 #
 # In the class, the rotation goes between the projections and the scores. The method `attend` sits
 # at exactly this point, and it is meant to be
-# [overridden](07_multihead_attention.ipynb#a-score-of-your-own). Only queries and keys turn. Values
+# [overridden](07_multihead_attention.ipynb#cell-id=a-score-of-your-own). Only queries and keys turn. Values
 # stay as they are: the distance only decides how much of each is taken. All positions count from 0
 # here. In the next chapter, those of new tokens count on from what came before.
 
@@ -293,7 +294,8 @@ print(f"words come out changed by up to {(after - before).abs().max():.5f}")
 # %% [markdown]
 # > **Pitfall.** Turning the queries and forgetting the keys. No error is raised, but the score then
 # > depends on the query's place. Moving the sentence, as you just did, finds this mistake.
-#
+
+# %% [markdown] name="two-layouts-one-permutation"
 # ## Two layouts, one permutation
 #
 # Which two features form a pair? The paper pairs neighbours, and so does the code that Meta
@@ -396,7 +398,7 @@ print("reordered: equal outputs, equal gradients")
 # With the same weights, `"half"` gives the outputs and gradients of Llama in `transformers`, and
 # `"interleaved"` those of GPT-J (`tests/annotated_attention/modern/test_rotary.py`).
 
-# %% [markdown]
+# %% [markdown] name="a-number-added-to-the-score"
 # ## A number added to the score
 #
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
@@ -501,7 +503,7 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
 # Either kind of bias goes into `BiasedAttention`. The bias by distance is added to the [additive
-# mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the caller may have passed, and the
+# mask](14_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) that the caller may have passed, and the
 # final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
 # `transformers`. (T5 does not divide by √d; the test divides its $W_Q$ instead:
 # `tests/annotated_attention/modern/test_biases.py`.)
@@ -702,7 +704,8 @@ for distance in (1, 16, 30, 100, 314, 500):
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
 # enough. In a task that needs a far key, a penalty on distance gets in the way.
-#
+
+# %% [markdown] name="turning-more-slowly"
 # ## Turning more slowly
 #
 # If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a

@@ -169,7 +169,8 @@ display.annotated(KVCache.append)
 
 # %% [markdown]
 # Nothing here depends on the number of heads, so the next chapter uses the class unchanged.
-#
+
+# %% [markdown] name="attention-that-continues"
 # ## Attention that continues
 #
 # With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
@@ -358,7 +359,7 @@ print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 #
 # <details><summary>What do you expect?</summary>
 #
-# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#padding) found
+# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#cell-id=padding) found
 # for padding. That is also the score of an average key, as long as scores spread around 0. So 11 of
 # 16 places together get about that share of the weight.
 #
@@ -487,7 +488,7 @@ for name in ("fixed size", "grows"):
 # parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
 # they are fetched once for all of them, so a prompt is read in large chunks.
 
-# %% [markdown]
+# %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #
 # Each of these mistakes has been reported in published code [[Caches that went
@@ -627,7 +628,8 @@ for words, text in zip(prompts, texts):
 # is moved by the same two places, so all distances stay the same. Position
 # vectors that are added to the words, as in [The transformer](09_transformer.ipynb), would have to be
 # counted separately for each text.
-#
+
+# %% [markdown] name="going-back-and-branching"
 # ## Going back, and branching
 #
 # A text does more than grow at its end. Sometimes the last words are taken back, for example when a

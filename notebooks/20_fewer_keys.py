@@ -24,7 +24,7 @@ from annotated_book import display
 
 display.chapter_map("project in", "split", "score", "mix")
 
-# %% [markdown]
+# %% [markdown] name="the-bill"
 # ## The bill
 #
 # For every token, the cache holds a key and a value for each head of each layer. That makes `2 *
@@ -87,7 +87,8 @@ print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B")
 # 2](../docs/references.md#chowdhery-2022).
 #
 # </details>
-#
+
+# %% [markdown] name="two-questions-one-catalogue"
 # ## Two questions, one catalogue
 #
 # Why can heads share keys at all? Because it is the *query* that decides what a head looks for.
@@ -119,7 +120,8 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # features of a token, and bring home as many in their values. With one KV head, all heads compare
 # the same d features, and bring home the same d. The toy example does not show this loss, because
 # its keys hold all features.
-#
+
+# %% [markdown] name="groups"
 # ## Groups
 #
 # There is a middle way. In **grouped-query attention** (GQA), g KV heads serve h query heads, and each
@@ -170,7 +172,7 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
 # a query head to the keys and values that it reads. This section is about the first three; the last
-# way, **latent attention**, comes [below](#a-summary-instead-of-a-catalogue).
+# way, **latent attention**, comes [below](#cell-id=a-summary-instead-of-a-catalogue).
 
 
 # %% tags=["fold-input"]
@@ -254,7 +256,7 @@ print("g = 6: the final class")
 # and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them are
 # a shortcut for calls that do not ask for the weights: `enable_gqa` tells PyTorch's kernel that
 # queries share keys. It finds each query's keys by itself, without copies, where it has one that
-# does (see [What a cache keeps](#what-a-cache-keeps)).
+# does (see [What a cache keeps](#cell-id=what-a-cache-keeps)).
 
 # %%
 display.annotated(GroupedQueryAttention.__init__, GroupedQueryAttention.attend)
@@ -262,7 +264,7 @@ display.annotated(GroupedQueryAttention.__init__, GroupedQueryAttention.attend)
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="which-heads-share"
 # ## Which heads share
 #
 # Two PyTorch functions can turn 2 KV heads into 6. Their names differ in one word, and their
@@ -297,7 +299,7 @@ print(f"same parameters, same shapes, off by up to {off:.2f}")
 assert off > 0.01
 display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
-# %% [markdown]
+# %% [markdown] name="what-a-cache-keeps"
 # ## What a cache keeps
 #
 # The heads are repeated only within `attend`, so a cache keeps them before that. The class of the
@@ -350,7 +352,7 @@ for g in (8, 4, 2, 1):
 # %% [markdown]
 # The times below are milliseconds for one layer with e = 512 and eight query heads: keys for *every
 # head*, *groups* of four query heads, *one head* of keys, and
-# [latents](#a-summary-instead-of-a-catalogue) as wide as four heads, plain and absorbed. The first
+# [latents](#cell-id=a-summary-instead-of-a-catalogue) as wide as four heads, plain and absorbed. The first
 # column is a call with four texts of 512 tokens. The others use a cache that grows.
 
 # %%
@@ -501,7 +503,7 @@ for g in (2, 1):
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="a-summary-instead-of-a-catalogue"
 # ## A summary instead of a catalogue
 #
 # The heads of a group must share their keys, even where separate keys would serve them better.
@@ -685,7 +687,7 @@ exercises.fewer_keys.check_groups(reads_wrong)
 #
 # <details><summary>Hint 2</summary>
 #
-# Write both rows of KV heads under each other, as in [Which heads share](#which-heads-share).
+# Write both rows of KV heads under each other, as in [Which heads share](#cell-id=which-heads-share).
 #
 # </details>
 

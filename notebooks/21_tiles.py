@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] name="tiles"
 # # Tiles
 #
 # *Why does the fused kernel need no (n, m) matrix?*
@@ -60,10 +60,10 @@ one.show(names, ["total", *one.FEATURES], torch.stack(rows))
 
 # %% [markdown]
 # The total of all eight keys is 24.83, as in [One
-# head](01_one_head.ipynb#weights-shares-of-one-whole), and the last line is what *it* collected
+# head](01_one_head.ipynb#cell-id=weights-shares-of-one-whole), and the last line is what *it* collected
 # there: above all 1.32 of animal, then 0.78 of quality and 0.72 of food. At no time were there more
 # than four exponentials, and the eight weights were never written down. (The eight scores were still
-# computed at once; the section on [tiles](#tiles) cuts them, too.)
+# computed at once; the section on [tiles](#cell-id=tiles) cuts them, too.)
 #
 # ## When the exponential is too large
 #
@@ -94,7 +94,8 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 # convert them whenever a larger one comes. That takes one pass.
 #
 # </details>
-#
+
+# %% [markdown] name="change-the-unit"
 # ## Change the unit
 #
 # Write both sums in the unit of the largest score *so far*, and convert them whenever a larger one
@@ -164,7 +165,8 @@ for size in (1, 3, 4, 8):
 # %% [markdown]
 # Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
 # piece without a larger score needs no special case: its correction is $e^0 = 1$.
-#
+
+# %% [markdown] name="two-halves-merged"
 # ## Two halves, merged
 #
 # Now let two processors share the keys of one query, half each. Each returns the output for its
@@ -235,7 +237,7 @@ display.tiles_visited(
 # </details>
 #
 # The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
-# it visits. (`visible` is for other masks: see [Windows](22_windows.ipynb#mask-rule-tiles-equal-three-ways).)
+# it visits. (`visible` is for other masks: see [Windows](22_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
 
 # %%
 from annotated_attention.modern.tiles import tiles
@@ -250,14 +252,14 @@ for along in (1, 2, 4, 8, 64):
 
 # %% [markdown]
 # With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
-# This is why `is_causal` saved time in [Speed](13_speed.ipynb#the-price-of-a-mask), and why a
+# This is why `is_causal` saved time in [Speed](13_speed.ipynb#cell-id=the-price-of-a-mask), and why a
 # boolean mask with the same entries does not: the kernel would have to read it first.
 #
 # ## The loop in the package
 #
 # Here is the forward pass of `tiled_attention`. You know most of its lines; three need a word.
 # `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
-# masks. What `ctx` saves is for [the way back](#the-way-back). And `finite` is there for rows in
+# masks. What `ctx` saves is for [the way back](#cell-id=the-way-back). And `finite` is there for rows in
 # which no key was visible so far: the largest score is still minus infinity, and $-\infty -
 # (-\infty)$ would be NaN. With 0 in its place, all exponentials are 0, and so is the output.
 
@@ -329,7 +331,7 @@ for run in (F.scaled_dot_product_attention, tiled_attention):
 #
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="the-way-back"
 # ## The way back
 #
 # Training needs gradients, and the gradient of the values is made from the weights:

@@ -21,7 +21,7 @@ from annotated_book import display
 
 display.chapter_map("mask", "softmax")
 
-# %% [markdown]
+# %% [markdown] name="three-keys-each"
 # ## Three keys each
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
@@ -206,7 +206,8 @@ for length in (1024, 8192, 65536):
 # %% [markdown]
 # At 65,536 tokens, 1.61 GB become 25.1 MB with windows alone. With one global layer of six it is 289 MB,
 # nearly all of it in that layer.
-#
+
+# %% [markdown] name="the-key-that-must-stay"
 # ## The key that must stay
 #
 # A rolling cache drops the first tokens of a text first. In models that were trained with all keys
@@ -237,7 +238,7 @@ for name, row in rows.items():
 
 # %% [markdown]
 # With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
-# models its value is close to zero ([Trained weights](11_trained_weights.ipynb#a-weight-is-half-of-the-story)
+# models its value is close to zero ([Trained weights](11_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
 # measures such heads), so the head hands over next to nothing. In the window they get 1.00, and the
 # word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
 # is 0.08.
@@ -276,7 +277,8 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # %% [markdown]
 # Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
 # compare `with_sink` with the attention of gpt-oss in `transformers`, gradients included.)
-#
+
+# %% [markdown] name="several-documents-in-one-row"
 # ## Several documents in one row
 #
 # A batch of short and long documents holds much padding. In training, documents are therefore often
@@ -338,11 +340,12 @@ print("each document: as it is alone")
 # %% [markdown]
 # The visible pairs form a triangle for each document: a **block-diagonal** mask. With it, and with
 # positions of its own, each document gets the outputs that it has alone.
-#
+
+# %% [markdown] name="mask-rule-tiles-equal-three-ways"
 # ## Mask, rule, tiles: equal three ways
 #
 # A boolean mask hides scores, but they are computed before they are hidden. To save the work as
-# well, a kernel must know which [tiles](21_tiles.ipynb#tiles) have nothing to see. PyTorch's
+# well, a kernel must know which [tiles](21_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
 # `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
 # key it is about, and gives True where the key is visible. That is cheap to ask, since no score is
 # needed. So `create_block_mask` asks it for all pairs once, before the first score, and notes which tiles

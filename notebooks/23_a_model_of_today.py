@@ -18,7 +18,7 @@ display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
 )
 
-# %% [markdown]
+# %% [markdown] name="one-class"
 # ## One class
 #
 # Most open language models of today are decoders with the same plan: a stack of blocks, each an
@@ -65,7 +65,7 @@ display.annotated(
 # %%
 display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
 
-# %% [markdown]
+# %% [markdown] name="a-file-of-numbers"
 # ## A file of numbers
 #
 # SmolLM2-135M-Instruct is small for a chat model, and made like the large ones [[Allal et
@@ -179,7 +179,7 @@ if LlamaConfig:
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="one-number-for-a-model"
 # ## One number for a model
 #
 # Before you take the model apart, you need a number that tells how good it is. Let it read a text
@@ -229,7 +229,7 @@ print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
 # You loaded the file with a function of this book. Suppose that you had written it yourself, with
 # names and shapes in front of you. All names fit, and all shapes. But the file stores the rows of
 # W_Q and W_K in another order, for the *interleaved* layout of
-# [Positions](18_positions.ipynb#two-layouts-one-permutation), in which neighbours form a pair.
+# [Positions](18_positions.ipynb#cell-id=two-layouts-one-permutation), in which neighbours form a pair.
 # `load_gguf` calls `interleaved_to_half` on both. What do you get if you leave this line out: an
 # error, gibberish, or answers that look fine?
 #
@@ -375,10 +375,11 @@ assert worse["no attention"] < worse["groups shifted"] < worse["gates always ope
 # Gates that are all 1 let features pass that were meant to be held back, and without norms the states
 # grow until they overflow. The upper rows fail quietly. A base of 10,000 is the default of many
 # programs, and costs a few points. The wrong activation is one word in a file of settings.
-#
+
+# %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
 #
-# In [Training](10_training.ipynb#find-what-the-heads-do), a tiny model developed an **induction
+# In [Training](10_training.ipynb#cell-id=find-what-the-heads-do), a tiny model developed an **induction
 # head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
 # it again. Does a model that was trained on ordinary text have such heads? Let it read random
 # tokens, and then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no
@@ -542,7 +543,7 @@ assert speeds[0] > 2 * speeds[1]
 
 # %% [markdown]
 # The longer the text, the more it brings. Its memory is given by the formula of [Fewer
-# keys](20_fewer_keys.ipynb#the-bill): keys and values, of three heads of width 64, in 30 layers.
+# keys](20_fewer_keys.ipynb#cell-id=the-bill): keys and values, of three heads of width 64, in 30 layers.
 # For comparison, the second line gives each query head a KV head of its own.
 
 # %%

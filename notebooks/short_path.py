@@ -150,12 +150,12 @@ for width in (4, 64, 1024):
 # Undivided, one key takes everything as d grows. A share so close to 1 hardly moves when the scores
 # do, so hardly any gradient comes back. Divided by d, the shares come close to one eighth each, and the
 # head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
-# width](01_one_head.ipynb#going-deeper-why-divide-by-d).
+# width](01_one_head.ipynb#cell-id=why-divide-by-the-root).
 #
 # ## Four matrices
 #
 # With the same numbers in all three roles, a word can only find words like itself. So a head has a
-# [matrix for each role](01_one_head.ipynb#four-learned-matrices), and training sets it: $W_Q$ turns a word into what it asks for, $W_K$ into what
+# [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$ turns a word into what it asks for, $W_K$ into what
 # it is found by, and $W_V$ into what it hands over. Here the head is two numbers wide and set by hand.
 # It asks: *is something said about an animal?*
 
@@ -184,7 +184,8 @@ for x in (thirsty, sweet):
 # %% [markdown]
 # After *thirsty*, *it* collects 0.97 of quality. After *sweet* it collects only 0.19, since most of the
 # attention goes to *cat*, which has no quality. *Sweet* says something, too, but not about an animal.
-#
+
+# %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
 #
 # A second head asks the same about food: its $W_K$ and $W_V$ pick food where those of the first pick

@@ -20,6 +20,7 @@ PAGES = sorted(
 each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 NUMBER = r"[Cc]hapters?\s+#?\s*(\d+)"
 LINK = r"\[([^\[\]]*)\]\((?:[^\s()]*/)?(\d\d)_\w+\.ipynb[^()]*\)"
+INTO = re.compile(r"(\]\((?:(?:[^()\s]*/)?(\w+)\.ipynb)?#([^()\s]+)\))")
 ENTRY = re.compile(r"^([^#\n][^{\n]*?) \{ #([\w-]+) \}\n:   ", re.MULTILINE)
 MARK = re.compile(r"\[([^\[\]]*)\]\([^()]*?references\.md#([\w-]+)\)")
 BY_NAME = re.compile(r"\b([A-ZŁ][a-zé]+)(?: et al\.| and [A-ZŁ][a-zé]+)? \((\d{4})\)")
@@ -38,6 +39,24 @@ def test_sources_name_chapters_by_their_titles_and_papers_that_are_there():
         for name, year in BY_NAME.findall(text)
     }
     assert {anchor: file for anchor, file in cited.items() if anchor not in THERE} == {}
+
+
+def test_links_into_a_chapter_lead_to_a_cell_by_its_name():
+    """A heading may become a better one. What an output draws has anchors of its own."""
+    named = {
+        script.stem: {cell.id for cell in scripts.notebook(script).cells if "name" in cell.metadata}
+        for script in scripts.CHAPTERS.glob("*.py")
+    }
+    lost = []
+    for path in PAGES:
+        for link, chapter, place in INTO.findall(path.read_text(encoding="utf-8")):
+            known = named.get(chapter or path.stem)
+            if known is None or re.match("(head|fig)-", place):
+                continue
+            kind, _, name = place.partition("=")
+            if kind != "cell-id" or name not in known:
+                lost.append((path.name, link))
+    assert lost == [], 'give the cell that is meant a name: # %% [markdown] name="..."'
 
 
 @each_page

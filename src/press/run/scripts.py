@@ -1,7 +1,8 @@
 """Reads chapters (percent scripts) and writes their paired notebooks.
 
 The script is the source. Its pair has no outputs and cell ids that depend on nothing but the
-cells, so that writing it twice gives the same bytes.
+cells, so that writing it twice gives the same bytes. A cell that links lead to has a name, which is
+its id: JupyterLab finds it by ``#cell-id=…``.
 """
 
 import copy
@@ -45,6 +46,9 @@ def _parsed(text: str) -> NotebookNode:
     node = jupytext.reads(text, fmt="py:percent")
     seen: Counter[str] = Counter()
     for cell in node.cells:
+        if "name" in cell.metadata:
+            cell.id = cell.metadata.name
+            continue
         digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"

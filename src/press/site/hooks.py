@@ -32,6 +32,7 @@ from press.site.contents import Chapter
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
 PLAIN = {"index", "symptoms", "glossary", "references", "contributing", sheet.NAME}
+NAMED = "cell-id="  # as JupyterLab leads to a cell; its page leads to the same name
 REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')
 BOOST = 20  # a chapter is found before pages of reference
 
@@ -122,6 +123,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["toc"]  # one look shows what there is
     elif page.file.name == "symptoms":
         markdown = signs.write(markdown, functools.partial(_complain, page))
+    markdown = markdown.replace(f".ipynb#{NAMED}", ".ipynb#")
     # In the repository the pages lie one folder deeper than the notebooks' pages are here.
     return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)
 
@@ -174,7 +176,7 @@ def _mend_links(soup: BeautifulSoup, page: Page, files: Files) -> None:
         parts = urlsplit(href)
         if parts.scheme or parts.netloc:
             continue
-        target = page.file
+        target, anchor = page.file, unquote(parts.fragment).removeprefix(NAMED)
         if parts.path:
             # As in the repository: chapters beside this one, other pages under ../docs.
             path = posixpath.normpath(posixpath.join("notebooks", unquote(parts.path)))
@@ -184,10 +186,12 @@ def _mend_links(soup: BeautifulSoup, page: Page, files: Files) -> None:
                 continue
             target = found
             relative = get_relative_url(target.url, page.url)
-            link["href"] = relative + (f"#{parts.fragment}" if parts.fragment else "")
+            link["href"] = relative + (f"#{anchor}" if anchor else "")
             _say_where_to(link, target)
-        if parts.fragment:
-            anchors.setdefault(target, {})[unquote(parts.fragment)] = href
+        elif anchor:
+            link["href"] = f"#{anchor}"
+        if anchor:
+            anchors.setdefault(target, {})[anchor] = href
     page.links_to_anchors = anchors  # MkDocs checks them once every page is known
 
 

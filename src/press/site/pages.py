@@ -60,8 +60,21 @@ def _highlight(part: str) -> str:
 
 
 def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[Any]:
-    """Give every heading an anchor; return the table of contents as Python-Markdown has it."""
-    taken = {str(tag["id"]) for tag in soup.find_all(id=True) if not _level(tag)}
+    """Give every heading an anchor; return the table of contents as Python-Markdown has it.
+
+    The heading that a cell begins with has the cell's name for its anchor, if it has one.
+    """
+    named: dict[int, str] = {}
+    for mark in soup.select("a.aa-name"):
+        begins = mark.find_next_sibling()
+        if isinstance(begins, Tag) and begins.name == "details":
+            begins = begins.find(re.compile("^h[1-6]$"))
+        if isinstance(begins, Tag) and _level(begins):
+            named[id(begins)] = str(mark["id"])
+            mark.decompose()
+    taken = set(named.values()) | {
+        str(tag["id"]) for tag in soup.find_all(id=True) if not _level(tag)
+    }
     contents: list[Any] = []
     for heading in soup.find_all(re.compile("^h[1-6]$")):
         for link in heading.select("a.anchor-link"):
@@ -69,11 +82,7 @@ def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[
         if heading.select(".arithmatex"):
             complain(f"a formula in the heading {heading.text!r}")
         title = heading.text.strip()
-        slug = anchor = slugify(title, "-")
-        count = 1
-        while anchor in taken:
-            count += 1
-            anchor = f"{slug}-{count}"
+        anchor = named.get(id(heading)) or _free(slugify(title, "-"), taken)
         taken.add(anchor)
         heading["id"] = anchor
         link = soup.new_tag("a", href=f"#{anchor}", title="Permanent link")
@@ -83,6 +92,14 @@ def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[
         name = title.removeprefix(f"{GOING_DEEPER}: ")
         contents.append({"level": _level(heading), "id": anchor, "name": name})
     return list(nest_toc_tokens(contents))
+
+
+def _free(slug: str, taken: set[str]) -> str:
+    anchor, count = slug, 1
+    while anchor in taken:
+        count += 1
+        anchor = f"{slug}-{count}"
+    return anchor
 
 
 def _level(tag: Tag) -> int:

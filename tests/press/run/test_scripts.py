@@ -50,6 +50,14 @@ def test_a_pair_depends_on_the_cells_alone(script):
     assert [cell.id == id for cell, id in zip(after, ids, strict=True)] == [False] + [True] * 4
 
 
+def test_a_named_cell_keeps_its_id_whatever_it_says(script):
+    for title in ("# One", "# Another"):
+        script.write_text(
+            SCRIPT.replace("[markdown]\n# # Title", f'[markdown] name="it"\n# {title}')
+        )
+        assert scripts.notebook(script).cells[0].id == "it"
+
+
 def test_text_before_the_first_cell_is_refused(script):
     script.write_text("print(0)\n\n" + SCRIPT)
     with pytest.raises(ValueError, match=r"01_x\.py: every cell must start with a line `# %%`"):

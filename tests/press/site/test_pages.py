@@ -70,6 +70,21 @@ def test_headings_have_anchors_of_their_own_and_are_listed():
     assert [child["name"] for child in one["children"][0]["children"]] == ["Three"]
 
 
+def test_the_heading_that_a_named_cell_begins_with_has_its_name():
+    fold = "<details><summary>Three</summary><h3>Three</h3></details>"
+    html = '<a class="aa-name" id="{}"></a>{}'
+    cells = [
+        ("a", "<h2>One</h2><h3>Two</h3>"),
+        ("b", fold),
+        ("c", "<p>Four</p>"),
+        ("two", "<h2>X</h2>"),
+    ]
+    soup, _ = pages.parse("".join(html.format(*cell) for cell in cells))
+    pages.mend_headings(soup, None)
+    assert [heading["id"] for heading in soup.select("h2, h3")] == ["a", "two-2", "b", "two"]
+    assert [mark["id"] for mark in soup.select(".aa-name")] == ["c"], "what has no heading"
+
+
 def test_folds_and_call_outs_say_what_they_hold():
     fold = "<h1>One</h1><details><summary>{}</summary><p>x</p></details>"
     for title, kinds in (
