@@ -202,23 +202,33 @@ def saturation(data):
 
 
 def first_look(data):
-    one = chapters.load("01_one_head")
+    one, path = chapters.load("01_one_head"), chapters.load("short_path")
     last = len(data["words"]) - 1
-    for done, ending, query in [
-        (None, "thirsty", 5),
-        (("button", "sweet", ""), "sweet", 5),
-        (("slider", "who asks", "End"), "sweet", last),
+    line = "heads.transpose(0, 1).reshape(n, h * d)"
+    for done, ending, query, transposed in [
+        (None, "thirsty", 5, True),
+        (("button", "sweet", ""), "sweet", 5, True),
+        (("checkbox", line, ""), "sweet", 5, False),
+        (("slider", "who asks", "End"), "sweet", last, False),
+        (("button", "nothing yet", ""), "…", last, False),
     ]:
+        x = one.embed([*one.WORDS[:-1], ending if ending != "…" else "the"])  # (n, e)
+        heads = [path.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in path.HEADS]
+        side_by_side = torch.cat(heads, -1) if transposed else torch.stack(heads).flatten()
+        gets = (side_by_side.view(len(x), -1) @ path.W_O)[query]
         words = [*one.WORDS[:-1], ending]
-        x = one.embed(words)                        # (n, e)
-        shares = (x[query] @ x.mT / 2).softmax(-1)  # (m,)
-        sums = [f"{number:.2f}" for number in shares @ x]
-        parts = ", ".join(f"{a} of {b}" for a, b in zip(sums, one.FEATURES, strict=True))
-        numbers = [
-            text for pair in zip(words, shares, strict=True) for text in (pair[0], f"{pair[1]:.2f}")
+        shares = [
+            f"{share:.2f}" if share >= 0.045 else ""
+            for w_q, w_k, _ in path.HEADS
+            for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
-        shown = {".aa-bars b": sums, ".aa-upright text": numbers, ".aa-flat text": numbers}
-        yield done, [f"“{words[query]}” collects {parts}"], shown
+        said = f"“{words[query]}” gets {gets[0]:.2f} of animal and {gets[1]:.2f} of food."
+        shown = {
+            ".aa-look .aa-ask text": words,
+            ".aa-look .aa-share": shares,
+            ".aa-bars b": [f"{gets[0]:.2f}", f"{gets[1]:.2f}"],
+        }
+        yield done, [said, *["No error. Same shape."] * (not transposed)], shown
 
 
 def tiles_visited(data):

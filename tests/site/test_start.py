@@ -1,7 +1,8 @@
-"""The first page: what to do first is in sight, and each step of the map can be pointed at."""
+"""The first page: its picture is in sight and says what it shows, each step of the map has its line."""
 
 import io
 import os
+import re
 
 from bs4 import BeautifulSoup
 from PIL import Image
@@ -13,6 +14,12 @@ from press.run import scripts
 from press.site.build import SITE
 
 PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
+# The picture holds the question and the figure, and nothing of the site around them.
+ALONE = """
+  .md-header, .md-tabs, .md-sidebar, .aa-first ~ *, .aa-lead, .headerlink { display: none !important }
+  .md-main__inner, .md-content__inner { margin: 0 auto !important; padding: 0 !important }
+  .aa-first { padding: 1.2rem 0 0 2rem }
+"""
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
 
 
@@ -22,11 +29,42 @@ def said(page):
     return [line.text_content() for line in lines if line.is_visible()]
 
 
-def test_what_to_do_first_is_in_sight(visit):
-    page = visit(viewport={"width": 390, "height": 844})
-    for name in ("35 minutes", "The book", "Mine is broken", "An interview", "package"):
-        link = page.locator("article").get_by_role("link", name=name, exact=True)
-        expect(link).to_be_in_viewport(ratio=1)
+def test_the_first_picture_is_in_sight_on_a_phone_and_the_doors_where_there_is_room(visit):
+    for size, names in (
+        ((390, 844), ()),
+        ((1440, 900), ("Build it with a pencil", "Check my code")),
+    ):
+        page = visit(viewport=dict(zip(("width", "height"), size, strict=True)))
+        expect(page.locator(".aa-stage .aa-look")).to_be_in_viewport(ratio=1)
+        expect(page.get_by_role("checkbox", name="heads")).to_be_in_viewport(ratio=1)
+        for name in names:
+            link = page.locator("article").get_by_role("link", name=name, exact=True)
+            expect(link).to_be_in_viewport(ratio=1)
+
+
+def test_one_line_makes_both_sentences_mean_the_same(visit):
+    page = visit()
+    said = page.locator("[data-live=first_look]").get_by_role("status")
+    tick = page.get_by_role("checkbox", name="heads.transpose(0, 1).reshape(n, h * d)")
+    told = {}
+    for merged in ("rightly", "wrongly"):
+        tick.set_checked(merged == "rightly")
+        for word in ("thirsty", "sweet"):
+            page.get_by_role("button", name=word, exact=True).click()
+            told[merged, word] = said.text_content()
+    assert told["rightly", "thirsty"] != told["rightly", "sweet"]
+    assert told["wrongly", "thirsty"] == told["wrongly", "sweet"]
+    assert told["wrongly", "sweet"].endswith("And both sentences now mean the same.")
+    page.locator(".aa-stage .aa-ask").filter(has_text="drank").click()
+    expect(said).to_contain_text("“drank” gets")
+    assert "both" not in said.text_content(), "only what is so is said"
+
+
+def test_the_figure_and_the_strip_below_speak_of_the_same_heads(visit):
+    page = visit(java_script_enabled=False)
+    told = page.locator("#fig-cat p").text_content()
+    numbers = re.findall(r"\d\.\d\d", LINES["project out"])
+    assert "it gets {} and {}".format(*numbers) in told
 
 
 def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
@@ -59,8 +97,9 @@ def test_the_picture_of_the_readme_shows_this_page(visit):
     first = BeautifulSoup((SITE / "index.html").read_bytes(), "html.parser").select_one(".aa-first")
     shows = " ".join(first.text.split())
     if os.environ.get("PICTURE"):
-        page = visit(viewport={"width": 1280, "height": 760}, device_scale_factor=1.5)
-        page.wait_for_load_state("networkidle")
+        page = visit(viewport={"width": 1200, "height": 630}, device_scale_factor=1.5)
+        page.add_style_tag(content=ALONE)
+        page.get_by_role("checkbox", name="heads").uncheck()
         said = PngInfo()
         said.add_itxt("shows", shows)
         shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

@@ -1,14 +1,15 @@
-"""Fills in what the first page is built with: two figures, the chapters, where the book lies."""
+"""Fills in what the first page is built with: figures, the class, the chapters, where the book lies."""
 
 import re
 from collections.abc import Mapping
 from html import escape
 
 from annotated_attention import __version__
+from annotated_book import chapters as book
 from annotated_book import display
 from press.site import contents
 
-PLACE = re.compile(r"<!-- (cat|map|chapters|repository|version|address) -->")
+PLACE = re.compile(r"<!-- (cat|class|map|chapters|repository|version|address) -->")
 
 
 def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, site: str) -> str:
@@ -22,6 +23,7 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
     """
     pieces = {
         "cat": lambda: display.first_look(name="cat").html,
+        "class": lambda: display.source(book.load(contents.SHORT_PATH).PlainAttention).html,
         "map": lambda: display.whole_map().html,
         "chapters": lambda: contents.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),

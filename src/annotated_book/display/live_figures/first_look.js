@@ -1,72 +1,83 @@
-// The first look: exchange the last word of a sentence, choose the word that asks, and see what it collects.
+// The first look: two heads in one sentence. Exchange its last word, choose the word that asks, and leave
+// the transpose out of the line that merges the heads.
 //
 // words: the sentence, with the first of the endings; endings: what can stand last
-// features: the names of what is collected
-// weights: for each ending, a row per word, in hundredths; collected: the same, a row of features
-// query: the word that asks first
+// places: the middle of each word; query: the word that asks first; asks: what each head asks
+// weights: for each ending and head, a row per word, in hundredths
+// right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
 import { button, element, readout, slider, svg } from "./host/figure.js";
 
-const PLACE = 62; // of a word in a line, on a wide page
-const [HEIGHT, BASE] = [172, 132]; // of the line of words, and where it stands in it
-const [ROW, COLUMN] = [30, 110]; // on a phone: a word in each row, right of its arcs
+const [WIDTH, HEIGHT, LEAST] = [356, 198, 5]; // of the drawing; a smaller share is not written
+// Of each head: its colour, the way its curves go, where they end, where its shares and its question stand.
+const HEADS = [
+  { ink: "var(--aa-h)", way: -1, end: 74, share: 86, asks: 12, name: "animal" },
+  { ink: "var(--aa-d)", way: 1, end: 124, share: 118, asks: HEIGHT - 4, name: "food" },
+];
 
 export default {
   render({ model, el }) {
-    const { words, endings, features, weights, collected, query } = model.get("data");
-    const now = { ending: 0, query };
+    const { words, endings, places, weights, right, wrong, query, asks } = model.get("data");
+    const now = { ending: 0, query, transposed: true };
     const text = (index) => (index === words.length - 1 ? endings[now.ending] : words[index]);
-    const ask = (index) => {
-      now.query = index;
-      asker.show(index);
-      show();
-    };
+    const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
+    const picture = draw(words, places, asks, (index) => ((now.query = index), show()));
     const choices = endings.map((word, index) =>
-      button(word, () => ((now.ending = index), show())),
+      button(word === "…" ? "nothing yet" : word, () => ((now.ending = index), show())),
     );
     const asker = slider({
       label: "who asks",
       max: words.length - 1,
       value: query,
-      say: (index) => text(index),
-      move: (index) => ask(index),
+      say: text,
+      move: (index) => ((now.query = index), show()),
     });
-    asker.label.lastChild.style.minWidth = `${Math.max(...words.map((word) => word.length)) + 1}ch`;
-    const pictures = [draw(words, ask, false), draw(words, ask, true)];
-    const bars = features.map((name) => bar(name, Math.max(...collected.flat(2))));
-    const head = element("span", { class: "aa-collects", "aria-hidden": "true" });
-    const said = readout(); // for screen readers: the others see it
-    said.classList.add("aa-heard");
+    const tick = element("input", { type: "checkbox", checked: true, autocomplete: "off" });
+    tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
+    const cut = element("span", {}, ".transpose(0, 1)");
+    const line = element(
+      "label",
+      { class: "aa-tick-line" },
+      tick,
+      element("code", {}, "heads", cut, ".reshape(n, h * d)"),
+    );
+    const bars = HEADS.map(({ name, ink }) => bar(name, ink));
+    const said = readout();
 
     function show() {
-      const row = weights[now.ending][now.query];
-      const sums = collected[now.ending][now.query];
       const all = words.map((_, index) => text(index));
+      const rows = weights[now.ending].map((head) => head[now.query]);
+      const gets = (now.transposed ? right : wrong)[now.ending][now.query];
       choices.forEach((choice, index) =>
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
       asker.show(now.query);
-      const shares = row.map((weight, j) => `${all[j]} ${hundredth(weight)}`).join(", ");
-      for (const picture of pictures)
-        picture.show(all, row, now.query, `The shares of “${all[now.query]}”: ${shares}.`);
-      bars.forEach(({ set }, index) => set(sums[index]));
-      head.textContent = `“${all[now.query]}” collects`;
-      const parts = features.map((name, index) => `${hundredth(sums[index])} of ${name}`);
-      said.textContent = `“${all[now.query]}” collects ${parts.join(", ")}`;
+      picture.show(all, rows, now.query);
+      cut.classList.toggle("aa-left-out", !now.transposed);
+      bars.forEach(({ set }, index) => set(gets[index]));
+      const scandal = !now.transposed && same(wrong) && !same(right);
+      const parts = HEADS.map(({ name }, index) => `${hundredth(gets[index])} of ${name}`);
+      said.replaceChildren(
+        `“${all[now.query]}” gets ${parts.join(" and ")}. `,
+        now.transposed
+          ? ""
+          : element(
+              "strong",
+              {},
+              `No error. Same shape.${scandal ? " And both sentences now mean the same." : ""}`,
+            ),
+      );
     }
 
-    const kept = element(
-      "div",
-      { class: "aa-bars", "aria-hidden": "true" },
-      ...bars.map(({ row }) => row),
-    );
     el.append(
+      picture.root,
       element(
         "div",
         { class: "aa-controls" },
-        element("span", { class: "aa-endings" }, "… it was", ...choices),
+        element("span", { class: "aa-endings" }, "it was", ...choices),
         asker.label,
       ),
-      element("div", { class: "aa-sentence" }, ...pictures.map(({ root }) => root), head, kept),
+      line,
+      element("div", { class: "aa-bars", "aria-hidden": "true" }, ...bars.map(({ row }) => row)),
       said,
     );
     show();
@@ -75,83 +86,72 @@ export default {
 
 const hundredth = (number) => (number / 100).toFixed(2);
 
-// The words in a line, or below each other, with arcs from the one that asks; the wider, the more it gets.
-function draw(words, ask, upright) {
-  const size = upright ? [COLUMN + 130, ROW * words.length] : [PLACE * words.length, HEIGHT];
-  const place = (j) => (upright ? [COLUMN, ROW * (j + 0.5)] : [PLACE * (j + 0.5), BASE]);
-  const arcs = words.map(() =>
-    svg("path", { fill: "none", "stroke-linecap": "round", stroke: "var(--aa-h)" }),
+// The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.
+function draw(words, places, asks, ask) {
+  const curves = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
+  const names = places.map((x) => svg("text", { x, y: 102 }));
+  const shares = HEADS.map(({ ink, share }) =>
+    places.map((x) => svg("text", { class: "aa-share", x, y: share, fill: ink })),
   );
-  const letters = { "font-size": 13, ...(upright ? {} : { "text-anchor": "middle" }) };
-  const names = words.map((_, j) => {
-    const [x, y] = place(j);
-    return svg("text", { x: upright ? x + 10 : x, y: upright ? y + 4 : y + 18, ...letters });
-  });
-  const shares = words.map((_, j) => {
-    const [x, y] = place(j);
-    return svg("text", {
-      x: upright ? x + 90 : x,
-      y: upright ? y + 4 : y + 35,
-      fill: "var(--aa-h)",
-      ...letters,
-    });
-  });
-  const askers = words.map((_, j) => {
-    const [x, y] = place(j);
-    const box = upright
-      ? { x: 0, y: y - ROW / 2, width: size[0], height: ROW }
-      : { x: x - PLACE / 2, y: 0, width: PLACE, height: HEIGHT };
-    const made = svg(
-      "g",
-      { class: "aa-ask" },
-      svg("rect", { ...box, fill: "transparent" }),
-      names[j],
-      shares[j],
-    );
+  const askers = places.map((x, j) => {
+    const left = j ? (places[j - 1] + x) / 2 : 0;
+    const end = j + 1 < places.length ? (x + places[j + 1]) / 2 : WIDTH;
+    const box = { x: left, y: 0, width: end - left, height: HEIGHT, fill: "transparent" };
+    const made = svg("g", { class: "aa-ask" }, svg("rect", box), names[j]);
     made.addEventListener("click", () => ask(j));
     return made;
   });
   const root = svg(
     "svg",
-    { viewBox: `0 0 ${size.join(" ")}`, role: "img", fill: "currentColor" },
-    ...arcs,
+    {
+      class: "aa-look",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      role: "img",
+      fill: "currentColor",
+      "font-size": 13,
+      "text-anchor": "middle",
+    },
+    svg("g", { fill: "none", "stroke-linecap": "round" }, ...curves.flat()),
+    ...shares.flat(),
+    ...HEADS.map(({ ink, asks: y }, head) =>
+      svg("text", { x: 2, y, "font-size": 12, "text-anchor": "start", fill: ink }, asks[head]),
+    ),
     ...askers,
   );
-  root.classList.add(upright ? "aa-upright" : "aa-flat");
-  root.style.maxWidth = `${size[0]}px`;
-  const show = (all, row, query, label) => {
-    root.setAttribute("aria-label", label);
+  const show = (all, rows, query) => {
     names.forEach((name, j) => {
       name.textContent = all[j];
       name.setAttribute("font-weight", j === query ? "bold" : "normal");
-      name.setAttribute("fill", `var(--aa-${j === query ? "h" : "m"})`);
-      shares[j].textContent = hundredth(row[j]);
     });
-    arcs.forEach((arc, j) => {
-      arc.setAttribute("d", curve(place(query), place(j), upright));
-      arc.setAttribute("stroke-width", 0.5 + 0.16 * row[j]);
-      arc.setAttribute("stroke-opacity", row[j] < 2 ? 0.15 : 0.8);
+    const said = HEADS.map(({ way, end }, head) => {
+      curves[head].forEach((path, j) => {
+        path.setAttribute("d", curve(places[query], places[j], end, way));
+        path.style.strokeWidth = 0.4 + 0.09 * rows[head][j];
+        path.style.strokeOpacity = rows[head][j] < LEAST ? 0.2 : 0.85;
+        shares[head][j].textContent = rows[head][j] < LEAST ? "" : hundredth(rows[head][j]);
+      });
+      return all.map((word, j) => `${word} ${hundredth(rows[head][j])}`).join(", ");
     });
+    const label = `The shares of “${all[query]}”, by head 1: ${said[0]}; by head 2: ${said[1]}.`;
+    root.setAttribute("aria-label", label);
   };
   return { root, show };
 }
 
-// An arc, the higher the farther its ends; a word's share of itself is a small loop.
-function curve([x, y], [u, v], upright) {
-  const far = Math.abs(upright ? v - y : u - x);
-  const high = far ? 18 + 0.32 * far : 22;
-  const wide = far ? 0 : 9;
-  return upright
-    ? `M${x} ${y - wide / 3}C${x - high * 1.3} ${y - wide} ${u - high * 1.3} ${v + wide} ${u} ${v + wide / 3}`
-    : `M${x - wide / 3} ${y}C${x - wide} ${y - high * 1.3} ${u + wide} ${v - high * 1.3} ${u + wide / 3} ${v}`;
+// From one word to another, the higher the farther they are; to itself, a small loop.
+function curve(a, b, y, way) {
+  const far = Math.abs(a - b);
+  const [wide, high] = far ? [0, 4.4 * Math.sqrt(far)] : [9, 22];
+  const top = y + way * high;
+  return `M${a - wide / 3} ${y}C${a - wide} ${top} ${b + wide} ${top} ${b + wide / 3} ${y}`;
 }
 
-function bar(name, most) {
-  const [filled, number] = [element("i"), element("b")];
+function bar(name, ink) {
+  const [filled, number] = [element("i", { style: `background: ${ink}` }), element("b")];
   const row = element("span", {}, element("span", {}, name), element("span", {}, filled), number);
-  const set = (sum) => {
-    filled.style.width = `${(100 * sum) / most}%`;
-    number.textContent = hundredth(sum);
+  const set = (part) => {
+    filled.style.width = `${Math.min(part, 100)}%`;
+    number.textContent = hundredth(part);
   };
   return { row, set };
 }

@@ -1,36 +1,148 @@
-"""The first look: the book's sentence, whose last word can be exchanged; what a word collects."""
+"""The first look: two heads in one sentence, its last word, and one line of code.
 
+The heads are those of the map, and so are the functions: what stands here was computed when the
+page was built.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from annotated_attention.attention import scaled_scores
+from annotated_attention.heads import merge_heads, split_heads
 from annotated_book.display import map
-from annotated_book.display._html import Output
+from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
-from annotated_book.display.plots import attention_lines
 
-FEATURES = ["animal", "food", "action", "quality"]
 WORDS = map.WORDS[: map.LENGTH]
-ENDINGS = {"thirsty": map.X[map.LENGTH - 1], "sweet": torch.tensor([0.0, 2, 0, 2])}
-CAPTION = "A line is a share of attention, given by the word that asks."
+ENDINGS = {
+    "thirsty": map.X[map.LENGTH - 1],
+    "sweet": torch.tensor([0.0, 2, 0, 2]),
+    "…": torch.zeros(4),
+}
+# Where things stand in the drawing, in units of which a phone has as many as pixels.
+LETTER, GAP, SIZE = 6.6, 14.5, (356, 198)  # of a word's letter, between words, of the whole
+SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
+ASKS = ["head 1: said of an animal?", "head 2: said of a food?"]
+LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
 def first_look(*, name: str) -> Output:
-    """Show the sentence looking at itself; let the reader exchange its end, or ask another word.
+    """Show what two heads find in the sentence; let the reader exchange its end and its merge.
 
     Args:
         name: the figure's name, see ``finish``.
     """
-    x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
-    weights = scaled_scores(x, x).softmax(-1)  # the same numbers are queries and keys
+    states = [_compute(torch.cat([map.X[: map.LENGTH - 1], end[None]])) for end in ENDINGS.values()]
+    weights, right, wrong = ([_hundredths(x) for x in part] for part in zip(*states, strict=True))
+    places = list(_places([*WORDS[:-1], "thirsty"]))
+    it = WORDS.index("it")
     data: dict[str, Any] = {
         "words": WORDS,
         "endings": list(ENDINGS),
-        "features": FEATURES,
-        "weights": (100 * weights).round().int().tolist(),
-        "collected": (100 * (weights @ x)).round().int().tolist(),
-        "query": WORDS.index("it"),
+        "places": places,
+        "weights": weights,
+        "right": right,
+        "wrong": wrong,
+        "query": it,
+        "asks": ASKS,
     }
-    still = attention_lines(weights[0], WORDS, data["query"], name=name, caption=CAPTION)
-    return live(still, "first_look", data, room=(285, 442))
+    thirsty, sweet, _ = ([f"{number / 100:.2f}" for number in rows[it]] for rows in right)
+    same = [f"{number / 100:.2f}" for number in wrong[0][it]]
+    shares = [
+        ", ".join(f"{word} {share / 100:.2f}" for word, share in zip(WORDS, rows[it], strict=True))
+        for rows in weights[0]
+    ]
+    alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
+    text = (
+        f"Head 1 asks whether something is said of an animal, head 2 of a food. With <i>thirsty</i>, "
+        f"<i>it</i> gets {thirsty[0]} and {thirsty[1]}; with <i>sweet</i>, {sweet[0]} and {sweet[1]}. "
+        "Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
+        f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
+        f"{same[0]} and {same[1]}."
+    )
+    return live(
+        figure(name, told(_still(weights[0], places, it, alt), text), alt), "first_look", data
+    )
+
+
+def _compute(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the weights of both heads, and what each word gets: merged rightly and wrongly.
+
+    Args:
+        x: (n, e), a sentence.
+    """
+    q, k, v = (split_heads(x @ w, map.HEADS) for w in (map.W_Q, map.W_K, map.W_V))  # (h, n, d)
+    weights = scaled_scores(q, k).softmax(-1)                                       # (h, n, m)
+    heads = weights @ v                                                             # (h, n, d)
+    h, n, d = heads.shape
+    wrong = heads.reshape(n, h * d)  # (n, h * d)
+    return weights, (merge_heads(heads) @ map.W_O)[:, :2], (wrong @ map.W_O)[:, :2]
+
+
+def _hundredths(x: Tensor) -> Any:
+    return (100 * x).round().int().tolist()
+
+
+def _places(words: Sequence[str]) -> Iterator[float]:
+    """Give the middle of each word."""
+    left = 6.0
+    for word in words:
+        yield round(left + LETTER * len(word) / 2, 1)
+        left += LETTER * len(word) + GAP
+
+
+def _still(weights: list[list[list[int]]], places: list[float], query: int, alt: str) -> str:
+    """Draw what ``first_look.js`` draws at first."""
+    drawn = ""
+    for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
+        for x, share in zip(places, rows[query], strict=True):
+            drawn += (
+                f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
+                f'stroke-width="{_wide(share):g}" stroke-opacity="{_strong(share)}"/>'
+            )
+    texts = "".join(
+        f'<text x="{x}" y="102" {"font-weight" if i == query else "opacity"}='
+        f'"{"bold" if i == query else 1}">{escape(word)}</text>'
+        for i, (x, word) in enumerate(zip(places, WORDS, strict=True))
+    )
+    for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
+        texts += "".join(
+            f'<text x="{x}" y="{y + (12 if way < 0 else -6)}" fill="var(--aa-{letter})">'
+            f"{share / 100:.2f}</text>"
+            for x, share in zip(places, rows[query], strict=True)
+            if share >= LEAST
+        )
+    for ask, (letter, (_, way)) in zip(ASKS, SIDES.items(), strict=True):
+        y = 12 if way < 0 else SIZE[1] - 4
+        texts += (
+            f'<text x="2" y="{y}" font-size="12" text-anchor="start" fill="var(--aa-{letter})">'
+            f"{ask}</text>"
+        )
+    return (
+        f'<svg class="aa-look" viewBox="0 0 {SIZE[0]} {SIZE[1]}" role="img" '
+        f'aria-label="{escape(alt)}" fill="currentColor" font-size="13" text-anchor="middle">'
+        f'<g fill="none" stroke-linecap="round">{drawn}</g>{texts}</svg>'
+    )
+
+
+def _curve(a: float, b: float, y: int, way: int) -> str:
+    """Draw from one word to another, the higher the farther they are; to itself, a small loop."""
+    far = abs(a - b)
+    wide, high = (0, 4.4 * math.sqrt(far)) if far else (9, 22)
+    top = y + way * high
+    return (
+        f"M{a - wide / 3:g} {y}C{a - wide:g} {top:.1f} {b + wide:g} {top:.1f} {b + wide / 3:g} {y}"
+    )
+
+
+def _wide(share: int) -> float:
+    return 0.4 + 0.09 * share
+
+
+def _strong(share: int) -> float:
+    return 0.85 if share >= LEAST else 0.2
