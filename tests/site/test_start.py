@@ -1,4 +1,4 @@
-"""The first page: its picture is in sight and says what it shows, each step of the map has its line."""
+"""The first page: its picture is in sight, and each step of the map can be pointed at."""
 
 import io
 import os
@@ -16,7 +16,8 @@ from press.site.build import SITE
 PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
 # The picture holds the question and the figure, and nothing of the site around them.
 ALONE = """
-  .md-header, .md-tabs, .md-sidebar, .aa-first ~ *, .aa-lead, .headerlink { display: none !important }
+  .md-header, .md-tabs, .md-sidebar { display: none !important }
+  .aa-first ~ *, .aa-lead, .headerlink { display: none !important }
   .md-main__inner, .md-content__inner { margin: 0 auto !important; padding: 0 !important }
   .aa-first { padding: 1.2rem 0 0 2rem }
 """

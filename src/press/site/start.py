@@ -1,4 +1,4 @@
-"""Fills in what the first page is built with: figures, the class, the chapters, where the book lies."""
+"""Fills in what the first page is built with: figures, the class, the chapters, its address."""
 
 import re
 from collections.abc import Mapping

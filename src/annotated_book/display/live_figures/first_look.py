@@ -59,10 +59,11 @@ def first_look(*, name: str) -> Output:
     ]
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     text = (
-        f"Head 1 asks whether something is said of an animal, head 2 of a food. With <i>thirsty</i>, "
-        f"<i>it</i> gets {thirsty[0]} and {thirsty[1]}; with <i>sweet</i>, {sweet[0]} and {sweet[1]}. "
-        "Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
-        f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
+        "Head 1 asks whether something is said of an animal, head 2 of a food. With "
+        f"<i>thirsty</i>, <i>it</i> gets {thirsty[0]} and {thirsty[1]}; with <i>sweet</i>, "
+        f"{sweet[0]} and {sweet[1]}. Then the heads are merged: "
+        "<code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without the transpose there is no "
+        "error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}."
     )
     return live(
