@@ -114,7 +114,7 @@ function draw(words, places, asks, ask) {
     svg("g", { fill: "none", "stroke-linecap": "round" }, ...curves.flat()),
     ...shares.flat(),
     ...HEADS.map(({ ink, asks: y }, head) =>
-      svg("text", { x: 2, y, "font-size": 12, "text-anchor": "start", fill: ink }, asks[head]),
+      svg("text", { x: 2, y, "font-size": 12.4, "text-anchor": "start", fill: ink }, asks[head]),
     ),
     ...askers,
   );

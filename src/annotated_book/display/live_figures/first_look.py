@@ -27,7 +27,7 @@ ENDINGS = {
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
 LETTER, GAP, SIZE = 6.6, 14.5, (356, 198)  # of a word's letter, between words, of the whole
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
-ASKS = ["head 1: said of an animal?", "head 2: said of a food?"]
+ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
@@ -121,7 +121,7 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
     for ask, (letter, (_, way)) in zip(ASKS, SIDES.items(), strict=True):
         y = 12 if way < 0 else SIZE[1] - 4
         texts += (
-            f'<text x="2" y="{y}" font-size="12" text-anchor="start" fill="var(--aa-{letter})">'
+            f'<text x="2" y="{y}" font-size="12.4" text-anchor="start" fill="var(--aa-{letter})">'
             f"{ask}</text>"
         )
     return (
