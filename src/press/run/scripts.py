@@ -46,12 +46,10 @@ def _parsed(text: str) -> NotebookNode:
     node = jupytext.reads(text, fmt="py:percent")
     seen: Counter[str] = Counter()
     for cell in node.cells:
-        if "name" in cell.metadata:
-            cell.id = cell.metadata.name
-            continue
         digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
-        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        unnamed = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        cell.id = cell.metadata.get("name", unnamed)
         if FOLDED.intersection(cell.metadata.get("tags", [])):
             cell.metadata.jupyter = NotebookNode(source_hidden=True)
     node.metadata = NotebookNode(
