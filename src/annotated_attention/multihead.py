@@ -85,7 +85,10 @@ class MultiheadAttention(nn.Module):
         self.embed_dim, self.kdim, self.vdim = embed_dim, kdim, vdim
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.num_kv_heads = num_heads  # of keys and values; a subclass may have fewer
-        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        self.dropout, self.batch_first = float(dropout), batch_first
+        self.add_zero_attn = add_zero_attn
+        # By the name of a module's module, ``torch.fx`` knows what it does not look into.
+        self.__module__ = "torch.nn"
 
         def create(exists: bool, *shape: int) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if exists else None

@@ -78,6 +78,7 @@ class _Layer(nn.Module):
         check_settings(sizes, dropout, dtype)
         self.d_model, self.nhead = d_model, nhead
         self.batch_first, self.norm_first = batch_first, norm_first
+        self.__module__ = "torch.nn"  # for ``torch.fx``, as in ``MultiheadAttention``
         named: dict[Any, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
         if not callable(activation) and activation not in named:
             raise ValueError(f'activation ({activation!r}) must be "relu", "gelu" or a function')
@@ -214,14 +215,14 @@ class TransformerDecoderLayer(_Layer):
             The sequence, in the shape of ``tgt``.
         """
         check_sequences({"tgt": tgt, "memory": memory}, [self.d_model] * 2, self.batch_first)
-        own, others = (tgt_mask, tgt_key_padding_mask), (memory_mask, memory_key_padding_mask)
-        check_masks(*own, tgt, tgt, self.nhead, self.batch_first, part="tgt")
-        check_masks(*others, tgt, memory, self.nhead, self.batch_first, part="memory")
+        own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        others = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        check_masks(*own[:2], tgt, tgt, self.nhead, self.batch_first, part="tgt")
+        check_masks(*others[:2], tgt, memory, self.nhead, self.batch_first, part="memory")
         # Self-attention: queries, keys and values come from the same tokens.
-        x = self._residual(1, tgt, lambda x: self._sa_block(x, *own, is_causal=tgt_is_causal))
+        x = self._residual(1, tgt, lambda x: self._sa_block(x, *own))
         # Cross-attention: queries come from the tokens, keys and values from ``memory``.
-        causal = memory_is_causal
-        x = self._residual(2, x, lambda x: self._mha_block(x, memory, *others, is_causal=causal))
+        x = self._residual(2, x, lambda x: self._mha_block(x, memory, *others))
         # The feed-forward network.
         return self._residual(3, x, self._ff_block)
 
