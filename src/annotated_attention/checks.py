@@ -243,12 +243,12 @@ def check_attended(attended: Any, q: Tensor) -> tuple[Tensor, Tensor | None]:
             f"attend must return two things, the heads' outputs and the weights or None, "
             f"got {type(attended).__name__}"
         )
-    for x in attended:
-        if x is not None and x.shape[:-1] != q.shape[:-1]:
-            raise ValueError(
-                f"attend must return (b, h, n, ...) = {(*q.shape[:-1], ...)}, got {tuple(x.shape)}"
-            )
     heads, weights = attended
+    if heads.shape[:-1] != q.shape[:-1]:
+        raise ValueError(
+            f"attend must return (b, h, n, ...), with (b, h, n) = {tuple(q.shape[:-1])}, "
+            f"got {tuple(heads.shape)}"
+        )
     return heads, weights
 
 

@@ -93,6 +93,28 @@ def test_any_number_of_leading_axes(batch, need_weights):
 
 
 @NEED_WEIGHTS
+def test_values_may_have_leading_axes_of_their_own(need_weights):
+    query, key, value = (x.detach() for x in inputs())
+    values = torch.stack([value, 2 * value])
+    blocked, _ = random_masks((N, M), None)
+    output, _ = scaled_dot_product_attention(
+        query, key, values, blocked=blocked, need_weights=need_weights
+    )
+    expected, _ = scaled_dot_product_attention(query, key, value, blocked=blocked)
+    torch.testing.assert_close(output, torch.stack([expected, 2 * expected]))
+
+
+@NEED_WEIGHTS
+def test_a_causal_hint_of_none_is_none(need_weights):
+    tensors = inputs(B, H)
+    found, expected = (
+        scaled_dot_product_attention(*tensors, is_causal=x, need_weights=need_weights)
+        for x in (None, False)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@NEED_WEIGHTS
 def test_dropout_zeroes_some_weights_and_scales_the_rest(need_weights):
     query, key, _ = (x.detach() for x in inputs(B, H))
     value = torch.eye(M, dtype=torch.float64).expand(B, H, M, M)  # the output is the weights

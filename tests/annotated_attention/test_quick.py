@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated_attention import attention
-from annotated_attention.attention import compute_attention
+from annotated_attention.attention import compute_attention, scaled_scores
 from tests.annotated_attention.test_attention import SHAPES, inputs, random_masks
 from tests.settings import REPRODUCIBLE, B, D, H, M, N, assert_same, results
 
@@ -153,3 +153,40 @@ def test_what_is_traced_without_gradients_has_them_later():
     sources = dict(zip("qkv", inputs(B, H), strict=True))
     found, expected = (results(call(*sources.values()), sources) for call in (traced, attend))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("step", ["softmax", "masks"])
+def test_out_of_memory_computes_nothing_twice(step, monkeypatch):
+    """The plain path needs more memory. The error is planted: a CPU raises another."""
+    calls = []
+
+    def full(*given, **options):
+        raise torch.OutOfMemoryError("planted")
+
+    def counted(*given):
+        calls.append(1)
+        return scaled_scores(*given)
+
+    monkeypatch.setattr(attention, "scaled_scores", counted)
+    if step == "softmax":
+        monkeypatch.setattr(torch, "softmax", full)
+    else:
+        monkeypatch.setattr(torch.Tensor, "amax", full)
+    blocked, _ = random_masks((N, M), None)
+    with pytest.raises(torch.OutOfMemoryError, match="planted"):
+        compute_attention(*inputs(B, H), **PLAIN | {"blocked": blocked})
+    assert len(calls) == 1
+
+
+def test_a_full_memory_in_line_one_is_not_asked_again(monkeypatch):
+    """Nor is any other error of the scores."""
+    calls = []
+
+    def full(*given):
+        calls.append(1)
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(attention, "scaled_scores", full)
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        compute_attention(*inputs(B, H), **PLAIN)
+    assert len(calls) == 1

@@ -1,5 +1,7 @@
 """The score step and the attention step are each one method to override."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,6 +75,32 @@ def test_score_set_on_an_instance_counts(need_weights):
     weight, bias = (x.chunk(3)[2] for x in (ours.in_proj_weight, ours.in_proj_bias))
     mean = F.linear(inputs()[2], weight, bias).mean(1, keepdim=True)
     torch.testing.assert_close(output, ours.out_proj(mean.expand(B, N, E)))
+
+
+@NEED_WEIGHTS
+@pytest.mark.parametrize(
+    ("returned", "error", "words"),
+    [
+        (lambda heads: heads, TypeError, "attend must return two things, the heads' outputs and"),
+        (lambda heads: (heads,), TypeError, "the weights or None, got tuple"),
+        (
+            lambda heads: (heads.transpose(1, 2), None),
+            ValueError,
+            "(2, 4, 3), got (2, 3, 4, 6)",
+        ),
+        (
+            lambda heads: (heads[0], None),
+            ValueError,
+            "attend must return (b, h, n, ...), with",
+        ),
+    ],
+)
+def test_what_attend_returns_is_looked_at(returned, error, words, need_weights):
+    """At b = 2 an output without weights would be unpacked into two samples."""
+    ours, attend = make(), MultiheadAttention.attend
+    ours.attend = lambda *given, **options: returned(attend(ours, *given, **options)[0])
+    with pytest.raises(error, match=re.escape(words)):
+        ours(*inputs(), need_weights=need_weights)
 
 
 @NEED_WEIGHTS

@@ -1,10 +1,14 @@
 """What PyTorch's tools do to a module, they can do to this one."""
 
+import pickle
+
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_attention import MultiheadAttention
 from tests.settings import B, E, H, M, N
@@ -157,3 +161,69 @@ def test_gradient_of_each_sample(need_weights):
     for i in range(B):
         expected = torch.autograd.grad(loss(parameters, x[i], PADDING[i]), parameters.values())
         torch.testing.assert_close([g[i] for g in found.values()], list(expected))
+
+
+class Whole(nn.Module):
+    """A model that attends, to be traced."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x):
+        output, weights = self.attention(x, x, x, is_causal=True)
+        return output + 1, weights
+
+
+@pytest.mark.parametrize("kind", [MultiheadAttention, Doubled])
+def test_is_a_leaf_to_the_tracer_of_fx(kind):
+    """As PyTorch's class is, and after pickling, too; the class is still found by its own name."""
+    whole = pickle.loads(pickle.dumps(Whole(make(kind))))
+    assert type(whole.attention) is kind
+    traced = torch.fx.symbolic_trace(whole)
+    assert [x.target for x in traced.graph.nodes if x.op == "call_module"] == ["attention"]
+    x = inputs()[0]
+    torch.testing.assert_close(traced(x), whole(x))
+
+
+@NEED_WEIGHTS
+@pytest.mark.parametrize("number", [numpy.int64, numpy.int32, numpy.uint8])
+def test_sizes_and_dropout_may_be_numpy_numbers(number, need_weights):
+    """Compiled, too, where PyTorch takes such a number for a tensor."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    module = MultiheadAttention(number(E), number(H), numpy.float32(0.0), batch_first=True)
+    expected = make()(*inputs(), need_weights=need_weights)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    for call in (module, compiled):
+        torch.testing.assert_close(call(*inputs(), need_weights=need_weights), expected)
+
+
+def second(module, **options):
+    """Differentiate with respect to the query twice."""
+    query, key, value = inputs()
+    output, _ = module(query, key, value, **options)
+    (first,) = torch.autograd.grad(output.square().sum(), query, create_graph=True)
+    return torch.autograd.grad(first.square().sum(), query)[0]
+
+
+def along(module, **options):
+    """Differentiate along a direction, forward."""
+    query, key, value = (x.detach() for x in inputs())
+    given = ((query,), (torch.ones_like(query),))
+    return torch.func.jvp(lambda query: module(query, key, value, **options)[0], *given)[1]
+
+
+# PyTorch compiles its rules for forward derivatives with a tool that it calls deprecated.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("derivative", [second, along])
+def test_what_the_fused_kernel_does_not_differentiate_has_two_ways_out(derivative):
+    """Weights, or PyTorch's other kernel: as the docstring says, and as PyTorch's class."""
+    module, theirs = make(), make(nn.MultiheadAttention)
+    expected = derivative(theirs)
+    for each in (module, theirs):
+        with pytest.raises(RuntimeError, match="not implement|does not support"):
+            derivative(each, need_weights=False)
+    torch.testing.assert_close(derivative(module, need_weights=True), expected)
+    with sdpa_kernel(SDPBackend.MATH):
+        torch.testing.assert_close(derivative(module, need_weights=False), expected)
