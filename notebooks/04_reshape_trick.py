@@ -332,13 +332,13 @@ print(f"{'':12}  shuffle gap  “it” reacts to “cat”")
 for name, model in models.items():
     gap, reaction = shuffle_gap(model, wide), reacts(model, wide, it, cat)
     found.append((gap < 1e-12, reaction))
-    print(f"{name:>12}  {gap:11.0e}  {'yes' if reaction else 'no'}")
+    print(f"{name:>12}  {gap:11.2f}  {'yes' if reaction else 'no'}")
 one_wrong = (False, True)
 assert found == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
 
 # %% [markdown]
-# In the right way the shuffle gap is only a rounding error, and in the three ways with a reshape
-# that lacks its transpose it is far larger. Without any transpose the gap is as small, and only the
+# In the right way the shuffle gap is zero, up to rounding, and in the three ways with a reshape
+# that lacks its transpose it is large. Without any transpose the gap is zero as well, and only the
 # second test finds the mistake. With both steps wrong, each head holds half of the sentence. *It*
 # stands in the second half, so it can never find *cat*, whatever the matrices are.
 #

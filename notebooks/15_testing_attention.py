@@ -82,7 +82,7 @@ def gap(found: Tensor, expected: Tensor) -> float:
 
 def show(probe, *codes: str) -> None:
     for code in ("right", *codes):
-        print(f"{code:>33}  {probe(PATIENTS[code]):.0e}")
+        print(f"{code:>33}  {probe(PATIENTS[code]):.2f}")
 
 
 # %% [markdown] name="leakage-what-does-it-react-to"
@@ -239,7 +239,7 @@ def competition(patient: nn.Module) -> float:
     return gap(influence(other), influence(x))
 
 
-print(f"right: {competition(PATIENTS['right']):.0e}")
+print(f"right: {competition(PATIENTS['right']):.3f}")
 tested = {**impostors, **PATIENTS}
 without = [name for name, patient in tested.items() if not competition(patient) > 1e-9]
 print("without competition:", ", ".join(without))

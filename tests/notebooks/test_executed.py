@@ -80,3 +80,21 @@ def test_it_takes_as_long_as_it_says(script):
     assert said.exercises == sum(map(int, STATED.findall(exercises.replace("\n# ", "\n"))))
     takes = reading(scripts.executed(script.stem).cells)
     assert abs(said.reading - takes) <= 1, f"{script.stem} takes {takes} minutes"
+
+
+TINY = re.compile(r"(?<![\w.])\d(?:\.\d+)?e-\d+")
+
+
+def rounding_errors(cells):
+    """List the numbers in outputs that are too small to be anything but rounding."""
+    shown = (x for cell in cells for x in cell.get("outputs", []))
+    texts = (text for x in shown for text in (x.get("text", ""), *x.get("data", {}).values()))
+    return [found for text in texts for found in TINY.findall(str(text)) if float(found) < 1e-5]
+
+
+@each_chapter
+def test_no_output_shows_a_rounding_error(script):
+    found = rounding_errors(scripts.executed(script.stem).cells)
+    assert not found, (
+        f"{script.stem} shows {found}, another number in each build: say up to rounding"
+    )
