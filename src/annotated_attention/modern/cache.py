@@ -265,7 +265,7 @@ def check_appended(
 
 def check_length(length: int) -> None:
     """Refuse what is no integer, or is below zero, which would be read from the end."""
-    if not isinstance(length, int | Tensor):
+    if not isinstance(length, (int, Tensor)):
         raise TypeError(f"length ({length!r}) must be an integer")
     if length < 0:
         raise ValueError(f"length ({length}) must not be negative")

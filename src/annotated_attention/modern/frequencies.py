@@ -143,7 +143,7 @@ def read_scaling(
     check_sizes({"head_dim": head_dim} | ({} if max_length is None else {"max_length": max_length}))
     if head_dim % 2:
         raise ValueError(f"head_dim ({head_dim}) must be even: each pair has two features")
-    if not isinstance(scaling, Mapping | None):
+    if scaling is not None and not isinstance(scaling, Mapping):
         raise TypeError(f"scaling ({scaling!r}) must be a dictionary")
     settings: dict[str, Any] = dict({"rope_type": "default"} if scaling is None else scaling)
     older, theta = settings.pop("type", None), settings.pop("rope_theta", None)

@@ -32,15 +32,15 @@ def main() -> None:
         make_venv()
     if torch:
         print(f"setting up: torch as chosen: {torch}", flush=True)
-        pip("install", *shlex.split(torch))
+        pip(*shlex.split(torch))
         chosen_torch.write_text(torch, "utf-8")
     pinned = [line for line in LOCK.read_text("utf-8").splitlines() if line and line[0] != "#"]
     wanted = VENV / "wanted.txt"
     others = (line for line in pinned if not (torch and line.startswith("torch==")))
     wanted.write_text("\n".join(others), "utf-8")
     print(f"setting up: {len(pinned)} packages from requirements.lock into .venv", flush=True)
-    pip("install", "-r", str(wanted))
-    pip("install", "--no-build-isolation", "--no-deps", "-e", str(ROOT))
+    pip("-r", str(wanted))
+    pip("--no-build-isolation", "--no-deps", "-e", str(ROOT))
     shutil.copyfile(LOCK, VENV / "requirements.lock")  # tells make that all of it is there
     print("setting up: done", flush=True)
 
@@ -60,9 +60,12 @@ def make_venv() -> None:
 
 
 def pip(*arguments: str) -> None:
-    """Run pip in .venv, which says itself how far it is and what went wrong."""
-    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    if subprocess.run([*command, *arguments]).returncode:
+    """Run ``pip install`` in .venv, which says itself how far it is and what went wrong.
+
+    Python compiles what it imports; pip would compile all of it, which takes half of its time.
+    """
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+    if subprocess.run([*command, "--no-compile", *arguments]).returncode:
         sys.exit("pip failed, as it says above. Set-up stopped; .venv is not complete.")
 
 

@@ -81,7 +81,7 @@ class Checker:
         """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""
 
         def check(held: Held | None, number: int | None, value: Any, unpack: bool = False) -> Any:
-            if unpack and not isinstance(value, tuple | list):
+            if unpack and not isinstance(value, (tuple, list)):
                 value = tuple(value)
             torch = sys.modules.get("torch")  # not imported for a chapter that does without
             if not (torch and (torch.compiler.is_compiling() or torch.jit.is_tracing())):

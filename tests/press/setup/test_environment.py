@@ -12,7 +12,7 @@ from press.setup import environment
 
 def test_a_failing_pip_stops_it_and_is_heard(capfd):
     with pytest.raises(SystemExit, match=r"pip failed.* \.venv is not complete"):
-        environment.pip("install", "--no-index", "--isolated", "no-such-package-anywhere==1")
+        environment.pip("--no-index", "--isolated", "no-such-package-anywhere==1")
     assert "no-such-package-anywhere==1" in capfd.readouterr().err
 
 

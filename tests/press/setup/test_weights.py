@@ -41,6 +41,10 @@ def would(root, *goals, **variables):
     run = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=True
     )
+    if "site" in command:
+        subprocess.run(
+            ["make", "build/weights", *command[3:]], cwd=root, env=environment, check=True
+        )
     (root / "build/notebooks/11_trained.ipynb").touch()
     said = re.sub(r"\\\n\s*", "", run.stdout)
     return re.findall(rf"{FETCH}|press\.run\.record|press\.run\.execute notebooks/\w+", said)
