@@ -3,32 +3,18 @@
 #
 # *Which words must not be seen?*
 #
-# *17 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *14 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
-# A batch is a rectangle, but sentences differ in length, so the short ones are filled up with
-# **padding**. A model that writes word by word must also not look at words that have not been
-# written yet. Both cases call for the same thing: hide some keys from some queries.
+# > the cat drank milk because it was thirsty
+# >
+# > the milk was sweet · · · ·
 #
-# Think of the scores as a table with a row for each query and a column for each key. A **mask** is a
-# sheet of card laid over that table, with holes where a query may look. If there are two reasons to
-# hide something, lay two sheets on top of each other: whatever either one covers is hidden. In the
-# map, eight words are followed by two places of padding.
+# Two sentences share a batch. A batch is a rectangle, so the shorter sentence is filled up with rows
+# of zeros, drawn here as dots. This is **padding**. Zeros are nothing, and nothing does no harm. Or
+# does it?
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("mask")
-
-# %% [markdown] name="padding"
-# ## Padding
-#
-# A shorter sentence, *the milk was sweet*, joins the familiar one in the batch. PyTorch's
-# `pad_sequence` pads it with rows of zeros, shown here as `·`. The batch tracks gradients, so that
-# you can find out later what an output reacts to. One head of width d is enough here. The words are
-# queries as well as keys, so n = m.
-
-# %%
 import math
 
 import torch
@@ -39,392 +25,307 @@ from annotated_attention import masks, scaled_dot_product_attention
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
-
 SHORT = ["the", "milk", "was", "sweet"]
-sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
-x = nn.utils.rnn.pad_sequence(sentences, batch_first=True).requires_grad_()  # (b, m, d)
 labels = [*SHORT, "·", "·", "·", "·"]
-print(tuple(x.shape))
-print("sample 1:", *labels)
 
-# %% [markdown]
-# The word *was* in the short sentence attends to all eight positions. What share of its attention
-# do the four zero vectors get together: none, since they are zero; a small remainder; or nearly
-# half?
+# %% [markdown] name="padding"
+# ## Nothing takes its share
+#
+# Let *was* in the short sentence look around, with one head and no mask. In its row are eight places:
+# four words, and four rows of zeros. How much of its attention goes to the zeros: none, a little, or
+# nearly half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nearly half. A zero vector scores 0 with every query, and the exponential of 0 is 1. Any word that
-# has nothing in common with *was* gets just as much.
+# Nearly half. A row of zeros scores 0 with every query, and the exponential of 0 is 1. A score of 0
+# does not say *no*. It says *nothing in common*, and *was* has nothing in common with *milk* either.
 #
 # </details>
+#
+# In the code, `one` is the chapter [One head](01_one_head.ipynb): its words, its `attend`.
 
 # %%
-_, weights = one.attend(x, x, x)  # (b, n, d), (b, n, m)
-print("“was” looks at:")
-for word, weight in zip(labels, weights[1, 2]):
-    print(f"{word:>9} {weight:.2f}")
-print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
+sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
+x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
+_, weights = one.attend(x, x, x)                            # (b, n, d), (b, n, m)
+display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# (Each 0.12 is rounded up.)
+# Each dot gets as much as *milk*. The repair that comes to mind: let the head finish, then set those
+# four weights to zero. The second bar of the figure is what that leaves.
+
+# %% tags=["hide-input"]
+was = weights[1, 2]                              # (m,)
+hidden = torch.tensor([False] * 4 + [True] * 4)  # (m,)
+scores = (x[1] @ x[1, 2]) / math.sqrt(4)         # (m,)
+bars = {
+    "no mask": was,
+    "zeroed, after the softmax": was.masked_fill(hidden, 0),
+    "out, before the softmax": scores.masked_fill(hidden, -math.inf).softmax(-1),
+}
+display.shares(bars, labels, name="shares-of-was")
+
+# %% [markdown]
+# The dots are gone, and their share went with them: the words keep 0.54, and nobody gets the other
+# 0.46. The padding had already stood in the sum by which everything was divided. You could divide a
+# second time. It is easier never to let padding into the sum.
 #
-# The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So replace
-# the scores of blocked keys with $-\infty$ **before** the softmax; the other keys then share all
-# the attention. In this book a mask's name says what True means: `blocked` is True where a query
-# must not see a key.
+# This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the
+# softmax. Which score has an exponential of exactly 0? Not 0, as you have seen, and not −5 either:
+# only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar.
+#
+# Picture the scores as a table, a row for each query and a column for each key. A **mask** is a sheet
+# of card laid over the table, with a hole wherever a query may look. What the card covers reads
+# $-\infty$. In the code, `blocked` is True where there is card.
 
 
 # %%
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def attend(query, key, value, blocked):
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
-    if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
-    weights = scores.softmax(-1)                         # (..., n, m)
-    return weights @ value, weights                      # (..., n, d), (..., n, m)
+    scores = scores.masked_fill(blocked, -math.inf)        # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    return weights @ value, weights                        # (..., n, d), (..., n, m)
 
-
-torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
-print("without a mask: as before")
 
 # %% [markdown]
-# The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least the length of its sentence. In the package, `block_padding` makes this comparison.
+# The first card, the **padding mask**, follows from the lengths. Place j, counted from 0, is padding
+# if j is at least the length of its sentence.
 
 # %%
 lengths = torch.tensor([8, 4])
-blocked = torch.arange(8) >= lengths[:, None]  # (b, m)
-assert blocked.equal(masks.block_padding(lengths, 8))
-print(blocked.int())
-
-_, weights = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
-print("“was”:", *(f"{weight:.2f}" for weight in weights[1, 2]))
-assert not weights[1, :, 4:].any()
+padding = torch.arange(8) >= lengths[:, None]      # (b, m)
+_, weights = attend(x, x, x, padding[:, None, :])  # (b, n, d), (b, n, m)
+display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# `[:, None, :]` turns `(b, m)` into `(b, 1, m)`. The axis of size 1 is stretched over all queries,
-# because padding is padding, no matter which query looks. The four words of the short sentence now
-# share all the attention of *was*.
-#
-# Is the result the same as without padding? Attend within the short sentence alone, and compare the
-# outputs and the gradients with those of the padded batch. `one.gradients(outputs, inputs)` of
-# [Batches](05_batches.ipynb#cell-id=equal-to-the-loop-gradients-too) adds up the outputs, each number times a
-# fixed random factor, and returns the gradient of each input.
+# The axis of size 1 in `[:, None, :]` is stretched over all queries: padding is padding, whoever
+# looks. And the short sentence no longer notices its dots.
 
-# %%
-words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
-alone, _ = one.attend(x[1, :4], x[1, :4], x[1, :4])          # (4, d), (4, 4)
-torch.testing.assert_close(words_only, alone)
-torch.testing.assert_close(one.gradients(words_only, [x]), one.gradients(alone, [x]))
-print("equal, and so are the gradients")
+# %% tags=["proof"]
+y = x.clone().requires_grad_()                             # (b, m, d)
+of_words = attend(y, y, y, padding[:, None, :])[0][1, :4]  # (4, d)
+alone, _ = one.attend(y[1, :4], y[1, :4], y[1, :4])        # (4, d), (4, 4)
+torch.testing.assert_close(of_words, alone)
+torch.testing.assert_close(one.gradients(of_words, [y]), one.gradients(alone, [y]))
+assert padding.equal(masks.block_padding(lengths, 8))
+print("✓ In the batch the short sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown] name="the-causal-mask"
-# ## The causal mask
+# ## A card like a staircase
 #
-# Padding is hidden from everybody; the second mask depends on who is looking. A model that writes
-# text sees the words up to and including the current one, so query i must not see a key j > i
-# [[Vaswani et al., section 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a
-# matrix `(n, m)`, the same for every sample: True above the diagonal, which is the part that
-# `triu(1)` keeps.
+# Padding is hidden from everybody. The second card depends on who is looking.
+#
+# Think of a model that writes. So far it has *the cat drank milk because it*, and is about to choose
+# the next word. There is no *thirsty* yet. So no query may see a key that comes after it [[Vaswani et
+# al., section 3.2.3](../docs/references.md#vaswani-2017)]. This card is the **causal mask**: one hole
+# in the first row, two in the second, and so on down a staircase. `triu(1)` keeps what lies above the
+# diagonal.
 
 # %%
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
-assert future.equal(masks.block_future(8))
 words = one.embed(one.WORDS).double()                  # (n, d)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
 written, causal = attend(words, words, words, future)  # (n, d), (n, m)
-assert not causal[future].any()
-display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
+display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
-# All weights above the diagonal are zero. In the row of *it*, the largest weight, the one on
-# *thirsty*, is gone: the word that decides has not been written yet. What is left favours neither
-# *cat* nor *milk*.
+# Now read the row of *it*. Since the first page of this book, the last word has told *it* what is
+# meant. Under this card that cannot happen.
+
+# %% tags=["hide-input"]
+seen, _ = one.attend(words, words, words)  # (n, d), (n, m)
+it = one.WORDS.index("it")
+cards = ["it, no card", "it, staircase"]
+display.show(torch.stack([seen[it], written[it]]), cards, one.FEATURES)
+
+# %% [markdown]
+# Under the staircase *it* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as
+# food, 1.09 and 1.09. This word does not know what it means.
 #
-# Swap that last word: *thirsty* becomes *sweet*. Which outputs change without a mask, and which
-# with the causal mask: those of every word, only that of *it*, or only that of the last word?
+# So was the opening example wrong? It was an example of *reading*. A model that has the whole text
+# before it, an **encoder**, needs no staircase, and there *it* may look ahead. A model that *writes*
+# cannot settle the matter in the row of *it*, whatever its matrices are. The first row that sees both
+# *it* and the word that decides is the row of *thirsty*, and look where that one turns: 0.23 to *cat*,
+# 0.01 to *milk*. The answer is not lost. It comes two words later, in a row that looks back.
+#
+# Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the card, and
+# with it?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Without a mask every word looks at the last one, so every output changes. With the causal mask only
-# the last word's own row may look there, so all other rows stay as they are. In a causal model, only
-# that row can settle what *it* means.
+# Without a card every word looks at the last one, so all eight rows move. Under the staircase only one
+# row has a hole in the last column: the last. The other seven cannot know that anything happened.
 #
 # </details>
-#
-# The cell makes this swap. Then it tests the mask by looking only at the outputs: wherever you cut
-# the sentence, the rows before the cut must stay the same.
 
 # %%
-swapped = one.embed(one.SWEET).double()  # (n, d)
-for name, hidden in (("no mask", None), ("causal mask", future)):
-    before, after = (attend(row, row, row, hidden)[0] for row in (words, swapped))  # (n, d)
-    moved = (before - after).norm(dim=-1) > 0                                       # (n,)
-    print(f"{name}, changed:\n   ", *(one.SWEET[i] for i in moved.nonzero()))
-    assert int(moved.sum()) == (8 if hidden is None else 1)
+other = one.embed(one.SWEET).double()  # (n, d)
+moves = {}
+for name, card in (("no card", torch.zeros(8, 8).bool()), ("staircase", future)):
+    before, _ = attend(words, words, words, card)  # (n, d), (n, m)
+    after, _ = attend(other, other, other, card)   # (n, d), (n, m)
+    moves[name] = (after - before).norm(dim=-1)
+display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
+
+# %% [markdown]
+# Seven zeros, and they are exact. This is also how you test such a card in any model: change the last
+# word, and see what moves.
+#
+# Why train a model that may see less? Count what the card buys. The row of *drank* has seen *the cat
+# drank* and nothing else, so it is what you would get if the text ended there. One pass over eight
+# words holds eight unfinished texts, and after each of them you may ask: what comes next? The figure
+# has the answers at its right, all but the last. The staircase turns one pass into a lesson for every
+# word, and in none of them can the model copy the answer.
+
+# %% tags=["proof"]
 for length in range(1, 9):
     start = words[:length]                                               # (length, d)
     prefix = attend(start, start, start, masks.block_future(length))[0]  # (length, d)
     torch.testing.assert_close(prefix, written[:length])
-print("cut anywhere: the rows before are kept")
+assert future.equal(masks.block_future(8))
+assert moves["no card"].all()
+assert moves["staircase"].nonzero().flatten().tolist() == [7]
+print("✓ Cut the sentence after any word: the rows before the cut are the same.")
+
+# %% [markdown] name="two-mistakes"
+# > **Pitfall.** The staircase is off by one step, and nothing complains. With `triu(2)` each word sees
+# > the next one, which is the answer: the training loss falls beautifully, and the model cannot write.
+# > With `triu(0)` a word does not see itself, and the first row has no hole at all. Keep this row in
+# > mind.
+
+# %% tags=["proof"]
+for offset, empty in ((0, 1), (1, 0), (2, 0)):
+    shifted = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (n, m)
+    _, weights = attend(words, words, words, shifted)          # (n, d), (n, m)
+    seen_by = [word for word, weight in zip(one.WORDS, weights[2]) if weight]
+    assert seen_by == one.WORDS[: 2 + offset]
+    assert weights.isnan().all(-1).sum() == empty
+print("✓ drank sees two, three and four words under triu(0), triu(1) and triu(2).")
 
 # %% [markdown] name="merging-the-two"
-# ## Merging the two
+# ## Two cards
 #
-# A key is blocked if it is padding *or* lies in the future. The operator `|` merges the two masks, once
-# their axes fit those of the scores, `(b, h, n, m)`. **Broadcasting** aligns axes from the right and
-# stretches every axis of size 1. So the causal mask, `(n, m)`, fits as it is, and the padding mask gets
-# a 1 for the heads and a 1 for the queries.
+# A batch of texts to be continued needs both cards. Lay one on the other: a key is blocked if either
+# card covers it. **Broadcasting** aligns axes from the right and stretches those of size 1. With an
+# axis for the heads the scores are `(b, h, n, m)`, so the staircase `(n, m)` fits as it is, and the
+# padding gets a 1 for the heads and a 1 for the queries.
 
 # %%
-padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
-of_five = masks.block_future(5)                         # (n, m)
-for_keys = padding[:, None, None, :]                    # (b, 1, 1, m)
-merged = for_keys | of_five                             # (b, 1, n, m)
-print(tuple(for_keys.shape), "|", tuple(of_five.shape), "->", tuple(merged.shape))
+blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
+print(tuple(blocked.shape))
 
 # %% [markdown]
-# The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
-# 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
-# across the samples. All heads share one mask, so its axis for heads keeps size 1. PyTorch calls the
-# padding mask `key_padding_mask`, and a mask of pairs, such as the causal one, `attn_mask`. If every
-# key is blocked for a query, the query's row is called a **fully masked row**.
+# PyTorch takes the two apart: the padding as `key_padding_mask`, a card for pairs, such as the
+# staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
+# the holes. Press the column heading *cat*: its column is covered, and the other weights of each row
+# grow until they make one whole again. Then press the first *the*. Its row had one hole.
 
-# %%
+# %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
 rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
-five = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (b, m, d)
-scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
-display.mask_merger(texts, scores, padding)
-
-# %% [markdown]
-# In the live figure, press the column heading *cat*: the word becomes padding, and its column is
-# blocked in every row of sample 0. In the rows that could see *cat*, the other weights grow until
-# they add up to one again. Then press the first word of a sentence. Its own row could see only that
-# word, so the row is now fully masked and its weights are NaN.
+five = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (2, 5, 4)
+scores = five @ five.mT / math.sqrt(4)                    # (2, 5, 5)
+display.mask_merger(texts, scores, masks.block_padding(torch.tensor([5, 3]), 5))
 
 # %% [markdown] name="fully-masked-rows"
-# ## Fully masked rows
+# ## A row without a hole
 #
-# A sheet of card may cover a whole row, but a softmax needs at least one key. In a fully masked row all
-# scores are $-\infty$, so all exponentials are 0, and so is their sum: each weight is 0 divided by 0.
-# Such rows come from an empty sentence, from padding whose own rows are masked, too, or from a causal
-# mask that by mistake hides each word from itself: the first word then sees nothing.
+# Now it has none. Card from end to end is a **fully masked row**. All its scores are $-\infty$, all
+# exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a number*.
 #
-# Take the second case. The padding after *the milk was sweet* also *asks*, so it has rows of its own
-# in the output. Should these be masked as well? First leave the padded rows unmasked. Take a loss
-# that reads only the rows of the words, and see which positions it reacts to. Words are queries as well
-# as keys, so `output[~blocked]` picks their rows. Then mask the padded rows, too.
+# Who makes such a card on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
+# each has a row in the output. Nobody reads these rows, and a tidy mind covers them, too.
+#
+# Now training begins. Three matrices are shared by all sentences, and the loss reads *only the first
+# one*, which has no padding. What is the gradient of $W_V$: finite, NaN in a few entries, or NaN in all
+# of them?
 
 # %%
-output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
-(reached,) = one.gradients(output[~blocked], [x])
-print("the loss reacts to:", *(labels[j] for j in reached[1].any(-1).nonzero()))
-assert reached.any(-1).equal(~blocked)
-
-both = blocked[:, None, :] | blocked[:, :, None]  # (b, n, m), keys and queries
-masked, _ = attend(x, x, x, both)                 # (b, n, d), (b, n, m)
-torch.testing.assert_close(masked[~blocked], output[~blocked])
-print("last row, if masked:", masked[1, 7].tolist())
-assert masked[blocked].isnan().all()
+tidy = padding[:, None, :] | padding[:, :, None]  # (b, 1, m) | (b, n, 1) -> (b, n, m)
+W_Q, W_K, W_V = (torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+output, _ = attend(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
+loss = output[0].square().mean()  # the first sentence alone
+loss.backward()
+print(f"loss: {loss.item():.2f}")
+display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 
 # %% [markdown]
-# You need not mask padded rows: leave them out of the loss, and they contribute no gradient. Masking
-# them turns them into NaN and leaves the outputs of the words as they were.
+# All of them. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN, for every
+# sentence that this model will ever read. How did it get there, from rows that the loss never touched?
 #
-# Are these NaNs harmless, since nobody reads them? Compute the values with a matrix $W_V$ that all
-# samples share, and let the loss read *only the first sentence*, which has no padding. What about the
-# gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
-#
-# <details><summary>What do you expect?</summary>
-#
-# NaN in all of them. The loss sends a gradient of 0 into the fully masked rows. On its way back,
-# that 0 is multiplied by the row's weights, and $0 \cdot \mathrm{NaN}$ is NaN. The NaN reaches
-# every value of the second sentence, and from there the matrix that both sentences share.
-#
-# </details>
+# Walk back the way the gradient goes. It leaves the loss and comes to the row of a dot. Nobody has read
+# that row, so the gradient there is 0. So far, so innocent. On its way to the values it is multiplied by
+# the weights of the row, and these are NaN. To a computer, $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
+# And $W_V$ made the values of *both* sentences, so it adds up what comes back from each: something
+# finite, plus NaN.
 
-# %%
-w_v = torch.eye(4, dtype=torch.float64, requires_grad=True)
-poisoned, _ = attend(x, x, x @ w_v, both)        # (b, n, d), (b, n, m)
-(gradient,) = one.gradients(poisoned[0], [w_v])  # (4, 4)
-print("NaN in the output of the first sentence:", bool(poisoned[0].isnan().any()))
-print(f"NaN in the gradient of W_V: {gradient.isnan().sum()} of {gradient.numel()} entries")
-assert poisoned[0].isfinite().all()
-assert gradient.isnan().all()
+# %% tags=["hide-input"]
+display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 
 # %% [markdown]
-# A single training step therefore turns the shared matrix into NaN for everyone.
+# The surprise is the right branch. On the way back the softmax, too, multiplies by its weights, so the
+# covered scores do get NaN, and by rights $W_Q$ and $W_K$ are lost as well. Yet both come out clean. The
+# card itself stops the NaN. A score that `masked_fill` has overwritten has no say in the result, so its
+# gradient is *written* as 0, and nothing is multiplied. (A card that is *added* to the scores stops
+# nothing; see the fold below.)
 #
-# The cure is a second fill. The first one writes $-\infty$ over the scores before the softmax, and
-# the second writes 0 over the weights after it. Now the values are multiplied by 0 instead of NaN.
-#
-# So each fill stops one NaN on its way back. The second one keeps it from $W_V$, as you saw. Another
-# would go through the softmax to $W_Q$ and $W_K$, because in a fully masked row the softmax multiplies
-# by weights that are NaN. The first fill stops that one: the gradient of a score that it replaced is
-# *written* as 0, not multiplied by 0.
-
+# How do you mend it? The first idea is to replace the NaN where you see it, in the output.
 
 # %%
-def attend_safely(
-    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+output, _ = attend(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
+bandaged = output.nan_to_num(0)                      # (b, n, d)
+(gradient,) = torch.autograd.grad(bandaged[0].square().mean(), W_V)
+print("NaN in the output:", bandaged.isnan().sum().item(), "of 64")
+print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
+
+# %% [markdown]
+# The output is clean, and the gradient is as bad as before. The bandage lies on the output, and the
+# gradient still walks through the weights. So mend the weights: after the softmax, lay the same card on
+# once more, and this time what it covers becomes 0.
+
+
+# %% tags=["hide-input"]
+def attend_safely(query, key, value, blocked):
     """Mix the rows of ``value``; a fully masked row gets zeros."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
-    if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
-    weights = scores.softmax(-1)                         # (..., n, m)
-    if blocked is not None:
-        weights = weights.masked_fill(blocked, 0)  # (..., n, m)
-    return weights @ value, weights                # (..., n, d), (..., n, m)
+    scores = scores.masked_fill(blocked, -math.inf)        # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    weights = weights.masked_fill(blocked, 0)              # (..., n, m)
+    return weights @ value, weights                        # (..., n, d), (..., n, m)
 
 
 display.diff(attend, attend_safely)
 
-# %% [markdown]
-# The outputs and gradients of the words must be the same as before, and the package's own function must
-# agree.
-
 # %%
-plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]  # (12, d)
-safe = attend_safely(x, x, x, both)[0]                     # (b, n, d)
-torch.testing.assert_close(safe[~blocked], plain)
-of_words = one.gradients(safe[~blocked], [x])
-torch.testing.assert_close(of_words, one.gradients(plain, [x]))
+mended, _ = attend_safely(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
+gradients = torch.autograd.grad(mended[0].square().mean(), [W_Q, W_K, W_V])
+print(
+    "NaN in the three gradients:", sum(g.isnan().sum().item() for g in gradients), "of 48"
+)
+print("row of the last dot:", mended[1, 7].tolist())
 
-ours, _ = scaled_dot_product_attention(x, x, x, blocked=both)  # (b, n, d), (b, n, m)
+# %% tags=["proof"]
+y = x.clone().requires_grad_()                             # (b, n, d)
+plain = attend(y, y, y, padding[:, None, :])[0][~padding]  # (12, d)
+safe = attend_safely(y, y, y, tidy)[0]                     # (b, n, d)
+torch.testing.assert_close(safe[~padding], plain)
+of_words, of_plain = one.gradients(safe[~padding], [y]), one.gradients(plain, [y])
+torch.testing.assert_close(of_words, of_plain)
+assert of_plain[0].any(-1).equal(~padding)  # unread rows need no card
+ours, _ = scaled_dot_product_attention(y, y, y, blocked=tidy)  # the package's own
 torch.testing.assert_close(ours, safe)
-torch.testing.assert_close(one.gradients(ours[~blocked], [x]), of_words)
-print("words: as before, with their gradients")
-print("last row:", ours[1, 7].tolist())
+torch.testing.assert_close(one.gradients(ours[~padding], [y]), of_words)
+print("✓ The second fill leaves the words as they were: outputs and gradients.")
 
 # %% [markdown]
-# There are three things one can do with a fully masked row; you can try them in the last menu of the
-# figure under [Merging the two](#cell-id=merging-the-two). Leave **NaN**: it is easy to notice once it has
-# spread, but by then it has spoiled the whole model. Write **zeros**, as this book does: the row
-# collected nothing, so its output is nothing. Or let the row attend evenly, with **uniform** weights.
-# That happens when a large negative number replaces the scores, instead of $-\infty$: all scores in
-# the row are then equal, although all of its keys are forbidden. [Masks in the
-# wild](14_masks_in_the_wild.ipynb) finds out which of the three PyTorch and published code choose.
-
-# %% [markdown] name="other-cures"
-# <!-- deeper: Which other cures fail, and why the package lifts -->
+# A row without a hole now collects nothing. And the tidy mind? It has gained nothing: rows that no loss
+# reads send back a gradient of 0 and need no card. But an empty sentence makes a row without a hole,
+# and so does padding in *front* of a text under a staircase. For those days there is the second fill.
 #
-# ### Going deeper: Which other cures fail, and why the package lifts
-#
-# `nan_to_num(0)` on the output is a tempting cure. It fails, and there is a second trap: a mask can
-# also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. `torch.nn.MultiheadAttention` does
-# so, and so does the package, because its masks may also hold other numbers. An addition passes every
-# gradient on, so nothing stops the NaN on its way to $W_Q$ and $W_K$. Therefore the package **lifts**
-# the mask of a fully masked row: it leaves the row unmasked before the softmax, so that no NaN arises at
-# all, and fills its weights with 0 afterwards. The cell lists the matrices whose gradient is NaN; the
-# loss reads no fully masked row.
-
-
-# %%
-def spoiled(x: Tensor, blocked: Tensor, added: bool, cure: str) -> str:
-    """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
-    matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    q, k, v = (x @ matrix for matrix in matrices)  # (b, n, d)
-    fully = blocked.all(-1)                        # (b, n)
-    hidden = blocked & ~fully[..., None] if "lift" in cure else blocked
-    scores = q @ k.mT / math.sqrt(4)                                 # (b, n, m)
-    bias = torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)  # (b, n, m)
-    scores = scores + bias if added else scores.masked_fill(hidden, -math.inf)
-    weights = scores.softmax(-1)  # (b, n, m)
-    if "fill" in cure:
-        weights = weights.masked_fill(blocked, 0)  # (b, n, m)
-    output = weights @ v                           # (b, n, d)
-    if cure == "mend output":
-        output = output.nan_to_num(0)  # (b, n, d)
-    bad = [each.isnan().any() for each in one.gradients(output[~fully], matrices)]
-    return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
-
-
-# %%
-print("cure           added          masked_fill")
-found = []
-for cure in ("nothing", "mend output", "fill again", "lift and fill"):
-    found.append([spoiled(x.detach(), both, added, cure) for added in (True, False)])
-    print(f"{cure:13}  {found[-1][0]:13}  {found[-1][1]}")
-nan = "W_Q W_K W_V"
-assert found == [[nan, "W_V"], [nan, "W_V"], ["W_Q W_K", "none"], ["none", "none"]]
-
-# %% [markdown]
-# Mending the output does not help: on its way back to the values, the gradient is still multiplied by
-# NaN weights.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: The same as PyTorch, with heads -->
-#
-# ### Going deeper: The same as PyTorch, with heads
-#
-# So far n and m have been equal, and there has been only one head. In this cell all sizes differ:
-# b = 2, h = 4, n = 3, m = 5 and d = 6. The cell also uses a mask of pairs that leaves one query of
-# sample 1 fully masked. PyTorch's function must give the same outputs and gradients. In that
-# function True means *may look*, hence the `~`.
-
-# %%
-q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
-k = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
-v = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
-pairs = torch.zeros(3, 5, dtype=torch.bool)                           # (3, 5)
-pairs[0, :2] = pairs[2, :3] = True
-small = padding[:, None, None, :] | pairs                          # (2, 1, 3, 5)
-mixed = attend_safely(q, k, v, small)[0]                           # (2, 4, 3, 6)
-fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)  # (2, 4, 3, 6)
-torch.testing.assert_close(mixed, fused)
-torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
-print("equal, and so are the gradients")
-print("fully masked rows:", int(small.all(-1).sum()))
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="two-mistakes"
-# ## Two mistakes
-#
-# Neither of these raises an error or changes a shape. One question finds both: *what does the output
-# react to?*
-#
-# > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be, but they
-# > have already been counted in the sum. The other weights no longer add up to one.
-
-# %%
-late = one.attend(x, x, x)[1].masked_fill(blocked[:, None, :], 0)  # (b, n, m)
-(reaction,) = one.gradients((late @ x)[1, :4], [x])                # (b, m, d)
-print(f"the row of “was” adds up to {late[1, 2].sum():.2f}")
-print("the words react to:", *(labels[j] for j in reaction[1].norm(dim=-1).nonzero()))
-assert reaction[1, 4:].any()
-
-# %% [markdown]
-# The words still react to all four padded positions.
-#
-# > **Pitfall.** A causal mask that is off by one. `triu(0)` hides every word from itself, which leaves
-# > the first word fully masked. `triu(2)` lets each word see the next one.
-#
-# Here the values are `x[0]`, the same numbers as `words`. Only the values track gradients, so what
-# reacts was *seen*, not used for asking.
-
-# %%
-for offset in (0, 1, 2):
-    shifted = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (8, 8)
-    drank = attend_safely(words, words, x[0], shifted)[0][2]   # (d,)
-    (reaction,) = one.gradients(drank, [x])                    # (b, m, d)
-    seen = [word for word, row in zip(one.WORDS, reaction[0]) if row.any()]
-    empty = int(shifted.all(-1).sum())
-    print(f"triu({offset}), fully masked: {empty}\n    “drank” sees:", *seen)
-    assert (empty, seen) == (int(offset == 0), one.WORDS[: 2 + offset])
-
-# %% [markdown]
-# With `triu(2)` *drank* sees *milk*. A model that writes learns to predict the next word in each row, so
-# in the row of *drank* the answer is *milk*. In training the model could copy that answer, but when
-# it writes, there is nothing to copy.
+# Zeros are this book's choice, and not everybody's. PyTorch's class gives NaN in such a row when it is
+# asked for weights. A large negative number in the place of $-\infty$, say $-10^9$, gives **uniform**
+# weights: all scores of the row are then equal, and it attends evenly to everything that it must not
+# see. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which library does what.
 #
 # ## Exercises
 #
@@ -475,26 +376,94 @@ merged_by_hand = {
 
 exercises.masks.check_merged.folded(merged_by_hand)
 
+# %% [markdown] name="other-cures"
+# <!-- deeper: Which other cures fail, and why the package lifts -->
+# ### Going deeper: Which other cures fail, and why the package lifts
+#
+# A card can also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. PyTorch's class does so,
+# and so does the package, because its masks may hold other numbers, too. An addition passes every
+# gradient on, so nothing stops the NaN on its way to $W_Q$ and $W_K$. Therefore the package **lifts**
+# the card from a fully masked row before the softmax, so that no NaN arises at all, and fills the
+# weights with 0 afterwards. The cell lists the matrices whose gradient is NaN; the loss reads no fully
+# masked row.
+
+
+# %%
+def spoiled(x: Tensor, blocked: Tensor, added: bool, cure: str) -> str:
+    """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
+    matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    q, k, v = (x @ matrix for matrix in matrices)  # (b, n, d)
+    fully = blocked.all(-1)                        # (b, n)
+    hidden = blocked & ~fully[..., None] if "lift" in cure else blocked
+    scores = q @ k.mT / math.sqrt(4)                                 # (b, n, m)
+    bias = torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)  # (b, n, m)
+    scores = scores + bias if added else scores.masked_fill(hidden, -math.inf)
+    weights = scores.softmax(-1)  # (b, n, m)
+    if "fill" in cure:
+        weights = weights.masked_fill(blocked, 0)  # (b, n, m)
+    output = weights @ v                           # (b, n, d)
+    if cure == "mend output":
+        output = output.nan_to_num(0)  # (b, n, d)
+    bad = [each.isnan().any() for each in one.gradients(output[~fully], matrices)]
+    return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
+
+
+# %%
+cures = ("nothing", "mend output", "fill again", "lift and fill")
+found = {cure: [spoiled(x, tidy, added, cure) for added in (True, False)] for cure in cures}
+nan = "W_Q W_K W_V"
+assert [*found.values()] == [
+    [nan, "W_V"],
+    [nan, "W_V"],
+    ["W_Q W_K", "none"],
+    ["none", "none"],
+]
+display.show(found, columns=["added", "masked_fill"], corner="cure")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: The same as PyTorch, with heads -->
+#
+# ### Going deeper: The same as PyTorch, with heads
+#
+# With several heads, sizes that all differ, and a query of sample 1 that sees nothing, PyTorch's own
+# function gives the same outputs and gradients. In that function True means *may look*, hence the `~`.
+
+# %%
+q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
+k = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
+v = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
+pairs = torch.zeros(3, 5, dtype=torch.bool)                           # (3, 5)
+pairs[0, :2] = pairs[2, :3] = True
+small = (
+    masks.block_padding(torch.tensor([5, 3]), 5)[:, None, None, :] | pairs
+)                                                                  # (2, 1, 3, 5)
+mixed = attend_safely(q, k, v, small)[0]                           # (2, 4, 3, 6)
+fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)  # (2, 4, 3, 6)
+torch.testing.assert_close(mixed, fused)
+torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
+print("equal, and so are the gradients")
+print("fully masked rows:", int(small.all(-1).sum()))
+
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores.
-# >
-# > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
-# > `(b, 1, n, m)`:
+# > **In short.** On paper a card is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
+# > $-\infty$ under the card and 0 in the holes. In code, lay one card on the other, and use it twice:
 # >
 # > ```python
-# > blocked = padding[:, None, None, :] | future
-# > scores = scores.masked_fill(blocked, -math.inf)
-# > weights = scores.softmax(-1).masked_fill(blocked, 0)
+# > blocked = padding[:, None, None, :] | future     # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
+# > scores = scores.masked_fill(blocked, -math.inf)  # what is covered takes no part
+# > weights = scores.softmax(-1).masked_fill(blocked, 0)  # a row without a hole takes nothing
 # > ```
 # >
-# > Block before the softmax, never only after it. The second fill is for fully masked rows; without
-# > it, NaN would reach the gradients of matrices that all samples share. To test a mask, ask what the
-# > output reacts to.
+# > Cover before the softmax, never only after it. The second fill keeps one row without a hole from
+# > turning everyone's gradient into NaN. To test a card, change a word and see what moves.
 #
-# You now have all the parts: projections, heads, batches and masks. [The next
-# chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the
-# other way round, or add numbers instead; [Masks in the wild](14_masks_in_the_wild.ipynb) sorts
-# that out when you need it.
+# With this card the last part is on the bench: projections, heads, batches, masks. In [the next
+# chapter](07_multihead_attention.ipynb) you put them together.

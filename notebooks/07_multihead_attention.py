@@ -1,388 +1,454 @@
 # %% [markdown]
 # # Multi-head attention
 #
-# *What is inside a class that can take PyTorch's place?*
+# *Put together, does it run? And would you notice if it did not?*
 #
-# *19 minutes and 2 of exercises. Afterwards you can say what a class needs to take PyTorch's
-# place, and change how this one scores or attends.*
+# *14 minutes and 2 of exercises. Afterwards you own the class: you can say what each of its 18 lines
+# is for, what breaks without it, and how you would notice.*
 #
-# The first six chapters built the parts. Put together they make a class of 18 lines,
-# `PlainAttention`, which is also the class of the [short path](short_path.ipynb). These lines are
-# the whole computation. What a class needs besides, to take PyTorch's place, is an interface,
-# options and edge cases, not another computation.
-#
-# You check that first. Then you put both classes into a model that somebody else has written, where
-# the small one fails and the final one fits. At the end you see what its weights cost, and give it a
-# score of your own.
+# Six chapters lie on the bench: four matrices, two heads, a cut, a batch, a sheet of card. Think of them
+# as the wheels of a watch. Put together they make a movement of 18 lines, `PlainAttention`. In the margin
+# stand the chapters in which you made each line.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import math
 
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
-)
-
-# %% [markdown] name="all-of-it-in-18-lines"
-# ## All of it in 18 lines
-#
-# Begin with the constructor, which makes the four matrices, each as an `nn.Linear` with a bias.
-# `split` and `merge` are the two moves from [The reshape trick](04_reshape_trick.ipynb). `forward`
-# goes through the steps of the map above, and it uses the mask twice, as in
-# [Masks](06_masks.ipynb#cell-id=fully-masked-rows): before the softmax and after it.
-
-# %%
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display
 
 PlainAttention = chapters.load("short_path").PlainAttention
-display.source(PlainAttention)
-
-# %% [markdown]
-# Now give the same weights to the book's final class, `MultiheadAttention`. It stores them as
-# PyTorch's class does: $W_Q$, $W_K$ and $W_V$ lie one below the other in one matrix,
-# `in_proj_weight`. Both classes keep each $W$ transposed, so that $xW$ is `x @ weight.mT`, and the
-# three can be stacked as they are. `functional_call` lends them to the final class for one call, so
-# gradients flow back to the small class.
-#
-# Three queries look at five keys, in two samples, with four heads of width 6. In the second sample
-# two keys are padding. Outputs, weights and all gradients must agree.
-
-# %%
-from torch.func import functional_call
-
-b, n, m, h, d = 2, 3, 5, 4, 6
-e = h * d
-torch.manual_seed(7)
-small = PlainAttention(e, h).double()
-projections = [small.w_q, small.w_k, small.w_v]
-weight = torch.cat([linear.weight for linear in projections])  # (3 * e, e)
-bias = torch.cat([linear.bias for linear in projections])      # (3 * e,)
-packed = {"in_proj_weight": weight, "in_proj_bias": bias}
-packed |= {f"out_proj.{name}": x for name, x in small.w_o.named_parameters()}
-
-# %%
-query = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-key = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)    # (b, m, e)
-value = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
-padding = masks.block_padding(torch.tensor([5, 3]), m)                 # (b, m)
-
-final = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-by_head = {"average_attn_weights": False}  # the weights of each head, not their mean
-of_final = functional_call(final, packed, (query, key, value, padding), by_head)
-of_small = small(query, key, value, padding[:, None])  # (b, n, e), (b, h, n, m)
-torch.testing.assert_close(of_final, of_small)
-
-one = chapters.load("01_one_head")
-inputs = [query, key, value, *small.parameters()]
-gradients = one.gradients(of_final[0], inputs)
-torch.testing.assert_close(gradients, one.gradients(of_small[0], inputs))
-print(f"output, weights and {len(gradients)} gradients are equal")
-
-# %% [markdown]
-# The gradients are those of query, key, value, four weights and four biases. So the 18 lines are the
-# whole computation. The final class adds an interface, options such as dropout, and edge cases, but
-# no other computation.
-#
-# > **Pitfall.** The small class adds the axis for the heads itself, so `blocked` must be `(b, n, m)`,
-# > or `(b, 1, m)` for padding. A bare causal mask, `(n, m)`, runs without an error when there are as
-# > many words as heads. Head i then gets row i of the mask for all its queries, and words see the
-# > future.
-
-# %%
-four = torch.randn(b, h, e, dtype=torch.float64)  # (b, h, e), as many words as heads
-future = masks.block_future(h)                    # (h, h)
-for mask in (future[None], future):
-    _, weights = small(four, four, four, mask)  # (b, h, e), (b, h, h, h)
-    print(f"{tuple(mask.shape)}: up to {weights[..., future].max():.2f} on a future word")
-    assert weights[..., future].any() == (mask is future)
-
-# %% [markdown] name="what-pytorchs-layer-asks-for"
-# ## What PyTorch's layer asks for
-#
-# Now use the 18 lines in a model that somebody else has written: PyTorch's encoder layer, which is
-# attention, followed by some steps that the [next chapter](08_transformer_layers.ipynb) explains.
-# Its `state_dict`, which holds the parameters by name, serves as the checkpoint. Put the small
-# class in the place of the layer's attention, load the checkpoint, and call the layer, in training
-# and in evaluation.
-
-# %%
-torch.manual_seed(4)
-x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-width = 30  # of a small network in the layer, see the next chapter
-layer = nn.TransformerEncoderLayer(e, h, width, dropout=0, batch_first=True).double()
-before = layer(x)  # (b, n, e)
-of_before = one.gradients(before, [x, *layer.parameters()])
-checkpoint = layer.state_dict()
-
-# %%
-import textwrap
-
-layer.self_attn = small
-for attempt in (
-    lambda: layer.load_state_dict(checkpoint),
-    lambda: layer.train()(x),
-    lambda: layer.eval()(x),
-):
-    try:
-        attempt()
-    except (RuntimeError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[-1].strip()
-        print(textwrap.fill(f"{type(error).__name__}: {reason}", 60))
-
-# %% [markdown]
-# All three fail. The checkpoint holds packed matrices under PyTorch's names. In training the layer
-# calls its attention with PyTorch's arguments, such as `attn_mask`, and in evaluation it first reads
-# attributes. None of this is about the mathematics. A class that is to take PyTorch's place needs
-# five things around it:
-#
-# - **parameters** with PyTorch's names and shapes;
-# - **masks** for padding, `(b, m)`, and for pairs: `(n, m)`, or `(b * h, n, m)` with one for each head
-#   of each sample. Both may be boolean or made of numbers that are added to the scores;
-# - **three layouts**: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)` for a
-#   single sequence;
-# - **weights** only if they are asked for, and **dropout** in training;
-# - **attributes** that the layer reads in evaluation. Where `_qkv_same_embed_dim` is True and no
-#   gradients are needed, the layer may take the parameters and attend by itself, without calling
-#   `forward`. The final class says False, so its `forward` always runs.
-#
-# ## The same steps in the final class
-#
-# The final class has all five. Here are the lines of its `forward` that take the steps of the small
-# class: project, split, attend, merge, project out. One more step merges the masks.
-
-# %% tags=["hide-input"]
-forward = MultiheadAttention.forward
-display.excerpts(
-    project=(forward, "= self._project"),
-    split=(forward, "q = split_heads", "k = split_heads", "v = split_heads"),
-    masks=(forward, "self._prepare_masks"),
-    attend=(forward, "self.attend(", "q, k, v, blocked="),
-    **{"merge, project out": (forward, "output = ")},
-)
-
-# %% [markdown]
-# `_project` multiplies by the three matrices. `_batch_first` brings each layout to `(b, n, e)`, and
-# `_as_given` brings the merged heads back to the layout of the query. In `(b, ..., m, d)` read the dots
-# as h; only [Fewer keys](20_fewer_keys.ipynb) changes that.
-#
-# `_prepare_masks` gives the masks the axes of the scores and merges them into two: `blocked` is
-# boolean, and `bias` holds numbers to add. `is_causal=True` hides the future as well, so you need
-# not make the [causal mask](06_masks.ipynb#cell-id=the-causal-mask) yourself; PyTorch's class wants this
-# mask as `attn_mask`, beside the flag. `attend` does what stands between split and merge: score,
-# mask, softmax and mix.
-
-# %% [markdown]
-# <!-- deeper: The whole of forward -->
-# ### Going deeper: The whole of forward
-#
-# Around these steps, `forward` checks what it is given, adds keys and values if a setting asks for
-# it, and returns the weights only on demand. A
-# [fold](#cell-id=a-place-to-attend-when-nothing-matters) below shows what the added keys are
-# good for. The methods with an underscore are on the page [The final class, line by
-# line](../docs/package/line-by-line.md#the-steps-that-forward-calls).
-
-# %% tags=["hide-input"]
-display.source(MultiheadAttention.forward, docstrings=False)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# The figure shows the shapes that were recorded while the class ran on the three queries and five
-# keys. The five sizes all differ, so each number stands for one letter.
-
-# %% tags=["fold-input"]
-SEEN: dict[str, tuple[int, ...]] = {}
-
-
-def note(**tensors: Tensor) -> None:
-    """Write down shapes."""
-    SEEN.update({name: tuple(x.shape) for name, x in tensors.items()})
-
-
-class Noting(MultiheadAttention):
-    """Writes down what its two steps are given, and what they return."""
-
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        scores = super().score(q, k)  # (b, h, n, m)
-        note(q=q, k=k, scores=scores)
-        return scores
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
-        heads, weights = super().attend(q, k, v, **options)
-        note(v=v, blocked=options["blocked"], weights=weights, heads=heads)
-        return heads, weights
-
-
-# %% tags=["fold-input"]
-noting = Noting(e, h, dtype=torch.float64)
-noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
-given = [x.transpose(0, 1) for x in (query, key, value)]
-_, returned = noting(*given, padding)
-note(**dict(zip(("query", "key", "value"), given)), returned=returned)
-
-# %% tags=["fold-input"]
-PLACES = {
-    "query": (0, 0),
-    "key": (1, 0),
-    "value": (2, 0),
-    "q": (0, 1),
-    "k": (1, 1),
-    "v": (2, 1),
-    "blocked": (0, 2),
-    "scores": (1, 2),
-    "weights": (1, 3),
-    "returned": (1, 4),
-    "heads": (2, 4),
-    "merged": (2, 5),
-    "output": (2, 6),
-}
-ARROWS = [
-    ("query", "q", "project, split"),
-    ("key", "k", ""),
-    ("value", "v", ""),
-    ("q", "scores", ""),
-    ("k", "scores", "score"),
-    ("scores", "weights", "mask, softmax"),
-    ("blocked", "weights", ""),
-    ("weights", "heads", ""),
-    ("v", "heads", "mix"),
-    ("weights", "returned", "mean"),
-    ("heads", "merged", "merge"),
-    ("merged", "output", "project out"),
-]
-LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
-display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
-
-# %% [markdown]
-# Blue boxes have the queries' axis n, green ones have the keys' axis m, and grey ones have both. The
-# padding mask has become `(b, 1, 1, m)`: one row per sample, for all its heads and queries.
-
-# %% [markdown] name="in-pytorchs-place"
-# ## In PyTorch's place
-#
-# Now repeat the swap with the final class. One line replaces the module, and a second one loads the
-# old parameters. Compare in training, and in evaluation without gradients.
-
-# %%
-layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-print(layer.load_state_dict(checkpoint))
-after = layer.train()(x)  # (b, n, e)
-torch.testing.assert_close(after, before)
-of_after = one.gradients(after, [x, *layer.parameters()])
-torch.testing.assert_close(of_after, of_before)
-print(f"training: output and {len(of_after)} gradients are equal")
-
-with torch.no_grad():
-    torch.testing.assert_close(layer.eval()(x), before)
-print("evaluation: output is equal")
-
-# %% [markdown]
-# The checkpoint fits, and neither the output nor a gradient has changed. A
-# [table](../docs/package/line-by-line.md#where-it-differs-from-pytorchs) lists the corner cases in
-# which the two classes differ.
-#
-# Now suppose you forget `batch_first=True` in the line that replaces the module. When do you find
-# out: when the checkpoint is loaded, when the layer is called, or not at all?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Not at all, unless you compare numbers. A `state_dict` holds parameters but no settings, so
-# everything loads. In self-attention the output has the shape of the input in either layout, so
-# every shape fits. But samples are mistaken for tokens, so sentences attend to each other.
-#
-# </details>
-
-# %%
-layer.self_attn = MultiheadAttention(e, h, dtype=torch.float64)
-print(layer.load_state_dict(checkpoint))
-wrong = layer(x)  # (b, n, e)
-print("shapes:", tuple(wrong.shape), "and", tuple(before.shape))
-print(f"off by up to {(wrong - before).abs().max():.2f}")
-assert not wrong.allclose(before)
-
-# %% [markdown]
-# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In
-# > evaluation, compare the outputs for a batch of several sequences: this reveals a wrong
-# > `batch_first` or `num_heads`. It cannot reveal a wrong `dropout`, so check by hand that `dropout`
-# > is the same.
-
-# %% [markdown] name="the-three-lines-and-a-quicker-path"
-# ## The three lines, and a quicker path
-#
-# The rest of the chapter is about the weights, and first about how they are made. Three functions
-# of the package define what `attend` must compute, one for each step of $\mathrm{softmax}(q k^\top
-# / \sqrt d)\, v$ with masks; `scale` is $1 / \sqrt d$.
-
-# %% tags=["hide-input"]
-from annotated_attention.attention import masked_softmax, mix, scaled_scores
-
-display.excerpts(
-    score=(scaled_scores, "return"),
-    softmax=(masked_softmax, "added = m", "fully_masked =", "scores = ", "* ~fully"),
-    mix=(mix, "F.dropout", "return"),
-)
-
-# %% [markdown]
-# Two things differ from the small class. The scale goes to the queries, before the product. And a
-# mask may hold numbers, so blocked keys are turned into $-\infty$, and one addition serves both
-# kinds. An added mask needs another cure for fully masked rows: the package leaves them unmasked in
-# the softmax, so that no NaN arises, and sets their weights to 0 afterwards. A [fold in
-# *Masks*](06_masks.ipynb#cell-id=other-cures) shows why.
-#
-# Most calls take a quicker path to the same result. Without weights it is PyTorch's **fused kernel**,
-# which does not store the `(n, m)` weights as long as dropout is off. With weights, a softmax of the
-# package writes its result over the scores. You have checked both: the first comparison asked for
-# weights, and PyTorch's layer does not. The package's tests compare them with the three lines,
-# gradients included.
-#
-# ## The weights, and what they cost
-#
-# Load the animal head and the food head of [Two heads](02_two_heads.ipynb#cell-id=two-questions-at-once) into
-# the class. As in PyTorch's class, the matrices of both heads lie side by side, first $W_Q$, then
-# $W_K$, then $W_V$, and all of it transposed, which is what `load_pair` does.
-
-# %%
-two = chapters.load("02_two_heads")
-words = one.EMBEDDINGS  # (8, 4)
+one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
 it = one.WORDS.index("it")
+MADE_IN = {
+    "if embed_dim % num_heads": "3",
+    "raise ValueError": "3",
+    "self.num_heads =": "3",
+    "layers =": "1",
+    "self.w_q, self.w_k": "1",
+    "def split": "4",
+    "return x.unflatten": "4 5",
+    "def merge": "4",
+    "return x.transpose": "4 5",
+    "q, k, v = map": "1 3",
+    "scores =": "1",
+    "blocked =": "6",
+    "weights =": "6 1 6",
+    "return self.w_o": "1 2",
+}
+display.margin(PlainAttention, MADE_IN)
+
+# %% [markdown] name="all-of-it-in-18-lines"
+# Two things are new. `nn.Linear` keeps its matrix transposed and adds a bias. And `forward` takes three
+# inputs, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
+# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
+#
+# ## Wind it up
+#
+# Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
+# class both sentences of the first page in one batch.
+
+# %%
+attention = PlainAttention(embed_dim=4, num_heads=2)
+layers = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
+side_by_side = [torch.cat(heads, 1) for heads in zip(*two.HEADS)]  # W_Q, W_K and W_V
+for layer, matrix in zip(layers, [*side_by_side, two.W_O]):
+    layer.weight.data, layer.bias.data = matrix.T.contiguous(), torch.zeros(4)
+
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
+output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, m)
+display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# That is the question of the first page, and its answer. With *thirsty*, *it* receives 0.97 under animal
+# and 0.19 under food. With *sweet* the two trade places. It took one call, and you have made every line
+# of it. Here is the same movement as a map; press its steps.
+
+# %% tags=["hide-input"]
+display.whole_map()
+
+# %% [markdown]
+# And in a model that writes? Lay on the staircase of [Masks](06_masks.ipynb#cell-id=the-causal-mask), and look at
+# two rows: *it*, and the word that comes last.
+
+# %%
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
+written, _ = attention(x, x, x, future[None])        # (b, n, e), (b, h, n, m)
+rows = torch.cat([written[:, it], written[:, -1]])   # (4, e)
+display.show(rows, ["it, thirsty", "it, sweet", "thirsty", "sweet"], one.FEATURES)
+
+# %% [markdown]
+# *It* says 0.10 to both questions in both sentences, and the last word knows: 1.00 against 0.02.
+
+# %% tags=["proof"]
+for i, sentence in enumerate(x):
+    torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
+assert torch.equal(written[0, it], written[1, it])
+print("✓ The same as the two heads, one after the other, one sentence after the other.")
+
+# %% [markdown]
+# ## Take a wheel out
+#
+# Take a wheel out of a watch, and it stops. That is kind of the watch: you know at once. These 18 lines
+# are less kind. In what follows, `without(attention, part)` deletes that part from the text of the
+# class, builds what is left, and gives it the matrices of `attention`.
+
+# %% tags=["hide-input"]
+SOURCE = display.source(PlainAttention).text
 
 
-def load_pair(kind: type = MultiheadAttention, **options) -> nn.Module:
-    """Make a module of width 4 with the animal head and the food head."""
-    module = kind(4, 2, bias=False, **options)
-    wide = torch.cat([w for both in zip(*two.HEADS) for w in both], 1)  # (4, 12)
-    module.load_state_dict({"in_proj_weight": wide.mT, "out_proj.weight": two.W_O.mT})
+def exchange(attention: nn.Module, part: str, other: str) -> nn.Module:
+    """Exchange one part of the text of the class; build it with the same matrices."""
+    assert part in SOURCE
+    names = {"nn": nn, "math": math, "torch": torch}
+    exec(SOURCE.replace(part, other), names)
+    module = names["PlainAttention"](4, 2)
+    module.load_state_dict(attention.state_dict())
     return module
 
 
-_, mean = load_pair()(words, words, words)             # (8, 4), (8, 8)
-_, each = load_pair()(words, words, words, **by_head)  # (8, 4), (2, 8, 8)
-rows = torch.stack([each[0, it], each[1, it], mean[it]])
-one.show(one.WORDS, ["animal head", "food head", "mean"], rows.mT)
+def without(attention: nn.Module, part: str) -> nn.Module:
+    """Build the class without a part of its text."""
+    return exchange(attention, part, "")
+
 
 # %% [markdown]
-# The animal head gives 0.46 each to *cat* and *thirsty*, as it did there, and the food head gives
-# *milk* 0.80. By default you get the mean over the heads, which does not tell which head looked
-# where, so ask for `average_attn_weights=False`.
-#
-# Returning the weights is also the default, and it has a price: the `(n, m)` matrices of all heads
-# are kept until the gradient has been computed. Suppose you double the number of tokens. By what
-# factor do the kept bytes grow with weights, and by what factor without: two, four, or eight?
+# **First, the two transposes** of `split` and `merge`. What will you get: an error, another shape, or
+# wrong numbers in the right shape?
 #
 # <details><summary>What do you expect?</summary>
 #
-# With weights the growth approaches fourfold: the matrices have n times n entries, and for long
-# sequences they outweigh everything else. Without weights the kept bytes nearly double: apart from
-# $W_O$, whose size does not depend on n, everything that is kept has one row per token.
+# Wrong numbers in the right shape. Without the transposes, words and heads stand in each other's axes,
+# and in the merge both mistakes meet and fit together again.
 #
 # </details>
+
+# %%
+output, _ = without(attention, ".transpose(1, 2)")(x, x, x)
+print(tuple(output.shape))
+display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# No error, the right shape, and a loud yes to both questions in both sentences. Inside each word the
+# *heads* now attend to one another, and no word sees another word. Each head of *it* hears nothing but the
+# quality of *it* itself, 1.00.
 #
-# In the cell, PyTorch calls `count` for every tensor that it keeps for the backward pass; each
-# piece of memory is counted once.
+# **Second, the root** by which the scores are divided.
+
+# %%
+output, _ = without(attention, " / math.sqrt(q.size(-1))")(
+    x, x, x
+)  # (b, n, e), (b, h, n, m)
+display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# This I did not expect: it looks *better*. 0.99 against 0.08 is a clearer answer than 0.97 against 0.19.
+# Had you only the cat sentence, you would keep the change. But these heads are two numbers wide. Draw
+# random queries and keys, as in [One head](01_one_head.ipynb), and let the heads grow.
+
+# %% tags=["hide-input"]
+grown = {
+    width: (
+        one.measure(one.products(width)),
+        one.measure(one.products(width) / math.sqrt(width)),
+    )
+    for width in one.WIDTHS
+}
+drawing, axes = display.panels(600, 230, columns=2)
+for ax, place, title in zip(
+    axes, (2, 1), ("largest of 16 weights", "size of the derivative")
+):
+    for which, name, colour in ((0, "without root", "h"), (1, "with root", "n")):
+        measured = [both[which][place] for both in grown.values()]
+        look = {"marker": "o", "markersize": 4, "color": display.COLOURS[colour]}
+        ax.plot([*grown], measured, label=name, **look)
+    ax.set_xscale("log", base=2)
+    ax.set(title=title, ylim=(0, None), xticks=[*grown], xlabel="width of a head")
+    ax.set_xticklabels([str(width) for width in grown])
+    ax.title.set_fontsize(12)
+axes[0].legend(fontsize=11, loc="center right")
+alt = "; ".join(
+    f"width {width}: largest weight {a[2]:.2f} without the root and {b[2]:.2f} with it, "
+    f"derivative {a[1]:.2f} and {b[1]:.2f}"
+    for width, (a, b) in grown.items()
+)
+caption = (
+    "32 random queries, 16 random keys each. Left: the mean over the queries. Right: how "
+    "strongly weights react to scores, the derivative's norm for the median query."
+)
+display.finish(drawing, name="without-the-root", alt=f"{alt}.", caption=caption)
+
+# %% [markdown]
+# Up to width 16 the missing root does no harm to the derivative. At width 256 one key takes 0.91 of the
+# attention, and the derivative through which the gradient gets back is 0.00: such a head cannot learn to
+# look elsewhere. With the root, the width hardly matters. The cat sentence is too small to judge by.
+#
+# **Third, the second fill**, the last `masked_fill`. On the cat sentence nothing changes, to the last
+# digit. So let the second sentence of the batch be empty for once, covered from end to end, and let the
+# loss read the first one alone.
+
+# %%
+empty = torch.tensor([[False] * 8, [True] * 8])[:, None]  # (b, 1, m)
+for kind in (attention, without(attention, ".masked_fill(blocked, 0)")):
+    output, _ = kind(x, x, x, empty)
+    (gradient,) = torch.autograd.grad(output[0].sum(), kind.w_v.weight)
+    print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
+
+# %% tags=["proof"]
+unfilled = without(attention, ".masked_fill(blocked, 0)")
+for card in (None, future[None]):
+    pair = [kind(x, x, x, card)[0] for kind in (attention, unfilled)]
+    assert torch.equal(*pair)
+    full = one.gradients(pair[0], [*attention.parameters()])
+    less = one.gradients(pair[1], [*unfilled.parameters()])
+    assert all(map(torch.equal, full, less))
+print("✓ On the cat sentence, with and without the staircase, nothing tells the two apart.")
+
+# %% [markdown]
+# The first of these mistakes shows at once, if you know the right numbers. (Give it a card, and it even
+# stops: the scores of two heads by two are no match for a card of 8 by 8.) The second shows when the heads
+# grow wide and do not learn, the third on the day a sentence is empty. None of them changes a shape. How
+# do you notice, then? As with any watch that runs and is wrong: hold it beside another one.
+
+# %% [markdown] name="in-pytorchs-place"
+# ## In another maker's case
+#
+# PyTorch has its own movement, `nn.MultiheadAttention`, and a case for it, `nn.TransformerEncoderLayer`:
+# attention, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Take theirs
+# out, put yours in, and see whether the hands stand where they stood.
+
+# %% [markdown] name="what-pytorchs-layer-asks-for"
+# Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
+# cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`, and both as numbers: $-\infty$ is card, 0
+# is a hole. Then laying one on the other is a sum, which begins with no card at all.
+
+
+# %%
+class Fitted(PlainAttention):
+    """The 18 lines, for PyTorch's case."""
+
+    batch_first, in_proj_bias = True, None  # the layer looks these up
+
+    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None, **flags):
+        card = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
+        if key_padding_mask is not None:
+            card = card + key_padding_mask[:, None, :]
+        if attn_mask is not None:
+            card = card + attn_mask
+        return super().forward(query, key, value, card == -math.inf)
+
+
+# %% [markdown]
+# Now the swap, on the cat sentence and a short one. A helper, `fit`, copies PyTorch's random matrices into
+# your lines: in PyTorch's class $W_Q$, $W_K$ and $W_V$ lie one below the other, in `in_proj_weight`.
+
+
+# %% tags=["hide-input"]
+def fit(theirs: nn.MultiheadAttention) -> Fitted:
+    """Put PyTorch's numbers into the 18 lines."""
+    ours = Fitted(theirs.embed_dim, theirs.num_heads)
+    weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
+    for linear, weight, bias in zip((ours.w_q, ours.w_k, ours.w_v), weights, biases):
+        linear.weight.data, linear.bias.data = weight, bias
+    ours.w_o = theirs.out_proj
+    return ours
+
+
+texts = [one.EMBEDDINGS.double(), one.embed(["the", "milk", "was", "sweet"]).double()]
+x = nn.utils.rnn.pad_sequence(texts, batch_first=True)  # (b, n, e)
+padding = torch.arange(8) >= torch.tensor([[8], [4]])   # (b, m)
+
+# %%
+torch.manual_seed(4)
+layer = nn.TransformerEncoderLayer(
+    4, 2, dim_feedforward=16, dropout=0, batch_first=True
+).double()
+cards = [(None, None), (future, None), (None, padding), (future, padding)]
+before = [layer(x, *pair) for pair in cards]
+layer.self_attn = fit(layer.self_attn)
+after = [layer(x, *pair) for pair in cards]
+off = [(a - b).abs().max().item() for a, b in zip(after, before)]
+print("no card, either, both: off by less than", 10.0 ** math.ceil(math.log10(max(off))))
+
+# %% [markdown]
+# Your 18 lines are running inside PyTorch. What is left is rounding.
+
+# %% tags=["proof"]
+torch.manual_seed(7)
+wide = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
+pairs, keys = masks.block_future(5), masks.block_padding(torch.tensor([5, 3]), 5)
+for cards in ((None, None), (pairs, None), (None, keys), (pairs, keys)):
+    case = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+    theirs = case(wide, *cards)  # (2, 5, 24)
+    shared = [wide, case.linear1.weight, case.self_attn.out_proj.weight]
+    of_theirs = one.gradients(theirs, shared)
+    case.self_attn = fit(case.self_attn)
+    ours = case(wide, *cards)  # (2, 5, 24)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(one.gradients(ours, shared), of_theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(case.eval()(wide, *cards), theirs)
+print("✓ Sizes that all differ: outputs and gradients as before, in evaluation, too.")
+
+# %% [markdown]
+# The package's `MultiheadAttention` is these 18 lines with PyTorch's own names, layouts and options ([line
+# by line](../docs/package/line-by-line.md)), so it needs no `fit`: one line puts it in, and the next loads
+# a checkpoint. I have made one mistake in this cell. Does it show?
+
+# %%
+torch.manual_seed(4)
+layer = nn.TransformerEncoderLayer(
+    4, 2, dim_feedforward=16, dropout=0, batch_first=True
+).double()
+before, checkpoint = layer(x), layer.state_dict()
+
+layer.self_attn = MultiheadAttention(4, 2, dtype=torch.float64)
+print(layer.load_state_dict(checkpoint))
+after = layer(x)  # (b, n, e)
+print(tuple(after.shape), "off by up to", round((after - before).abs().max().item(), 2))
+
+# %% [markdown]
+# *All keys matched successfully*, the shape is right, and the output is off by up to 3.05. I have left out
+# `batch_first=True`, so the class takes the eight words for eight sentences, and the two sentences for two
+# words: [they talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide). A `state_dict` holds
+# parameters but no settings, so everything loads.
+
+# %% tags=["proof"]
+from torch.func import functional_call
+
+layer.self_attn = MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+layer.load_state_dict(checkpoint)
+torch.testing.assert_close(layer(x), before)
+small = PlainAttention(24, 4).double()
+projections = [small.w_q, small.w_k, small.w_v]
+packed = {
+    "in_proj_weight": torch.cat([linear.weight for linear in projections]),
+    "in_proj_bias": torch.cat([linear.bias for linear in projections]),
+    "out_proj.weight": small.w_o.weight,
+    "out_proj.bias": small.w_o.bias,
+}
+query = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)          # (2, 3, 24)
+key, value = torch.randn(2, 2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
+final = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+by_head = {"average_attn_weights": False}
+of_final = functional_call(final, packed, (query, key, value, keys), by_head)
+of_small = small(query, key, value, keys[:, None])
+torch.testing.assert_close(of_final, of_small)
+inputs = [query, key, value, *small.parameters()]
+gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], inputs)
+torch.testing.assert_close(*gradients)
+print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradients, too.")
+
+# %% [markdown] name="a-score-of-your-own"
+# ## A wheel of your own
+#
+# You can also put in a wheel that nobody gave you. By product, a long key has an advantage. Let the
+# *distance* decide instead, the nearer the better: $-\lVert q - k \rVert^2 / 2$ in the place of $q \cdot
+# k$. That exchanges half a line. The root, the cards, split and merge stay as they are.
+
+# %%
+near = exchange(attention, "q @ k.mT", "-torch.cdist(q, k).square() / 2")
+cats = one.EMBEDDINGS[None]                  # (1, 8, 4)
+_, by_product = attention(cats, cats, cats)  # (1, 8, 4), (1, 2, 8, 8)
+_, by_distance = near(cats, cats, cats)      # (1, 8, 4), (1, 2, 8, 8)
+keys = attention.split(attention.w_k(cats))  # (1, 2, 8, 2)
+columns = [*keys[0, 0].unbind(1), by_product[0, 0, it], by_distance[0, 0, it]]
+names = ["animal", "quality", "by product", "by distance"]
+display.show(torch.stack(columns, 1), one.WORDS, names)
+
+# %% [markdown]
+# Check it with a pencil. The first two columns are the keys of the animal head, and the query of *it* is
+# (2, 1). From there to *thirsty*, (2, 2), the squared distance is $0 + 1 = 1$; to *cat*, (3, 0), it is $1 +
+# 1 = 2$. Halved and divided by $\sqrt 2$, the scores differ by $1 / (2 \sqrt 2) \approx 0.354$, so *cat*
+# gets $e^{-0.354} \approx 0.70$ times the weight of *thirsty*. The table says 0.18 against 0.26. By product
+# the two were equal, because the 3 of *cat* made up for its missing quality.
+#
+# Whether this is the better wheel, only training can say. Asking took one line. In the package's class the
+# line is a method: override `score(q, k)`.
+
+# %% [markdown] name="before-you-swap"
+# ## Before you swap
+#
+# What an engineer wants to know before putting one movement in the place of another. Each row was run
+# when this page was built.
+#
+# | | in PyTorch's class, and in the package's unless it says otherwise |
+# |---|---|
+# | **parameters** | $W_Q$, $W_K$, $W_V$ are packed in `in_proj_weight`, `(3e, e)`, each transposed |
+# | **layout** | `(n, b, e)` unless `batch_first=True`; a `state_dict` knows neither this nor heads nor dropout |
+# | **masks** | `(b, m)` as `key_padding_mask`; `(n, m)`, or `(b * h, n, m)` with one for each head, as `attn_mask` |
+# | **True** | blocked here, and the opposite in `F.scaled_dot_product_attention` |
+# | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n = h, and there a silent leak |
+# | **`is_causal`** | PyTorch's wants the mask beside the flag; in the package's the flag is enough |
+# | **an empty sentence** | NaN from PyTorch's with weights, zeros before $W_O$ from the package's; a fill with −10⁹ makes the row uniform |
+# | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is stored |
+# | **evaluation** | PyTorch's layer may take its fast path and skip `forward`, also one that you overrode; never with the package's class |
+
+# %% tags=["proof"]
+theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24), as many words as heads
+card = masks.block_future(4)                    # (4, 4)
+leak = [small(y, y, y, each)[1][..., card].any() for each in (card[None], card)]
+assert leak == [False, True]
+final.load_state_dict(theirs.state_dict())
+alone = final(y, y, y, is_causal=True)[0]  # (2, 4, 24)
+torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=card)[0])
+bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~card)  # (2, 4, 24)
+torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
+gone = torch.ones(2, 4, dtype=torch.bool)  # (2, 4)
+assert theirs(y, y, y, gone)[0].isnan().all()
+assert not final(y, y, y, gone)[1].any()
+filled = (y @ y.mT).masked_fill(gone[:, None], -1e9).softmax(-1)  # (2, 4, 4)
+assert filled.eq(0.25).all()
+each = card.repeat(8, 1, 1)  # (8, 4, 4), one for each head of each sample
+torch.testing.assert_close(theirs(y, y, y, attn_mask=each)[0], alone)
+print("✓ Masks, True, the bare card, the empty sentence: as the table says.")
+
+# %% tags=["proof"]
+ran = []
+
+
+def counting(kind: type[nn.Module], ran: list[type]) -> nn.Module:
+    """Make a module of a subclass whose forward is noted."""
+
+    class Counting(kind):
+        def forward(self, *inputs, **options):
+            ran.append(kind)
+            return super().forward(*inputs, **options)
+
+    return Counting(24, 4, batch_first=True, dtype=torch.float64).eval()
+
+
+encoder = nn.TransformerEncoderLayer(24, 4, 30, batch_first=True).double().eval()
+for kind in (nn.MultiheadAttention, MultiheadAttention):
+    encoder.self_attn = counting(kind, ran)
+    with torch.no_grad():
+        encoder(y)
+assert ran == [MultiheadAttention]
+try:
+    theirs(y, y, y, need_weights=False, is_causal=True)
+    refused = ""
+except RuntimeError as error:
+    refused = str(error)
+assert "Need attn_mask" in refused
+for kind in (nn.MultiheadAttention, MultiheadAttention):
+    dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
+    sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
+    assert not sums.allclose(torch.ones_like(sums))
+    again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
+    assert again.allclose(torch.ones_like(again))
+print("✓ is_causal, weights, evaluation: as the table says.")
+
+# %% [markdown]
+# <!-- deeper: What the weights cost -->
+# ### Going deeper: What the weights cost
+#
+# Returning the weights is the default, and it has a price: the `(n, m)` matrices of all heads are kept
+# until the gradient has been computed. In the cell, PyTorch calls `count` for every tensor that it keeps
+# for the backward pass; each piece of memory is counted once, in bytes.
 
 
 # %%
@@ -401,119 +467,21 @@ def count_kept(n: int, need_weights: bool) -> int:
     return sum(sizes.values())
 
 
-print("   n   with weights   without")
-for length in (256, 512, 1024):
-    print(f"{length:4} {count_kept(length, True):14,} {count_kept(length, False):9,}")
+kept = {n: [count_kept(n, True), count_kept(n, False)] for n in (256, 512, 1024)}
+display.show(kept, columns=["with weights", "without"], corner="tokens", title="bytes kept")
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost doubles.
-# Weights take time, too; [Speed](13_speed.ipynb) measures how much. So pass `need_weights=False`
-# unless you want to look at them.
+# Weights take time, too; [Speed](13_speed.ipynb) measures how much. So pass `need_weights=False` unless
+# you want to look at them.
 
 # %% [markdown] name="dropout"
-# ## Dropout
-#
-# In training, **dropout** sets each weight to zero with probability p and divides the others by
-# 1 − p. Take p = 0.5<!-- setting --> and look at the weights that come back. Do the weights of one
-# query still add up to one: always, never, or on average?
-#
-# <details><summary>What do you expect?</summary>
-#
-# On average. Each weight becomes 0 or twice as large, with equal probability, so its mean stays the
-# same. In a single draw a query may lose its largest weight, or have it doubled.
-#
-# </details>
-
-# %%
-torch.manual_seed(5)
-dropping = load_pair(dropout=0.5)
-dropped = dropping(words, words, words, **by_head)[1]  # (2, 8, 8)
-torch.testing.assert_close(dropped[dropped > 0], 2 * each[dropped > 0])
-
-many = words[:, None].expand(-1, 4000, -1)                      # (8, 4000, 4)
-draws = dropping(many, many, many, **by_head)[1]                # (4000, 2, 8, 8)
-evaluated = dropping.eval()(words, words, words, **by_head)[1]  # (2, 8, 8)
-rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
-one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
+# And call `.eval()` before you look: in training, **dropout** sets each weight
+# to zero with probability p and divides the others by 1 − p, and what comes back are the weights that
+# mixed the values, after dropout. A row of them adds up to one only on average.
 
 # %% [markdown]
-# Each number is the sum of a word's weights in the animal head. In one draw the sums vary, over many
-# draws they average about one, and in evaluation nothing is dropped. The weights that you get back
-# are the ones that mixed the values, after dropout, as in PyTorch's class. So call `.eval()` before
-# you look at weights.
-
-# %% [markdown] name="a-score-of-your-own"
-# ## A score of your own
-#
-# You can change the class in two places: how a key is compared with a query, or the whole step between
-# split and merge.
-#
-# | method | what it is given | what it returns |
-# |---|---|---|
-# | `score(q, k)` | queries `(b, h, n, d)` and keys `(b, h, m, d)` | scores `(b, h, n, m)`, before masks and softmax |
-# | `attend(q, k, v, **options)` | also the values `v`; in the options: `blocked`, `bias`, `is_causal`, `need_weights` | what the heads collect, `(b, h, n, d)`, and the weights or None |
-#
-# This class overrides `score`. The closer a key is to the query, the higher its score, $-\lVert q -
-# k \rVert^2 / (2 \sqrt d)$. Multiplied out, this is $q \cdot k / \sqrt d$, the usual score, minus
-# $\lVert k \rVert^2 / (2 \sqrt d)$, minus a term of the query alone, which the softmax ignores.
-
-
-# %%
-class DistanceAttention(MultiheadAttention):
-    """Attends to the keys that are nearest."""
-
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        squares = (q[..., :, None, :] - k[..., None, :, :]).square().sum(-1)  # (b, h, n, m)
-        return -squares / (2 * self.head_dim**0.5)                            # (b, h, n, m)
-
-
-_, near = load_pair(DistanceAttention)(words, words, words, **by_head)  # (8, 4), (2, 8, 8)
-rows = torch.stack([each[0, it], near[0, it]])                          # (2, 8)
-one.show(one.WORDS, ["by product", "by distance"], rows.mT)
-
-layer.self_attn = DistanceAttention(e, h, batch_first=True, dtype=torch.float64)
-layer.load_state_dict(checkpoint)
-own = layer.train()(x)  # (b, n, e)
-with torch.no_grad():
-    torch.testing.assert_close(layer.eval()(x), own)
-assert not own.allclose(before)
-print("in PyTorch's layer: the same score in training and in evaluation")
-
-# %% [markdown]
-# You can check this with a pencil. In the animal head the query of *it* is (2, 1). The key of
-# *thirsty*, (2, 2), and that of *it* itself, (1, 1), are at the squared distance 1, and *cat*, with
-# (3, 0), is at 2. So *cat* no longer ties with *thirsty*: a key's own length now counts against it.
-#
-# A class that overrides `score` never uses the quicker paths, which would ignore the new score, not
-# even in PyTorch's layer in evaluation, as the last lines check. The price is that
-# `need_weights=False` saves such a class hardly any memory.
-#
-# To change more than the score, override `attend`. This class silences one head, which is how you
-# find out what that head is good for.
-
-
-# %%
-class WithoutHead(MultiheadAttention):
-    """Silences one head."""
-
-    silent: int
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
-        heads, weights = super().attend(q, k, v, **options)
-        kept = torch.arange(self.num_heads, device=q.device) != self.silent  # (h,)
-        return heads * kept[:, None, None], weights
-
-
-collected = {"both": load_pair()(words, words, words)[0][it]}
-for silent, name in enumerate(("animal", "food")):
-    module = load_pair(WithoutHead)
-    module.silent = silent
-    collected[f"without {name} head"] = module(words, words, words)[0][it]
-one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
-
-# %% [markdown]
-# This $W_O$ writes what the animal head has collected under *animal*, and what the food head has
-# collected under *food*. So each number disappears with its own head.
+# <!-- /deeper -->
 
 # %% [markdown] name="a-place-to-attend-when-nothing-matters"
 # <!-- deeper: A place to attend when nothing matters -->
@@ -554,15 +522,21 @@ def learn(steps: int = 300, **options) -> tuple[Tensor, ...]:
 
 
 # %%
+found, rows = {}, []
 for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     answers, right, weights = learn(**options)
-    loss = (answers - right).square().mean()
     size = answers[::2] @ right[::2] / right[::2].square().sum()
     wrong = answers[1::2].square().mean().sqrt()
-    print(f"{next(iter(options), 'nothing')}: loss {loss:.6f}")
-    print(f"  marked: {size:.2f} of its size")
-    print(f"  unmarked: {wrong:.2f} in the place of 0; weights:")
-    print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
+    loss = (answers - right).square().mean()
+    found[next(iter(options), "nothing")] = [size.item(), wrong.item(), loss.item()]
+    rows.append([*weights[1::2].mean((0, 1)).tolist(), None][:6])
+display.show(
+    found, columns=["marked, of its size", "unmarked, for 0", "loss"], corner="appended"
+)
+
+# %% tags=["hide-input"]
+places = [*map(str, range(1, 6)), "appended"]
+display.show(rows, [*found], places, title="mean weights of unmarked sequences")
 
 # %% [markdown]
 # Without an appended key, each token of an unmarked sequence gets a fifth of the weight on average.
@@ -583,8 +557,9 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
 #
 # ### Four shapes
 #
-# *Easy, 2 minutes.* Someone calls a module with 12 features and 3 heads, and leaves all other
-# settings at their defaults:
+# *Easy, 2 minutes.* Someone calls the package's class with 12 features and 3 heads, and leaves all
+# other settings at their defaults. So the layout is `(n, b, e)`, and the weights come back as their mean
+# over the heads:
 #
 #     attention = MultiheadAttention(12, 3)
 #     output, weights = attention(query, key, key, padding)
@@ -614,8 +589,8 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # <details><summary>Hint 2</summary>
 #
-# The comments in `forward` and the figure below it show the shapes. By default the weights are a
-# mean over the heads.
+# Follow the 18 lines: split, then the mask with an axis for the heads and one for the queries. The
+# weights of all heads would be `(b, h, n, m)`.
 #
 # </details>
 
@@ -639,7 +614,8 @@ exercises.multihead_attention.check_shapes.folded(my_shapes)
 # al.](../docs/references.md#press-2022)]. Query i and key j get their scaled score **minus** $s
 # \cdot |i - j|$, and each head has its own slope $s$. With h heads, where h is a power of two,
 # the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and so on; the last has $2^{-8}$. The
-# slopes are not learned. Write ALiBi as a class that overrides `score`.
+# slopes are not learned. In the package's class the wheel that you have just exchanged is a method,
+# `score(q, k)`, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`. Override it.
 
 
 # %% tags=["exercise"]
@@ -757,17 +733,22 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
 # >
-# > The tokens are `(n, b, e)` by default and become heads `(b, h, n, d)`. A mask is broadcast to
-# > `(b, h, n, m)`. The weights come back as a mean over the heads, `(b, n, m)`.
+# > In shapes: `(b, n, h * d)` is split into `(b, h, n, d)`, scored and masked as `(b, h, n, m)`, and
+# > merged into `(b, n, h * d)`. In PyTorch's place, from the package:
 # >
 # > ```python
 # > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > A `state_dict` holds parameters but no settings. So after every swap, compare the outputs for a
-# > batch of several sequences in evaluation, and check by hand that `dropout` is the same. Weights
-# > cost memory and time, so ask for them only when you want to look at them.
+# > Hold your class beside another one: several sequences, sizes that all differ, outputs and gradients. An
+# > empty sentence has to give zeros before $W_O$, whatever PyTorch's class says. A `state_dict` knows no
+# > settings: compare `batch_first` and `dropout` by eye.
 #
-# Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
-# layers, with norms, residual connections, and a small network for each token.
+# This is the end of Part I. You own a movement that you can take apart and put together again: you can
+# compute a head with a pencil, say what each of the 18 lines is for and when you would miss it, and show
+# that yours keeps time with PyTorch's.
+#
+# Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
+# nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
+# which each word works on what it has collected, so that the next layer can ask a better question.

@@ -25,6 +25,7 @@ _HOMES = {
     "heads_map": "many_heads",
     "heads_table": "many_heads",
     "live": "_live",
+    "margin": "margins",
     "mask_merger": "live_figures.mask_merger",
     "norm_place": "live_figures.norm_place",
     "one_query": "look_up",
@@ -32,9 +33,12 @@ _HOMES = {
     "rotation": "live_figures.rotation",
     "saturation": "live_figures.saturation",
     "show": "tables",
+    "shares": "mask_figures",
     "soft_look_up": "look_up",
     "source": "code",
+    "staircase": "mask_figures",
     "tiles_visited": "live_figures.tiles_visited",
+    "way_of_the_nan": "mask_figures",
     "whole_map": "map",
 }
 __all__ = [*_HOMES]

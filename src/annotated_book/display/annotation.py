@@ -2,8 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 import mistune
 
@@ -19,8 +18,8 @@ _LISTED = re.compile(r"^\w+:\n(?: .*\n|\n)+", re.MULTILINE)
 Block = tuple[list[str], list[int]]
 
 
-def annotated(*functions: Callable[..., Any]) -> Output:
-    """Show the source of functions or methods of a file, with their notes between the code.
+def annotated(*objects: object) -> Output:
+    """Show the source of functions, classes or modules, with their notes between the code.
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is left
@@ -33,13 +32,15 @@ def annotated(*functions: Callable[..., Any]) -> Output:
         >>> "<p>Put the heads back side by side" in shown.html, "Args" in shown.html
         (True, False)
     """
-    shown = [_shown(function) for function in functions]
+    shown = [_shown(each) for each in objects]
     return Output("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
 
 
-def _shown(function: Callable[..., Any]) -> tuple[str, str]:
-    """Write one function as text and as HTML: where it stands, and its blocks."""
-    text, first = located_source(function)
+def _shown(each: object) -> tuple[str, str]:
+    """Write one object as text and as HTML: where it stands, and its blocks."""
+    text, first = located_source(each)
+    module = each.__name__ if isinstance(each, ModuleType) else each.__module__
+    name = getattr(each, "__qualname__", module)
     rows, highlighted = text.split("\n"), highlight_lines(text)
     blocks = ""
     for notes, numbers in split(text):
@@ -47,9 +48,9 @@ def _shown(function: Callable[..., Any]) -> tuple[str, str]:
         lines = "\n".join(_LINE.format(first + i, highlighted[i]) for i in numbers)
         code = code_block(lines, "no-copy")
         blocks += f'<div class="aa-block"><div class="aa-note">{prose}</div>{code}</div>'
-    file = f"{function.__module__.replace('.', '/')}.py"
+    file = f"{module.replace('.', '/')}.py"
     return text, (
-        f'<div class="aa-annotated" role="group" aria-label="{function.__qualname__}, annotated">'
+        f'<div class="aa-annotated" role="group" aria-label="{name}, annotated">'
         f'<p class="aa-place">{file}, lines {first} to {first + len(rows) - 1}</p>{blocks}</div>'
     )
 
@@ -74,12 +75,13 @@ def render(note: str) -> str:
 
 
 def split(text: str) -> list[Block]:
-    """Split the source of a function into blocks.
+    """Split source into blocks.
 
     One begins at each comment on a line of its own and after each empty line.
     """
-    functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
-    docstrings = {x.body[0].lineno - 1: x for x in functions if ast.get_docstring(x) is not None}
+    kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+    defined = [x for x in ast.walk(ast.parse(text)) if isinstance(x, kinds)]
+    docstrings = {x.body[0].lineno - 1: x for x in defined if ast.get_docstring(x) is not None}
     blocks: list[Block] = [([], [])]
     behind, before = 0, ""  # the line after the last docstring; the row before
     for i, row in enumerate(map(str.strip, text.split("\n"))):

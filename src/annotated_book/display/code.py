@@ -132,7 +132,7 @@ def _without_docstrings(text: str) -> str:
 
 
 def located_source(obj: object) -> tuple[str, int]:
-    """Return the source of a class or function, and the line that it begins on.
+    """Return the source of a class, function or module, and the line that it begins on.
 
     The source has no common indentation. The line is counted from 1, in the file or in the cell.
 
@@ -144,7 +144,7 @@ def located_source(obj: object) -> tuple[str, int]:
     else:
         lines, line = inspect.getsourcelines(obj)  # type: ignore[arg-type]  # it refuses the rest
         text = "".join(lines)
-    return textwrap.dedent(text).rstrip("\n"), line
+    return textwrap.dedent(text).rstrip("\n"), line or 1  # a module's is counted as 0
 
 
 def _class_source(cls: type) -> tuple[str, int]:

@@ -26,7 +26,18 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 from annotated_book.display._html import stylesheet
 from annotated_book.display._live import modules
 from press.run import scripts
-from press.site import answers, contents, glossary, katex, pages, sheet, signs, start, takeaway
+from press.site import (
+    answers,
+    contents,
+    glossary,
+    katex,
+    lines,
+    pages,
+    sheet,
+    signs,
+    start,
+    takeaway,
+)
 from press.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -134,7 +145,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     if page.file.src_uri == "index.md":
         chapters, repository = config.extra["chapters"], config.extra["repository"]
         content = start.fill(content, chapters, repository, config.site_url or "")
-    soup, aside = pages.parse(content)
+    soup, aside = pages.parse(lines.fill(content))
     complain = functools.partial(_complain, page)
     if isinstance(page.file, Notebook):
         for unknown in soup.select(".aa-unknown-output"):

@@ -5,7 +5,7 @@ import re
 import pytest
 from bs4 import BeautifulSoup
 
-from annotated_attention import MultiheadAttention, TransformerDecoderLayer
+from annotated_attention import MultiheadAttention, TransformerDecoderLayer, masks
 from annotated_book.display import annotated
 from annotated_book.display.annotation import render, split
 from annotated_book.display.code import located_source
@@ -19,10 +19,13 @@ def words(text):
     return re.findall(r"\w+", text)
 
 
-LISTED = re.compile(r"^( +)(Args|Returns|Raises):\n(\1 .*\n|\n)+", re.MULTILINE)
+LISTED = re.compile(r"^( +)(Args|Returns|Raises|Examples):\n(\1 .*\n|\n)+", re.MULTILINE)
 
 
-@pytest.mark.parametrize("function", [MultiheadAttention.forward, TransformerDecoderLayer.forward])
+@pytest.mark.parametrize(
+    "function",
+    [MultiheadAttention.forward, TransformerDecoderLayer.forward, MultiheadAttention, masks],
+)
 def test_nothing_is_lost_and_nothing_stands_twice(function):
     """The code and the notes, put back together, are the source but for what docstrings list."""
     text, first = located_source(function)
@@ -34,7 +37,8 @@ def test_nothing_is_lost_and_nothing_stands_twice(function):
     left_out = [line for number, line in source.items() if number not in dict(lines)]
     notes = " ".join(note.get_text(" ") for note in soup.select(".aa-note"))
     assert words(LISTED.sub("", "\n".join(left_out))) == words(notes)
-    file = function.__module__.rpartition(".")[2] + ".py"
+    module = getattr(function, "__module__", masks.__name__)
+    file = module.rpartition(".")[2] + ".py"
     place = f"annotated_attention/{file}, lines {first} to {first + len(source) - 1}"
     assert soup.select_one(".aa-place").text == place
 

@@ -1,0 +1,237 @@
+"""The figures of masks: whom padding costs what, the staircase, and the way of a NaN."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from torch import Tensor
+
+from annotated_book.display._html import Output
+from annotated_book.display.plots import COLOURS, FAINT, finish, panels
+
+
+def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Output:
+    """Draw rows of weights as bars, cut into the shares of words and of padding.
+
+    Args:
+        rows: (m,), weights under the name of what made them.
+        words: m words; a ``·`` is padding.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> display.shares({"no mask": torch.tensor([0.75, 0.25])}, ["cat", "·"], name="bars")
+        Figure: Shares of words and padding. no mask: 0.75 to words, 0.25 to padding.
+    """
+    drawing, (ax,) = panels(560, 40 + 50 * len(rows))
+    is_word = torch.tensor([word != "·" for word in words])
+    said = []
+    for y, (title, row) in enumerate(rows.items()):
+        left = 0.0
+        for word, share in zip(words, row.tolist(), strict=True):
+            colour = COLOURS["m" if word != "·" else "b"]
+            ax.barh(
+                y, share, left=left, height=0.62, alpha=0.35, color=colour, edgecolor=FAINT, lw=0.5
+            )
+            if share:
+                ax.text(left + share / 2, y, word, ha="center", va="center", fontsize=12)
+            left += share
+        kept, lost = row[is_word].sum().item(), row[~is_word].sum().item()
+        ax.text(1.02, y, f"{kept:.2f} to words", va="center", fontsize=12)
+        said.append(f"{title}: {kept:.2f} to words, {lost:.2f} to padding")
+    ax.set(xlim=(0, 1.24), ylim=(len(rows) - 0.5, -0.5), xticks=[0, 0.5, 1])
+    ax.set_yticks(range(len(rows)), [title.replace(", ", ",\n") for title in rows], fontsize=12)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    return finish(drawing, name=name, alt=f"Shares of words and padding. {'; '.join(said)}.")
+
+
+def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
+    """Draw causal weights as what shows through the holes of a card, beside each next word.
+
+    Args:
+        weights: (n, n), exactly 0 above the diagonal.
+        words: n words.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+        >>> display.staircase(weights, ["the", "cat"], name="stairs")
+        Figure: A card with holes like a staircase. the sees the 1.0; cat sees the .25, cat .75.
+    """
+    n = len(words)
+    drawing, (ax,) = panels(50 * n + 160, 36 * n + 62)
+    said = []
+    for i, row in enumerate(weights.tolist()):
+        for j, weight in enumerate(row):
+            card = j > i
+            fill = to_rgba(COLOURS["b"], 0.55) if card else to_rgba(COLOURS["n"], 0.6 * weight)
+            width = 0 if card else 0.6
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=width))
+            if not card:
+                ax.text(j + 0.5, i + 0.5, _short(weight), ha="center", va="center", fontsize=13)
+        seen = ", ".join(
+            f"{word} {_short(weight)}" for word, weight in zip(words, row[: i + 1], strict=False)
+        )
+        said.append(f"{words[i]} sees {seen}")
+        following = [*words[1:], "?"][i]
+        ax.text(n + 0.25, i + 0.5, f"→ {following}", va="center", fontsize=13, color=COLOURS["h"])
+    ax.text(n + 0.25, -0.28, "next word", fontsize=12, color=COLOURS["h"])
+    ax.set(xlim=(0, n + 1.9), ylim=(n, 0))
+    middles = [j + 0.5 for j in range(n)]
+    ax.set_xticks(middles, words, color=COLOURS["m"], fontsize=13, rotation=35, ha="left")
+    ax.set_yticks(middles, words, color=COLOURS["n"], fontsize=13)
+    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    alt = f"A card with holes like a staircase. {'; '.join(said)}."
+    return finish(
+        drawing,
+        name=name,
+        alt=alt,
+        caption="Grey is card. The word at the right comes next in the text.",
+    )
+
+
+def _short(weight: float) -> str:
+    return f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
+
+
+_INK = {"NaN": COLOURS["h"], "finite": COLOURS["n"], "0": COLOURS["b"], "": FAINT}
+# Column, row, what stands in the box above its gradient.
+_BOXES = {
+    "loss": (1.5, 0, ("loss", "reads sentence 1 only")),
+    "first output": (0, 1, ("output of sentence 1", "holds {}")),
+    "dot's output": (2, 1, ("output, row of a dot", "holds {}")),
+    "first values": (0, 3, ("values of sentence 1",)),
+    "second values": (1.5, 3, ("values of sentence 2",)),
+    "covered scores": (3.05, 2, ("covered scores of a dot", "all −∞")),
+    "scores": (3.05, 3, ("scores under the card",)),
+    "W_V": (0.75, 4.2, ("W_V", "shared by both")),
+    "W_Q and W_K": (3.05, 4.2, ("W_Q and W_K", "the rest: sentence 1")),
+}
+# From where to where, what happens on the way, and the box whose gradient it carries.
+_WAYS = (
+    ("loss", "first output", "", "first output"),
+    ("loss", "dot's output", "", "dot's output"),
+    ("first output", "first values", "× weights", "first values"),
+    ("dot's output", "second values", "0 × NaN", "second values"),
+    ("dot's output", "covered scores", "0 × NaN", "covered scores"),
+    ("covered scores", "scores", "the card: writes 0", "scores"),
+    ("first values", "W_V", "", "first values"),
+    ("second values", "W_V", "adds up", "second values"),
+    ("scores", "W_Q and W_K", "adds nothing", "scores"),
+)
+
+
+def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
+    """Draw where a NaN goes that stands in a row of the second sentence, which no loss reads.
+
+    Args:
+        x: (2, n, e), two sentences; the queries, keys and values before their matrices.
+        blocked: (2, n, n), boolean, True = blocked; the last row of the second is fully masked.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
+        >>> blocked[1, 1] = True
+        >>> shown = display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
+        >>> "second values: NaN; covered scores: NaN; scores: 0;" in shown.text
+        True
+    """
+    holds, found = _gradients(x, blocked)
+    drawing, (ax,) = panels(800, 500)
+    ax.set(xlim=(-0.75, 3.75), ylim=(4.65, -0.4))
+    ax.axis("off")
+    for box, (column, row, lines) in _BOXES.items():
+        text = [line.format(holds.get(box, "")) for line in lines]
+        _draw_box(ax, column, row, text, found.get(box, ""))
+    for start, end, step, carries in _WAYS:
+        _draw_way(ax, _BOXES[start][:2], _BOXES[end][:2], step, _INK[found[carries]])
+    said = "; ".join(f"{box}: {what}" for box, what in found.items())
+    return finish(
+        drawing,
+        name=name,
+        alt=f"Where the gradient goes, from the loss down, and what it holds. {said}.",
+        caption="Coloured by what each gradient held when this page was built: "
+        "zeros (grey), finite numbers (blue), NaN (orange).",
+    )
+
+
+def _gradients(x: Tensor, blocked: Tensor) -> tuple[dict[str, str], dict[str, str]]:
+    """Attend with three shared matrices, and say what outputs and gradients hold."""
+    e = x.size(-1)
+    w_q, w_k, w_v = (torch.eye(e, dtype=x.dtype, requires_grad=True) for _ in range(3))
+    q, k, v = x @ w_q, x @ w_k, x @ w_v               # (2, n, e)
+    scores = q @ k.mT / math.sqrt(e)                  # (2, n, n)
+    covered = scores.masked_fill(blocked, -math.inf)  # (2, n, n)
+    output = covered.softmax(-1) @ v                  # (2, n, e)
+    kept: list[Tensor] = [v, scores, covered, output]
+    for tensor in kept:
+        tensor.retain_grad()
+    output[0].square().mean().backward()
+    of_v, of_scores, of_covered, of_output, of_q, of_k, of_w = map(
+        _gradient, (*kept, w_q, w_k, w_v)
+    )
+    holds = {"first output": _state(output[0]), "dot's output": _state(output[1, -1])}
+    return holds, {
+        "first output": _state(of_output[0]),
+        "dot's output": _state(of_output[1, -1]),
+        "first values": _state(of_v[0]),
+        "second values": _state(of_v[1]),
+        "covered scores": _state(of_covered[1, -1]),
+        "scores": _state(of_scores[1, -1]),
+        "W_V": _state(of_w),
+        "W_Q and W_K": _state(torch.stack([of_q, of_k])),
+    }
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    assert tensor.grad is not None
+    return tensor.grad
+
+
+def _state(numbers: Tensor) -> str:
+    return "NaN" if numbers.isnan().any() else "finite" if numbers.any() else "0"
+
+
+def _draw_box(ax: Axes, column: float, row: float, lines: list[str], gradient: str) -> None:
+    edge, nan = _INK[gradient], gradient == "NaN"
+    fill = to_rgba(edge, 0.22 if nan else 0.06)
+    corner = (column - 0.6, row - 0.28)
+    ax.add_patch(FancyBboxPatch(corner, 1.2, 0.56, "round,pad=0.04", ec=edge, fc=fill, lw=1.6))
+    lines = [*lines, *([f"gradient: {gradient}"] if gradient else [])]
+    for i, line in enumerate(lines):
+        last = bool(gradient) and i == len(lines) - 1
+        ax.text(
+            column,
+            row + 0.18 * (i - (len(lines) - 1) / 2),
+            line,
+            ha="center",
+            va="center",
+            fontsize=12,
+            color=edge if last else "black",
+            fontweight="bold" if last and nan else "normal",
+        )
+
+
+def _draw_way(
+    ax: Axes, start: tuple[float, float], end: tuple[float, float], step: str, colour: str
+) -> None:
+    (x0, y0), (x1, y1) = start, end
+    x0, x1 = x0 + (x1 - x0) * 0.12, x1 - (x1 - x0) * 0.12
+    y0, y1 = y0 + 0.34, y1 - 0.34
+    arrow = FancyArrowPatch(
+        (x0, y0), (x1, y1), arrowstyle="->", mutation_scale=12, color=colour, lw=1.8
+    )
+    ax.add_patch(arrow)
+    middle = ((x0 + x1) / 2 + 0.07, (y0 + y1) / 2 - 0.05 * (x1 > x0))
+    ax.text(*middle, step, fontsize=12, style="italic", va="center", color=colour)
