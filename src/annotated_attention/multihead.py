@@ -29,6 +29,7 @@ class MultiheadAttention(nn.Module):
 
     - a fully masked row, a query whose keys are all blocked, is zeros before ``out_proj``;
     - ``is_causal`` alone suffices, and applies together with any other mask;
+    - ``out_proj`` is called, so its hooks and adapters run;
     - a bad argument is named, in a ValueError for a size, a shape or a device that does not fit, in
       a TypeError for another type or dtype, or a nested tensor.
 
@@ -141,6 +142,9 @@ class MultiheadAttention(nn.Module):
                 Boolean, True = blocked; or floating point, added to the scores.
             need_weights: also return the weights. False is faster, and without dropout takes
                 memory linear in n with no mask, ``is_causal`` alone or ``key_padding_mask`` alone.
+                PyTorch's fused kernel, which computes it then, has no second derivative and none in
+                forward mode (``torch.func.jvp``): for these ask for weights, or call within
+                ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``.
             attn_mask: which keys each query may not see: (n, m) for all, or (b * h, n, m) where
                 mask i * h + j is for sample i and head j. Boolean or floating point, as above;
                 the two masks may differ in that.

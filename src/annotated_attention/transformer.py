@@ -2,8 +2,7 @@
 
 Each class takes the place of the one in ``torch.nn`` that has its name: the same arguments with the
 same meanings, the same parameters under the same names, the same initial values from the same seed,
-the same results and gradients. Where they differ stands, row by row, in
-*In the place of PyTorch's classes*.
+the same results and gradients.
 
 Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
 scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.

@@ -14,7 +14,7 @@ from annotated_attention import MultiheadAttention, block_future
 from annotated_book import measured
 from tests.settings import B, E, H
 
-PAGE = Path(__file__).parents[3] / "docs/package/line-by-line.md"
+PAGES = Path(__file__).parents[3] / "docs/package"
 Kind = type[nn.Module]
 KINDS: tuple[Kind, Kind] = (nn.MultiheadAttention, MultiheadAttention)
 N, M = 4, 3  # more queries than keys, so that a causal mask blocks something and leaves query 3
@@ -90,6 +90,24 @@ def hook(kind: Kind, how: str) -> str:
     return "called" if calls else "not called"
 
 
+def adapter(kind: Kind, how: str) -> str:
+    """Put another computation in place of the projection's, as adapters do."""
+    module = make(kind)
+    module.out_proj.forward = torch.zeros_like
+    return "not called" if module(*CROSS)[0].any() else "called"
+
+
+def row_of_65504(kind: Kind, how: str) -> str:
+    """Compare with weights and without."""
+    module, mask = make(kind).half(), torch.zeros(N, M).half()
+    mask[1] = -65504
+    tensors = [x.half() for x in CROSS]
+    with_weights, without = (
+        module(*tensors, attn_mask=mask, need_weights=x)[0] for x in (True, False)
+    )
+    return "same" if with_weights.allclose(without, atol=0.01) else "another"
+
+
 @torch.no_grad()
 def in_a_layer(kind: Kind, how: str) -> str:
     layer = nn.TransformerEncoderLayer(E, H, 30, batch_first=True).double().eval()
@@ -144,7 +162,9 @@ CASES = [
     ("masks of two kinds", "without weights", MIXED, "both kinds, with a warning", "both kinds"),
     ("a float mask of another dtype", "training", CAST, "RuntimeError", "the mask, cast"),
     ("a float mask of another dtype", "without weights", CAST, "RuntimeError", "the mask, cast"),
+    ("−65504 over a row, in float16", "both", row_of_65504, "another", "same"),
     ("`out_proj`", "a hook", hook, "not called", "called"),
+    ("`out_proj`", "an adapter", adapter, "not called", "called"),
     ("`_qkv_same_embed_dim`", "in inference", in_a_layer, "True, not called", "False, called"),
     ("nested tensors, TorchScript", "without weights", NESTED, "AssertionError", "TypeError"),
     ("nested tensors, TorchScript", "inference, without weights", NESTED, "it runs", "TypeError"),
@@ -161,9 +181,14 @@ def test_each_row_of_the_page_is_so(where, how, run, theirs, ours):
 
 
 def test_the_page_lists_these_rows_and_no_others():
-    table = PAGE.read_text(encoding="utf-8").split("| where | PyTorch's | here |")[1]
-    rows = re.findall(r"^\| (.*?) \|", table.split("\n\n")[0], re.MULTILINE)
-    assert rows == [*dict.fromkeys(where for where, *_ in CASES)]
+    assert listed("The class") == [*dict.fromkeys(where for where, *_ in CASES)]
+
+
+def listed(heading: str) -> list[str]:
+    """Give what the rows of the table under a heading are about."""
+    text = (PAGES / "in-place.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1]
+    table = text.split("|---|\n")[1].split("\n\n")[0]
+    return re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
 
 
 def test_a_packed_matrix_starts_with_smaller_values():
@@ -175,6 +200,7 @@ def test_a_packed_matrix_starts_with_smaller_values():
 
 
 def test_the_page_names_every_case_that_misses_the_goal():
-    listed = re.findall(r"^- (n = .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    text = (PAGES / "line-by-line.md").read_text(encoding="utf-8")
+    named = re.findall(r"^- (n = .*)$", text, re.MULTILINE)
     rows = measured.find("final class") + measured.find("boolean, every head")
-    assert listed == [measured.describe(row) for row in rows if measured.misses_goal(row)]
+    assert named == [measured.describe(row) for row in rows if measured.misses_goal(row)]
