@@ -154,7 +154,9 @@ def read_scaling(
         if given is not None:
             check_number(name, given, above=1)
     _check_scaling(dict(settings), head_dim, max_length)
-    return next((x for x in (base, theta) if x is not None), 10000.0), settings
+    if base is None:
+        base = 10000.0 if theta is None else theta
+    return base, settings
 
 
 def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
