@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *19 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *20 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -12,8 +12,8 @@
 #
 # You know at once who was thirsty and what was sweet, although only the last word differs. A model
 # starts with the same numbers for *it* in both sentences, because the word is the same. To tell the
-# two apart, the word has to collect something from the other words. **Attention** is the
-# computation that lets every word do this. One copy of it, with its own numbers, is a **head**.
+# two apart, *it* has to collect something from the other words. **Attention** is the computation
+# that lets every word do this. One copy of it, with its own numbers, is a **head**.
 #
 # Exchange the last word, and watch what *it* collects.
 
@@ -27,7 +27,7 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
 # The strip shows the whole computation of this book, with this chapter's steps highlighted. Do not
-# read it yet: by the end of [Masks](06_masks.ipynb) you know every box.
+# read it yet: at the end of Part I you know every box.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -35,7 +35,7 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 # A model computes with numbers, so each word becomes a row of them, its **embedding**. Ours has
 # four features, made by hand: how much of an animal, a food, an action or a quality the word is.
 
-# %%
+# %% tags=["fold-input"]
 import math
 
 import torch
@@ -43,18 +43,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 FEATURES = ["animal", "food", "action", "quality"]
-HAND_MADE = {  # one digit per feature
-    "the": "0000",
-    "cat": "3000",
-    "drank": "0020",
-    "milk": "0300",
-    "because": "0000",
-    "it": "1101",
-    "was": "0010",
-    "thirsty": "2002",
-    "sweet": "0202",
-}
-WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
+DIGITS = "the 0000 cat 3000 drank 0020 milk 0300 because 0000 it 1101 was 0010"
+HAND_MADE = dict(zip(*[iter(f"{DIGITS} thirsty 2002 sweet 0202".split())] * 2))
+WORDS = "the cat drank milk because it was thirsty".split()
 SWEET = [*WORDS[:-1], "sweet"]
 
 
@@ -63,15 +54,6 @@ def embed(words: list[str]) -> Tensor:
     return torch.tensor([[float(digit) for digit in HAND_MADE[word]] for word in words])
 
 
-EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
-
-# %% [markdown]
-# *Cat* is an animal, *milk* a food. *Thirsty* is a quality that animals have. The word *it* stands
-# for something without saying what: a bit of an animal, a bit of a food, and something that has a
-# quality.
-
-
-# %% tags=["fold-input"]
 def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
     """Print a table of ``numbers``, with a name for each row and each column."""
     left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
@@ -81,34 +63,33 @@ def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) 
         print(f"{name:>{left}}" + "".join(cells))
 
 
+EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 
 # %% [markdown]
-# ## The same word in two sentences
+# *Cat* is an animal, *milk* a food. *Thirsty* is a quality that animals have, *sweet* one that
+# foods have. The word *it* stands for something without saying what: a bit of an animal, a bit of a
+# food, and something that has a quality.
 #
-# First, look at what attention does. PyTorch has it built in as one call: all words go in, and out
-# come the numbers that each word has collected. They go in three times, because every word plays
-# three roles. Run it on both sentences. In the second, the last word is *sweet*, a quality that
-# foods have; the other seven are the same.
+# Here is what attention makes of the word. PyTorch has it built in as one call: all words go in,
+# and out come the numbers that each word has collected. They go in three times, because every word
+# plays three roles.
 
 # %%
 it = WORDS.index("it")
-x = EMBEDDINGS                                       # (8, 4)
+x, y = EMBEDDINGS, SWEET_EMBEDDINGS                  # (8, 4)
 collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
-x = SWEET_EMBEDDINGS                                 # (8, 4)
-swapped = F.scaled_dot_product_attention(x, x, x)    # (8, 4)
-
-rows = torch.stack([x[it], collected[it], swapped[it]])  # (3, 4)
+swapped = F.scaled_dot_product_attention(y, y, y)    # (8, 4)
+rows = torch.stack([x[it], collected[it], swapped[it]])
 show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 
 # %% [markdown]
-# The word *it* goes in as equal parts animal and food. In the first sentence it collects 1.32 of
-# animal against 0.72 of food; in the second, the two numbers trade places. So the last word
-# decides: *thirsty* brings animal along, and *sweet* brings food.
+# The word *it* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal
+# against 0.72 of food, and with *sweet* the two numbers trade places.
 #
-# > **What this example does not show.** The link between thirst and animals was written into the
-# > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
-# > them have a name.
+# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, *sweet* makes *it*
+# look at the milk. Keep that explanation in mind. It is wrong, and you will see so from two equal
+# numbers.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -127,7 +108,7 @@ show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 # | **key** | what something is found by | the title on a spine |
 # | **value** | what is handed over | the pages |
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 display.soft_look_up(
     "my cat hardly drinks",
     {"Keeping cats": "on cats", "Milk and cheese": "on milk", "Old railways": "on trains"},
@@ -137,18 +118,26 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# Here the library stops helping: it keeps readers and books apart, and in a sentence every word
-# plays all three roles. *It* asks all eight words, itself included, and the others ask it. For now
-# the query, the key and the value of a word are the same four numbers, so each word asks for words
-# that share its features.
+# In one point the library fails as a picture. It keeps readers and books apart, and in a sentence
+# every word is both: *it* asks all eight words, itself included, and all of them ask *it*. For now
+# the query, the key and the value of a word are the same four numbers.
 
 # %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
 #
-# Follow the word *it* by hand. First compare its query with each key: multiply the two feature by
-# feature, and add up the products. This sum is the **score**, also called the dot product. It is
-# large when both have large numbers in the same places. For *it* and *thirsty* the sum is
-# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
+# Follow *it* by hand. First compare its query with each key: multiply the two feature by feature,
+# and add up the products. This sum is the **score**, also called the dot product. For *it* and
+# *thirsty* it is $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
+#
+# Query and key are the same numbers for now. So which key will fit the query of *it* best: its own?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Not its own. Nothing can point more exactly in the direction of *it* than *it*, but a score counts
+# two things: how well the directions agree, and how long the key is. *Thirsty* has a two where *it*
+# has a one.
+#
+# </details>
 #
 # In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of
 # width d. The shapes before an arrow are those that go into a product.
@@ -157,11 +146,11 @@ display.soft_look_up(
 query = EMBEDDINGS[it]      # (d,)
 keys = values = EMBEDDINGS  # (m, d)
 scores = keys @ query       # (m, d) x (d,) -> (m,)
-
-show(WORDS, ["score"], scores[:, None], digits=0)
+show(["score"], WORDS, scores[None], digits=0)
 
 # %% [markdown]
-# *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
+# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score says how much
+# two rows have in common, and a word with larger numbers has more to offer to everyone.
 #
 # ### Warm-up: two scores
 #
@@ -205,56 +194,72 @@ exercises.one_head.check_scores.folded(my_scores)
 # %% [markdown] name="weights-shares-of-one-whole"
 # ## Weights: shares of one whole
 #
-# Next, the scores have to become shares: positive numbers that add up to one, like the time that
-# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum
-# of d products, so scores grow with the width d, and the division makes up for that; [a fold below
-# shows why it takes the root](#cell-id=why-divide-by-the-root). Then take the exponential of each,
-# and divide it by the sum of all exponentials. This second part is the **softmax**, and the shares
-# are the **attention weights**.
+# The scores have to become shares: positive numbers that add up to one, like the time that you give
+# to each book. The first idea is to divide each score by the sum of all. For *it* that works. But a
+# score can also be negative, where query and key have opposite numbers. Take two books, one that
+# fits as well as the other misfits:
+
+# %%
+opposite = torch.tensor([3.0, -3.0])
+exponential = opposite.exp() / opposite.exp().sum()
+rows = torch.stack([opposite / opposite.sum(), exponential])
+show(["by the sum", "by exponentials"], ["fits", "misfits"], rows)
+
+# %% [markdown]
+# The sum is zero, and the shares are infinite. An exponential is never negative, so take the
+# exponential of each score first, and divide by the sum of these. This is the **softmax**, and the
+# shares are the **attention weights**. Before that, each score is divided by $\sqrt d$, here
+# $\sqrt 4 = 2$; [a section below](#cell-id=why-divide-by-the-root) shows why. Four of the eight
+# words share no feature with *it* and score 0. What will they get?
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
-
-print(f"thirsty: {powers[7]:.2f} / {powers.sum():.2f} = {weights[7]:.2f}\n")
-show(WORDS, ["score", "exp(s/2)", "weight"], torch.stack([scores, powers, weights], dim=1))
+show(["exp(s/2)", "weight"], WORDS, torch.stack([powers, weights]))
 
 # %% [markdown]
-# *Thirsty* gets 0.30 of the attention of *it*; *cat*, *milk* and *it* get 0.18 each. The other four
-# words share no feature with *it* but still get 0.04 each, since $\exp(0) = 1$. All eight compete
-# for one whole: where one word gets more, the others get less.
+# Not nothing: 0.04 each, since $\exp(0) = 1$. The look-up is soft, and even *the* is read a little.
+# *Thirsty* gets 0.30, which is 7.39 divided by the sum 24.78. All eight compete for one whole:
+# where one word gets more, the others get less. Only differences of scores count: a key whose
+# divided score is one higher gets $e \approx 2.7$ times the weight.
 #
-# Why exponentials? Scores can be negative, and an exponential never is. And only differences count:
-# a key whose divided score is one higher gets $e \approx 2.7$ times the weight, wherever the two
-# lie.
-#
-# *Cat* and *milk* both get 0.18, and they still would if the last word were *sweet*. So the weights
-# do not choose between the two. What decides is what *thirsty* hands over.
+# And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the
+# last word they would get the same again, because *sweet* scores 4, too. No weight changes between
+# the two sentences. So the look does not decide. What does?
 #
 # ## The mix: collect the values
 #
 # The last step collects from each word in proportion to its weight. Multiply each word's value by
-# its weight, and add up the results. This is a weighted sum.
+# its weight, and add up the results.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
-
-torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
-# %% [markdown]
-# PyTorch gave the same. The table puts the three steps side by side. Its last line adds up each
-# column, the features' numbers times their weights.
+# %% tags=["proof"]
+torch.testing.assert_close(mixed, collected[it])
+print("✓ The three steps by hand give what PyTorch's call gave.")
 
-# %% tags=["fold-input"]
+# %% [markdown]
+# The table puts the three steps side by side. Its last line adds up each column, the features'
+# numbers times their weights.
+
+# %% tags=["hide-input"]
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
 # Read the column *animal* as a sum: a weight of 0.18 times the 3 of *cat*, 0.18 times the 1 of
-# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much
-# as *cat* gives under *animal*, but *thirsty* gives nothing, so the sum stays at 0.72. In a
-# Transformer, the model that this book leads up to, the collected numbers do not replace the word
-# that asked: [they are added to it](08_transformer_layers.ipynb).
+# *it*, and
+# 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much as *cat* gives under
+# *animal*, but *thirsty* gives nothing, so the sum stays at 0.72.
+#
+# So this is what decides: not where *it* looks, but what the last word **hands over** when *it*
+# looks there. *Thirsty* carries some animal, *sweet* carries some food. A bright line in an
+# attention map is a number, not a reason.
+#
+# > **What this example does not show.** The link between thirst and animals was written into the
+# > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
+# > them have a name.
 #
 # ## All words at once
 #
@@ -284,50 +289,81 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return weights @ value, weights                        # (n, d_v), (n, m)
 
 
+# %% [markdown]
+# *Because* has four zeros. It asks for nothing. What will it get?
+
+# %%
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-torch.testing.assert_close(output[it], mixed)
 show(WORDS[4:], WORDS, weights[4:])
 
 # %% [markdown]
-# Each row belongs to a word that asks; these are the last four. The row of *it* is the one that you
-# followed by hand. *Because* has four zeros, so every key fits equally badly and gets one eighth.
-# *Thirsty* looks most at itself, because its own score, 8, is the highest; *cat* has 6.
+# One eighth of everything: every key fits equally badly, and the shares have to add up to one all
+# the same. A head that is asked nothing cannot stay silent; it answers with the average. (Below it
+# stand the row of *it*, which you followed by hand, and that of *thirsty*, which looks most at
+# itself.)
 #
+# ## The cat drank the milk, the milk drank the cat
+#
+# Look at `attend` once more and ask where it uses the order of the words. One of these sentences is
+# about an alarming glass of milk. What does *drank* collect in each?
+
+# %%
+tame = embed("the cat drank the milk".split())  # (5, 4)
+wild = embed("the milk drank the cat".split())  # (5, 4)
+rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
+show(["the cat drank the milk", "the milk drank the cat"], FEATURES, torch.stack(rows))
+
+# %% [markdown]
+# The same. Attention sees a bag of words: shuffle the words, and the outputs are shuffled along
+# with them, and none of them changes. No row waits for another, so all can be computed at once,
+# which is one reason why attention replaced networks that read word by word. The price is that
+# order has to be put in from outside, into the words or the scores. [The
+# Transformer](09_transformer.ipynb) does the first, [Positions](18_positions.ipynb) the second.
+
+# %% tags=["proof"]
+order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
+shuffled = EMBEDDINGS[order]                     # (8, 4)
+moved, _ = attend(shuffled, shuffled, shuffled)  # (8, 4), (8, 8)
+torch.testing.assert_close(moved, output[order])
+alone, _ = attend(EMBEDDINGS[[it]], EMBEDDINGS, EMBEDDINGS)  # (1, 4), (1, 8)
+torch.testing.assert_close(alone[0], output[it])
+print("✓ Shuffled, the words get what they got before; asked alone, “it” does, too.")
+
+# %% [markdown]
 # ## Ask for something other than what you are
 #
 # A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A
 # matrix between the word and its query, called $W_Q$, changes the question. It has a row for each
-# feature that a word can have, and a column for each feature that it can ask for. Ours has one
-# entry that is not zero: a word that has *quality* asks for *animal*.
+# feature that a word can have, and a column for each feature that it can ask for. Let a word with
+# *quality* ask for *animal*, and for nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
-
-output, with_w_q = attend(EMBEDDINGS @ w_q, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-thirsty = WORDS.index("thirsty")
-rows = torch.stack([weights[thirsty], with_w_q[thirsty], with_w_q[it]])  # (3, 8)
-show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
-
-x = SWEET_EMBEDDINGS                                    # (8, 4)
-both = torch.stack([output, attend(x @ w_q, x, x)[0]])  # (2, 8, 4)
-print()
-show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
+_, asked = attend(EMBEDDINGS @ w_q, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
+show(["thirsty, before", "thirsty, with W_Q"], WORDS, torch.stack([weights[7], asked[7]]))
 
 # %% [markdown]
-# The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
-# nothing else, and gives 0.86 of its attention to *cat*. The word *it* has a quality of 1, so its
-# query becomes `(2, 0, 0, 0)`, and *cat* gets 0.57. But *it* asks for an animal in the sentence
-# with *sweet*, too. Most of its attention goes to *cat* in both sentences, so *animal*, which should
-# tell them apart, hardly changes: 2.21 and 2.19. A question alone is not enough: other matrices
-# decide what a word is found by, and what it hands over.
+# The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`, and *cat* gets 0.86 of its
+# attention instead of 0.23. That is what we wanted. The word *it* has a quality, too, so with this
+# matrix it also asks for an animal. Does that settle the question of the two sentences?
+
+# %%
+both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
+show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(both))
+
+# %% [markdown]
+# On the contrary. Under *animal* stand 2.21 and 2.19: a good question has made the two sentences
+# nearly the same, because *it* now asks for an animal in the sentence about sweet milk as well,
+# finds the cat, and takes home what a cat hands over. A question alone is not enough. Other
+# matrices have to say what a word is found by, and what it hands over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# A head has four such matrices. Nobody writes them by hand: training finds their entries. Their
-# shapes: e is the width of the embeddings, d that of queries, keys and, from here on, values. So
-# far, both were 4.
+# So a head has four matrices. Nobody writes them by hand: training finds their entries. Let e be
+# the width of the embeddings and d that of queries, keys and, from here on, values. So far, both
+# were 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -336,43 +372,70 @@ show(["it, thirsty", "it, sweet"], FEATURES, both[:, it])
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
+# Why both $W_Q$ and $W_K$? With one matrix for both, each word would be found by what it asks for:
+# *it* would score *cat* exactly as *cat* scores *it*, and nobody could look for what they do not
+# have.
+#
 # Take a head of width 2, set by hand, which asks: *is something said about an animal?* You meet it
-# again in the next two chapters.
+# again in the next chapters.
 
 # %%
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first: to animal
-
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])          # (e, d), a quality asks: 2, 1
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d), found by animal, quality
+W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])          # (e, d), gives quality, then animal
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])              # (d, e), the first goes to animal
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
-_, weights = attend(q, k, v)                                    # (n, d), (n, n)
-scores = k @ q[it]                                              # (n, d) x (d,) -> (n,)
-columns = [*k.unbind(1), scores, scores / math.sqrt(2), weights[it]]
-show(WORDS, ["animal", "qual.", "score", "score/√2", "weight"], torch.stack(columns, 1))
 
 # %% [markdown]
-# The first two columns are the keys. $W_Q$ turns the quality of *it* into the query `(2, 1)`: an
-# animal counts twice as much as a quality. $W_K$ gives *cat* the key `(3, 0)` and *thirsty* the key
-# `(2, 2)`, so both score 6. *Sweet* would have `(0, 2)`, a quality without an animal, and score
-# $2 \cdot 0 + 1 \cdot 2 = 2$. The head is 2 wide, so its scores are divided by $\sqrt 2$. *Cat* and
-# *thirsty* get 0.46 each: one says *who* is meant, the other *what is said* about it. $W_V$ lets
-# each hand over its quality, and then its animal, which meets the zero row of $W_O$ and is dropped
-# (a spare number, tried out below).
-# $W_O$ writes the quality into the column *animal*: a large number there means yes, and a model that
-# adds it to *it* makes *it* more of an animal. What does *it* receive in our two sentences?
+# $W_Q$ turns the quality of *it* into the query `(2, 1)`: an animal counts twice as much as a
+# quality. All words without a quality have the query `(0, 0)` and ask for nothing.
+#
+# $W_K$ makes the keys, two numbers each: how much of an animal a word is, and how much of a
+# quality. Two numbers are a place on paper, so this head can be drawn. The arrow is the query of
+# *it*. Drag its tip, or use the sliders, and find out what makes a score large.
+
+# %% tags=["hide-input"]
+display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
+
+# %% [markdown]
+# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line,
+# square to the arrow, all scores are equal, and one such line goes through *cat* and *thirsty*. The
+# two words could hardly mean less alike, and yet both score 6. Make the arrow longer, and the
+# winner takes more; the temperature, by which all scores are divided once more, does the same from
+# outside. Turn the arrow around, and the five words that have nothing win.
+#
+# $W_V$ lets each word hand over its quality first, and then its animal. $W_O$ writes the first of
+# the two under *animal* and drops the second (a spare number, for the experiment below). A large
+# number under *animal* means: yes, something is said about an animal.
 
 # %%
-received = []
+said = []
 for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
-    collected, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
-    received.append((collected @ W_O)[it])
-show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
+    found, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
+    said.append((found @ W_O)[it])
+show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(said))
 
 # %% [markdown]
-# After *thirsty*, *it* receives 0.97 under *animal*: yes, something is said about an animal. After
-# *sweet* it receives only 0.19, since most of the attention goes to *cat*, which has no quality. So
-# this head tells the sentences apart again; the same question about food comes in the next chapter.
+# Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
+#
+# Now look at its weights again. In the first sentence *cat* and *thirsty* get 0.46 each, so you
+# might say that the head combines the two: one says *who*, the other says *what*. But a cat has no
+# quality. By $W_V$ and $W_O$ it hands over 0, and 0.46 times 0 is 0. Nearly half of the attention
+# brings home nothing at all. Then the cat can go. Take it out of the keys and values:
+
+# %%
+without = [i for i, word in enumerate(WORDS) if word != "cat"]
+rows = [said[0][:1], said[1][:1]]
+for x in (EMBEDDINGS[without], SWEET_EMBEDDINGS[without]):
+    rows.append((attend(x @ W_Q, x @ W_K, x @ W_V)[0] @ W_O)[without.index(it), :1])
+names = ["thirsty", "sweet"]
+show(["with the cat", "without"], names, torch.stack(rows).view(2, 2))
+
+# %% [markdown]
+# The *no* is gone: it has grown from 0.19 to 0.95, as large as the *yes* was. The cat hands over
+# nothing, and that is its service. It stands in the way of *sweet*, soaks up the attention, and
+# keeps the sum small. All eight compete for one whole, so a word that says nothing can still
+# decide. (Whether that is how it should be done, nobody asked. Training often finds such ways.)
 #
 # Which of the four matrices can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
 #
@@ -387,110 +450,43 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(received))
 # the old $W_K$, exchange the two numbers of each value.
 
 # %%
-by_food = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])       # (e, d)
-animal_first = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
-looks, received = [], []
+by_food, animal_first = W_K[[1, 0, 2, 3]], W_V.flip(1)  # (e, d)
+names, looks, received = ["as above", "new W_K", "new W_V"], [], []
 for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, animal_first)):
-    q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v  # (n, d)
-    collected, weights = attend(q, k, v)                            # (n, d), (n, n)
+    found, weights = attend(q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v)  # (n, d), (n, n)
     looks.append(weights[it])
-    received.append((collected @ W_O)[it])
-
-names = ["as above", "new W_K", "new W_V"]
-show(WORDS, names, torch.stack(looks, 1))
-print()
-show(names, FEATURES, torch.stack(received))
+    received.append((found @ W_O)[it])
+show(
+    names,
+    [*WORDS, "→ animal"],
+    torch.cat([torch.stack(looks), torch.stack(received)[:, :1]], 1),
+)
 
 # %% [markdown]
-# The new $W_K$ turns *it* from *cat* to *milk*: the query is still `(2, 1)`, but its 2 is now compared
-# with food. *Milk* has no quality, so little comes back, and $W_O$ still writes it under *animal*.
-# The new $W_V$ leaves the weights as they are: the same words are found, and hand over how much of an
-# animal they are.
+# The new $W_K$ turns *it* from *cat* to *milk*: the query is still `(2, 1)`, but its 2 is now
+# compared with food. The new $W_V$ leaves the weights as they are: the same words are found, and
+# hand over how much of an animal they are, 2.34.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
 # same words, which is called **self-attention**. The queries may also come from different words: in
 # translation, the words of the new sentence ask the words of the original. This is
 # **cross-attention**. Nothing in `attend` has to change for it, because n and m never had to be
 # equal.
-#
-# ## The head as a module
-#
-# Put the four matrices into an `nn.Module`, so that an optimiser can train them. As in PyTorch's
-# own modules, the arguments of `forward` are called query, key and value even though they hold
-# words.
-
-
-# %%
-class OneHead(nn.Module):
-    """Attention with one head of width ``head_dim``."""
-
-    def __init__(self, embed_dim: int, head_dim: int) -> None:
-        super().__init__()
-        self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each query to every key.
-
-        Args:
-            query: (n, e), the words that ask.
-            key: (m, e), the words that are asked.
-            value: (m, e), the same words, for what they hand over.
-        """
-        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
-        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
-        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
-        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
-        return mixed @ self.w_o, weights  # (n, d) x (d, e) -> (n, e), (n, m)
-
-
-# %% [markdown]
-# Fill the module with the matrices above, and *it* receives the same numbers as before.
-
-# %%
-head = OneHead(embed_dim=4, head_dim=2)
-with torch.no_grad():
-    for parameter, matrix in zip(head.parameters(), (W_Q, W_K, W_V, W_O)):
-        parameter.copy_(matrix)
-
-output, _ = head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-torch.testing.assert_close(output[it], received[0])
-show(["it receives"], FEATURES, output[[it]])
-
-# %% [markdown] name="the-mistake-people-make-here"
-# ## The mistake people make here
-#
-# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
-# > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
-# > compete for a query; the queries compete for a key.
-#
-# No exception warns you. To catch it, add up each row.
-
-# %%
-scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
-right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
-show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=1))
-
-# %% [markdown]
-# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58.
-#
-# ## Going deeper
-#
-# Three questions that you may skip on a first reading.
 
 # %% [markdown] name="why-divide-by-the-root"
-# <!-- deeper: Why divide by √d? -->
-# ### Going deeper: Why divide by √d?
+# ## Why divide by √d?
 #
-# A score adds up $d$ products. If the entries of query and key are independent, with mean 0 and
-# variance 1, each product has variance 1 and the sum has variance $d$. Its standard deviation, the
-# typical size of a score, is therefore $\sqrt d$. Measure it for 32 random queries and 16 random
-# keys.
+# So far the root has done no visible good: our heads are 2 and 4 wide. Real ones are 64 or 128
+# wide. A score adds up d products. If the entries of query and key are independent, with mean 0 and
+# variance 1, each product has variance 1 and the sum has variance d, so a typical score has the
+# size $\sqrt d$. Draw 32 random queries and 16 random keys for each width, and use the sliders:
+#
+# 1. Divide by *1* and increase the width: the scores spread, one key takes all, the derivative vanishes.
+# 2. Divide by *d*, the obvious repair: the derivative stays, but now every key gets nearly the same weight.
+# 3. Divide by *√d*: hardly anything changes with the width.
 
 
-# %%
+# %% tags=["fold-input"]
 def products(d: int) -> Tensor:
     """Multiply 32 random queries by 16 random keys of width ``d``."""
     source = torch.Generator().manual_seed(d)
@@ -500,16 +496,6 @@ def products(d: int) -> Tensor:
     return query @ key.mT                        # (n, d) x (d, m) -> (n, m)
 
 
-# %% [markdown]
-# What do larger scores do to the softmax? Its derivative says how weight $w_i$ reacts to score
-# $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i =
-# j$ and 0 otherwise. In training, the gradient passes through this matrix on its way to the scores.
-# In the table, `std` is the standard deviation of the scores. `deriv.` is the size of this matrix
-# for the median query: the root of the sum of its squared entries. `max` is the largest weight,
-# averaged over the queries.
-
-
-# %%
 def measure(scores: Tensor) -> tuple[float, float, float]:
     """Measure the deviation of scores, the size of the derivative, the largest weight.
 
@@ -524,73 +510,90 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
 
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256)
-print("        not divided        divided by √d")
-print("  d    std deriv.  max    std deriv.  max")
-for width in WIDTHS:
-    plain, divided = measure(products(width)), measure(products(width) / math.sqrt(width))
-    print(f"{width:3}" + ("{:7.2f}{:7.3f}{:5.2f}" * 2).format(*plain, *divided))
-
-# %% [markdown]
-# Four times the width gives about twice the deviation. Without the division, one key takes nearly
-# all the weight as $d$ grows. Up to $d = 16$ the derivative holds up, and then it vanishes: almost
-# no gradient comes back, and the head cannot learn to look elsewhere. The softmax is **saturated**.
-# With the division by $\sqrt d$, all three numbers hardly change with the width.
-#
-# The figure uses the same scores; the dashed line shows them without the division. Where the figure
-# has sliders, use them to choose the width and the divisor:
-#
-# 1. Divide by *1* and increase the width: the scores spread, one key wins, the derivative vanishes.
-# 2. Divide by *√d* and increase the width again: hardly anything changes, as it should be.
-# 3. Divide by *d*: the derivative stays, but every key gets nearly the same weight.
-
-# %% tags=["fold-input"]
 by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
+# %% tags=["hide-input"]
+rows = []
+for width in (4, 64, 256):
+    each = [measure(by_width[width] / by) for by in (1, width, math.sqrt(width))]
+    rows.append([number for _, size, largest in each for number in (largest, size)])
+names = ["largest", "deriv.", "/d largest", "deriv.", "/√d largest", "deriv."]
+show(["d = 4", "d = 64", "d = 256"], names, torch.tensor(rows))
+
 # %% [markdown]
-# Divide by too little and the head is stuck on one key; divide by too much and it treats all keys
-# alike. The root keeps the deviation near one at every width.
+# The table has the same in numbers: the largest of the 16 weights, and the size of the derivative,
+# which says how strongly the weights react to the scores. In a head 256 wide and not divided, one
+# key takes 0.91 of the attention, and the derivative is 0.00. The gradient has to pass through it,
+# so such a head can never learn to look elsewhere; its softmax is **saturated**. Divided by d, the
+# largest weight is 0.07, hardly more than one sixteenth: the head treats all keys alike. The root
+# keeps both in between, at every width. ([The derivative](#cell-id=the-derivative-of-the-softmax)
+# is $w_i (\delta_{ij} - w_j)$.)
+
+# %% [markdown] name="the-derivative-of-the-softmax"
+# <!-- deeper: The derivative of the softmax -->
+# ### Going deeper: The derivative of the softmax
+#
+# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
+# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. If one weight is nearly 1 and the others
+# nearly 0, every entry of this matrix is nearly 0. The figure shows its size for the median query:
+# the root of the sum of its squared entries.
+
+# %% tags=["proof"]
+row = torch.randn(5, dtype=torch.float64)                                 # (m,)
+w = row.softmax(-1)                                                       # (m,)
+found = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), row)  # (m, m)
+torch.testing.assert_close(found, w.diag() - w[:, None] * w)
+print("✓ The formula is what autograd finds.")
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# <!-- deeper: Does the order of the words matter? -->
-# ### Going deeper: Does the order of the words matter?
+# ## The head as a module
 #
-# No row waits for another, so all rows can be computed at once. That is one reason why attention
-# replaced networks that read a sentence word by word. Check two things: a word gets the same
-# output whether it asks alone or with the others, and shuffling the words shuffles the outputs but
-# changes none of them.
-
-# %%
-alone, _ = attend(embed(["it"]), EMBEDDINGS, EMBEDDINGS)    # (1, 4), (1, 8)
-in_company, _ = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-torch.testing.assert_close(alone[0], in_company[it])
-
-order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
-shuffled = EMBEDDINGS[order]                     # (8, 4)
-moved, _ = attend(shuffled, shuffled, shuffled)  # (8, 4), (8, 8)
-torch.testing.assert_close(moved, in_company[order])
-print("alone or shuffled: the same row")
-
-# %% [markdown]
-# The second result is also a warning: attention does not know the order of the words. *The milk
-# drank the cat* gives every word the same output as *the cat drank the milk*.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: Is it the same as PyTorch's attention? -->
-# ### Going deeper: Is it the same as PyTorch's attention?
-#
-# It is easy to get three lines of code almost right, so compare them with two implementations from
-# outside this book. Equal outputs are not enough, since training runs on gradients: outputs and
-# gradients must both agree. All sizes differ here, so that a swapped axis cannot hide.
+# Put the four matrices into an `nn.Module`, so that an optimiser can train them. As in PyTorch's
+# own modules, the arguments of `forward` are called query, key and value even though they hold
+# words.
 
 
 # %%
+class OneHead(nn.Module):
+    """Attention with one head of width ``head_dim``."""
+
+    def __init__(self, embed_dim: int, head_dim: int) -> None:
+        super().__init__()
+        shape = (embed_dim, head_dim)
+        self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.empty(shape)) for _ in range(3))
+        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from each query to every key.
+
+        Args:
+            query: (n, e), the words that ask.
+            key: (m, e), the words that are asked.
+            value: (m, e), the same words, for what they hand over.
+        """
+        q, k, v = (
+            query @ self.w_q,
+            key @ self.w_k,
+            value @ self.w_v,
+        )                                 # (n, d), (m, d), (m, d)
+        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
+        return mixed @ self.w_o, weights  # (n, e), (n, m)
+
+
+# %% tags=["proof"]
+head = OneHead(embed_dim=4, head_dim=2)
+for parameter, matrix in zip(head.parameters(), (W_Q, W_K, W_V, W_O)):
+    parameter.data = matrix
+output, _ = head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
+torch.testing.assert_close(output[it], said[0])
+print("✓ With the four matrices from above, “it” receives what it received there.")
+
+
+# %% tags=["proof"]
 def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
     """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
     source = torch.Generator().manual_seed(2)
@@ -598,71 +601,64 @@ def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
     return torch.autograd.grad((outputs * mixture).sum(), inputs)
 
 
-n, m, d = 3, 5, 6
-q = torch.randn(n, d, dtype=torch.float64, requires_grad=True)  # (n, d)
-k = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
-v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
-
-ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
+# All sizes differ, so that a swapped axis cannot hide.
+q = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)              # (3, 6)
+k = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)              # (5, 6)
+v = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)              # (5, 7)
+ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (3, 7)
 torch.testing.assert_close(ours, theirs)
 torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print("outputs and gradients agree, up to rounding")
+print("✓ The three lines are PyTorch's own function: outputs and gradients.")
 
-# %% [markdown]
-# `torch.nn.MultiheadAttention` with one head is our module with its matrices stored differently.
-# PyTorch's linear layers compute $xW^\top$, so each matrix is stored transposed. The transposes of
-# $W_Q$, $W_K$ and $W_V$ lie on top of each other in one tall matrix, `in_proj_weight`. Draw random
-# numbers, of a size that Xavier Glorot proposed [[Glorot and
-# Bengio](../docs/references.md#glorot-2010)], give them to both modules, and compare outputs and
-# weights.
-
-
-# %%
-def xavier(module: nn.Module) -> nn.Module:
-    """Initialise every matrix of ``module`` at random, and return it."""
-    for matrix in module.parameters():
-        nn.init.xavier_uniform_(matrix)
-    return module
-
-
-# %%
-head = xavier(OneHead(embed_dim=d, head_dim=d).double())
-torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
-with torch.no_grad():
-    stacked = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT])  # (18, 6)
-    torchs.in_proj_weight.copy_(stacked)
-    torchs.out_proj.weight.copy_(head.w_o.mT)
-
-x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
+# %% tags=["proof"]
+head = OneHead(embed_dim=6, head_dim=6).double()
+for matrix in head.parameters():
+    nn.init.xavier_uniform_(matrix)
+torchs = nn.MultiheadAttention(embed_dim=6, num_heads=1, bias=False, dtype=torch.float64)
+torchs.in_proj_weight.data = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT]).detach()
+torchs.out_proj.weight.data = head.w_o.mT.detach()
+x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)  # (5, 6)
 (out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
 torch.testing.assert_close((out, weights), (their_out, their_weights))
-
-# %% [markdown]
-# Now compare the gradients of the inputs and of all four matrices. PyTorch's gradients have to be
-# taken apart and transposed back first.
-
-# %%
 mine = gradients(out, [q, x, head.w_q, head.w_k, head.w_v, head.w_o])
 stored = [torchs.in_proj_weight, torchs.out_proj.weight]
 of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
-of_w_q, of_w_k, of_w_v = of_stacked.chunk(3)  # (6, 6)
-theirs = (of_q, of_x, of_w_q.mT, of_w_k.mT, of_w_v.mT, of_out.mT)
-torch.testing.assert_close(mine, theirs)
-for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o"), mine):
-    print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
+apart = [matrix.mT for matrix in of_stacked.chunk(3)]
+torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
+print(
+    "✓ The module is nn.MultiheadAttention with one head: output, weights and 6 gradients."
+)
+
+# %% [markdown] name="the-mistake-people-make-here"
+# ## The mistake people make here
+#
+# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
+# > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
+# > compete for a query; the queries compete for a key.
+#
+# No exception warns you, and with as many queries as keys even the sum of all weights is right. Add
+# up each row.
+
+# %%
+scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
+right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
+show(
+    ["right", "wrong"],
+    [*WORDS, "all"],
+    torch.stack([torch.cat([kind.sum(-1), kind.sum()[None]]) for kind in (right, wrong)]),
+)
 
 # %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58.
+#
 # ## Exercises
 #
 # ### With a pencil: what does “drank” look at?
 #
 # *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. Take the words' [own four numbers](#cell-id=a-sentence-in-numbers) as queries and keys, without any
-# matrix. You need
-# $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal places are enough.
+# shares. Take the words' [own four numbers](#cell-id=a-sentence-in-numbers) as queries and keys,
+# without any matrix. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two
+# decimal places are enough.
 
 # %% tags=["exercise"]
 my_weights = [

@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *13 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
+# *14 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
 # any number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -12,33 +12,30 @@
 #
 # Both sentences are made of the same words, yet you know at once what is warm in each of them.
 # Suppose that an earlier head has already added each adjective to its noun. Now *drank* wants to
-# learn two things: how warm the drinker is, and how warm the drink is. One head can look at both
-# *cat* and *milk*, but it brings home a single blend of the two.
+# learn two things: how warm the drinker is, and how warm the drink is. One head can look at *cat*
+# and at *milk*. What does it bring home?
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("project in", "score", "softmax", "mix", "merge", "project out")
-
-# %% [markdown]
-# ## One head brings home one average
-#
-# Remember the library from [One head](01_one_head.ipynb): you read a little in many books and go
-# home with one page of notes. If two books tell you how warm something is, the page holds a single
-# blended number.
-#
-# To see this in numbers, take the four words *the cat drank milk*; the adjectives have already been
-# added to their nouns. The fourth feature is called *warmth* here: 2 is warm, and -2 is cold.
-
-# %%
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
+display.chapter_map("project in", "score", "softmax", "mix", "merge", "project out")
+
+# %% [markdown]
+# ## Into one glass
+#
+# Take the four words *the cat drank milk*, with the adjectives already added to their nouns. The
+# fourth feature is called *warmth* here: 2 is warm, and −2 is cold. The function `scene` gives the
+# words any warmth that you like; this is the first sentence.
+
+# %% tags=["fold-input"]
 CLAUSE = ["the", "cat", "drank", "milk"]
 FEATURES = ["animal", "food", "action", "warmth"]
+animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1)
+drank = CLAUSE.index("drank")
 
 
 def scene(warm_cat: float, warm_milk: float) -> Tensor:
@@ -48,164 +45,175 @@ def scene(warm_cat: float, warm_milk: float) -> Tensor:
     return x
 
 
-first, second = scene(2, -2), scene(-2, 2)  # (4, 4)
-one.show(CLAUSE, FEATURES, first, digits=0)
+one.show(CLAUSE, FEATURES, scene(2, -2), digits=0)
 
 # %% [markdown]
-# In this first scene a warm cat drinks cold milk. In the second scene the two warmths trade places.
-# (`chapters.load` gives you the names that another chapter defines, without its demonstrations.)
-#
-# Now give *drank* a head of width 1, in which each matrix picks features: words that have *action*
-# ask, words are found by *animal* or *food*, and they hand over their *warmth*. Its weights are the
-# same in both scenes, since no key contains the warmth.
+# Give *drank* a head of width 1, in which each matrix picks a feature: words with *action* ask,
+# words are found by *animal* or *food*, and they hand over their *warmth*. Let it read both
+# sentences, and a third one in which nothing is warm or cold.
 
 # %%
-animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1)
-cat, drank, milk = (CLAUSE.index(word) for word in ("cat", "drank", "milk"))
-
-for name, x in (("first", first), ("second", second)):
-    collected, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
-    print(f"{name} scene: drank collects {collected[drank].item():.2f}")
-one.show(["drank looks at"], CLAUSE, weights[[drank]])
+rows = []
+for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
+    found, weights = one.attend(
+        x @ action, x @ (animal + food), x @ warmth
+    )  # (4, 1), (4, 4)
+    rows.append(torch.cat([weights[drank], found[drank]]))
+one.show(["warm cat", "warm milk", "neither"], [*CLAUSE, "collected"], torch.stack(rows))
 
 # %% [markdown]
-# *Drank* gives half of its attention to *cat* and half to *milk*, apart from a little that the
-# table rounds to 0.00. It collects 0.00 both times, because half of 2 and half of -2 cancel. For
-# *drank* the two scenes are now the same: on average everything is lukewarm.
+# Three times 0.00. *Drank* gives half of its attention to *cat* and half to *milk*, and half of 2
+# and half of −2 cancel. Pour hot and cold water into one glass, and what you get is lukewarm. Of a
+# cat that is warm and milk that is cold, the word *drank* has learned that nothing here has a
+# temperature.
 #
 # Perhaps the words hand over too little? Let each hand over all four features, so that *cat* and
-# *milk* also say which of them speaks. Can *drank* tell the two scenes apart now?
+# *milk* also say who is speaking. Can *drank* tell the sentences apart now?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. What comes home is an average of the rows of *cat* and *milk*. In both scenes this average
+# No. What comes home is an average of the rows of *cat* and *milk*. In each scene this average
 # holds as much animal as food, and the two warmths cancel.
 #
 # </details>
 
 # %%
 rows = []
-for x in (first, second):
-    collected, _ = one.attend(x @ action, x @ (animal + food), x)  # (4, 4), (4, 4)
-    rows.append(collected[drank])
-torch.testing.assert_close(rows[0], rows[1])
-one.show(["first", "second"], FEATURES, torch.stack(rows))
+for x in (scene(2, -2), scene(-2, 2)):
+    rows.append(one.attend(x @ action, x @ (animal + food), x)[0][drank])
+one.show(["warm cat", "warm milk"], FEATURES, torch.stack(rows))
 
 # %% [markdown]
-# The two rows are the same. One line of algebra says why no $W_V$ and $W_O$ can help, however wide
-# they are. Let $w$ be the row of weights for *drank*:
+# Two equal rows. Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
 #
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
-# On the right, the words themselves are averaged first, and the matrices see nothing but this
-# average. As long as the weights are the same for all scenes, only one number per feature comes
-# home, and you cannot read two warmths from one number. A head that gives three quarters to the cat
-# separates these two scenes, but [confuses two
-# others](#cell-id=a-head-that-leans-towards-the-cat): from the warmths (2, -2) and (0, 4) it
-# collects 1 both times. If the keys held the warmth, the weights would change with it, and one head
-# could find the warm word; but it still brings home one number per feature, and not both warmths.
-
-# %% [markdown] name="a-head-that-leans-towards-the-cat"
-# <!-- deeper: A head that leans towards the cat -->
-# ### Going deeper: A head that leans towards the cat
+# On the right the words are averaged first, and the matrices see nothing but the average. What has
+# been poured together stays together, whatever $W_V$ and $W_O$ are.
 #
-# Equal weights are a special case. Let *food* count for 0.9<!-- setting --> of *animal* in the
-# keys, so that the head leans towards the cat. It now tells the first scene from the second. But it
-# collects $w_c\,x_c + w_m\,x_m$, where $w_c$ and $w_m$ are the weights of *cat* and *milk*, and
-# $x_c$ and $x_m$ their warmths. Lower the cat's by $w_m t$ and raise the milk's by $w_c t$, and the
-# sum is as before.
+# ## Lean towards the cat
+#
+# But who says that the halves have to be halves? Let the head lean: three quarters to the cat, one
+# quarter to the milk. Then the two sentences give 1 and −1, and are told apart. Is that the
+# solution?
 
 # %%
-lean, t = animal + 0.9 * food, 8.0
-_, weights = one.attend(first @ action, first @ lean, first @ warmth)  # (4, 1), (4, 4)
-w_cat, w_milk = weights[drank, [cat, milk]]
-third = scene(2 - w_milk * t, -2 + w_cat * t)  # (4, 4)
-
-rows = []
-for x in (first, second, third):
-    collected, _ = one.attend(x @ action, x @ lean, x @ warmth)  # (4, 1), (4, 4)
-    rows.append(torch.cat([x[[cat, milk], 3], collected[drank]]))
-torch.testing.assert_close(rows[0][2], rows[2][2])
-one.show(["first", "second", "third"], ["cat", "milk", "collected"], torch.stack(rows))
-
-# %% [markdown]
-# Every point in the figure is a scene, and a line goes through all scenes for which a head collects
-# the same number. One head knows which line a scene is on, but not where on that line. Two heads
-# that look at the two words in different proportions have lines that cross in a single scene.
-
-# %% tags=["fold-input"]
-points, x = torch.stack(rows)[[0, 2], :2], first  # (2, 2), (4, 4)
-maps = [one.attend(x @ action, x @ found, x)[1] for found in (lean, animal, food)]
-drawing, axes = display.panels(480, 270, columns=2)
-for ax, looks in zip((axes[0], axes[1], axes[1]), maps):
-    along = torch.stack([-looks[drank, milk], looks[drank, cat]])  # (2,)
-    ax.axline(points[0].tolist(), (points[0] + along).tolist(), color=display.COLOURS["h"])
-axes[1].text(1.6, 5.5, "head 1", color=display.COLOURS["h"], ha="right")
-axes[1].text(-6.7, -1.6, "head 2", color=display.COLOURS["h"])
-for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
-    ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
-    for place, name in zip(shown.tolist(), ("first", "third")):
-        ax.annotate(name, place, (7, 5), textcoords="offset points", fontsize=11)
-    ax.set(xlim=(-7, 7), ylim=(-7, 7), aspect="equal", title=title, xticks=range(-6, 7, 2))
-    ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
-display.finish(
-    drawing,
-    name="kept-apart",
-    alt=(
-        "Scenes as points, the warmth of the cat to the "
-        "right, that of the milk up. Left: the "
-        "first and third scene lie on one line, and the one "
-        "head gives both the same number. "
-        "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."
-    ),
+share = torch.tensor([0.75, 0.25])  # of the cat, of the milk
+scenes = {"warm cat": (2.0, -2.0), "warm milk": (-2.0, 2.0), "hot milk": (0.0, 4.0)}
+numbers = torch.tensor([*scenes.values()])  # (3, 2)
+collected = numbers @ share                 # (3, 2) x (2,) -> (3,)
+one.show(
+    [*scenes], ["cat", "milk", "collected"], torch.cat([numbers, collected[:, None]], 1)
 )
 
 # %% [markdown]
-# <!-- /deeper -->
+# For these two, yes. But now the warm cat with its cold milk brings home the same 1.00 as a cat
+# that is neither, beside hot milk. In the figure every point is a scene. Drag it along its line:
+# both warmths change, and the number does not. Then change the share, and see that the line only
+# turns. Then call in the second head.
+
+# %% tags=["hide-input"]
+confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
+display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
-# ## Two heads bring home two averages
+# One number cannot hold two unknowns. One head knows on which line a scene lies, but not where on
+# the line. A second head that looks in other proportions has another line, and two lines cross in
+# one point. (Give both the same share, 0.5, and the lines lie on each other: two heads that look
+# alike are one.)
 #
-# Take two heads. One looks at the animal, the other at the food:
+# ## A head that cheats
+#
+# All this holds as long as the weights are the same for all scenes. They need not be. Let the
+# *keys* hold a quarter of the warmth. Then a warm word is easier to find, and the weights
+# themselves tell something about the scene. Let this head hand over all four features:
+
+# %%
+rows = []
+for cat, milk in scenes.values():
+    x = scene(cat, milk)                       # (4, 4)
+    key = x @ (animal + food + 0.25 * warmth)  # (4, 1)
+    rows.append(one.attend(x @ action, key, x)[0][drank])
+one.show([*scenes], FEATURES, torch.stack(rows))
+
+# %% [markdown]
+# Three scenes, three different rows. I had written here that one head cannot do it, and that is
+# false: from such a row both warmths can be computed exactly. The ratio of *animal* to *food* says
+# by how much the cat is warmer, and the last number is the blend.
+
+# %% tags=["proof"]
+for (cat, milk), row in zip(scenes.values(), rows):
+    w_cat, w_milk = row[:2] / 3  # each word hands over 3 of its own kind
+    warmer = 2 * (w_cat / w_milk).log()  # scores differ by half of the difference
+    of_cat = (row[3] + w_milk * warmer) / (w_cat + w_milk)
+    torch.testing.assert_close(of_cat, torch.tensor(cat), atol=1e-4, rtol=0)
+    torch.testing.assert_close(of_cat - warmer, torch.tensor(milk), atol=1e-4, rtol=0)
+print("✓ From each row both warmths can be computed, by a logarithm.")
+
+# %% [markdown]
+# By a logarithm, though. What follows a head is a matrix, $W_O$, and a matrix only multiplies by
+# fixed numbers and adds. So let the best possible matrix read both warmths from what comes home, in
+# 25 scenes, the warmths going from −2 to 2. By how much is it wrong on average: with the head of
+# equal halves, with the head that cheats, and with two heads, one for the animal and one for the
+# food?
+
+# %% tags=["fold-input"]
+grid = torch.cartesian_prod(torch.arange(-2.0, 3), torch.arange(-2.0, 3))  # (25, 2)
+
+
+def misread(*heads) -> float:
+    """Give how far the best matrix, and a constant, are off on average; a key and a value each."""
+    rows = []
+    for cat, milk in grid.tolist():
+        x = scene(cat, milk)
+        home = [
+            one.attend(x @ action, x @ key, x @ value)[0][drank] for key, value in heads
+        ]
+        rows.append(torch.cat([*home, torch.ones(1)]))
+    read = torch.stack(rows).double()  # (25, features)
+    best = torch.linalg.lstsq(read, grid.double()).solution
+    return (read @ best - grid).abs().mean().item()
+
+
+everything = torch.eye(4)  # (4, 4)
+off = [
+    misread((animal + food, everything)),
+    misread((animal + food + 0.25 * warmth, everything)),
+    misread((animal, warmth), (food, warmth)),
+]
+names = ["equal halves", "the head that cheats", "two heads"]
+one.show(names, ["off by"], torch.tensor(off)[:, None])
+
+# %% [markdown]
+# That is the case for a second head. One head can smuggle two numbers home, but whoever comes after
+# it has to undo the mixing. Two heads bring them in two glasses, and any matrix can read them.
+#
+# ## Two glasses
+#
+# Here are the two heads. One looks at the animal, the other at the food:
 #
 # | head | who asks | found by | handed over | written under |
 # |---|---|---|---|---|
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
-# *Who asks*, *found by* and *handed over* are each head's $W_Q$, $W_K$ and $W_V$. Run both heads on
-# both scenes, and put what *drank* collects side by side.
-
-# %%
-rows = []
-for x in (first, second):
-    mixed1, _ = one.attend(x @ action, x @ animal, x @ warmth)  # (4, 1), (4, 4)
-    mixed2, _ = one.attend(x @ action, x @ food, x @ warmth)    # (4, 1), (4, 4)
-    rows.append(torch.cat([mixed1, mixed2], dim=1)[drank])
-both = torch.stack(rows)  # (2, 2)
-one.show(["first", "second"], ["head 1", "head 2"], both)
-
-# %% [markdown]
-# Head 1 reports the cat and head 2 the milk. A little attention goes to other words, hence 1.98
-# instead of 2. The two scenes can no longer be confused.
-#
-# ### Side by side, then one more matrix
-#
-# Putting the results of the heads side by side is called **concatenation**; in the strip at the
-# top, it is the step *merge*. One more matrix, $W_O$, decides under which features the numbers are
-# written, as in the last column of the table. Its first row belongs to head 1, its second to head
-# 2.
+# *Who asks*, *found by* and *handed over* are each head's $W_Q$, $W_K$ and $W_V$. What *drank*
+# collects from the two is put side by side, which is called **concatenation**; in the strip at the
+# top it is the step *merge*. The last column of the table is one more matrix for both, $W_O$. Its
+# first row belongs to head 1, its second to head 2.
 
 # %%
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
-one.show(["head 1", "head 2"], FEATURES, w_o, digits=0)
-print()
-one.show(["first", "second"], FEATURES, both @ w_o)
+rows = []
+for x in (scene(2, -2), scene(-2, 2)):
+    mixed = [one.attend(x @ action, x @ key, x @ warmth)[0] for key in (animal, food)]
+    rows.append((torch.cat(mixed, 1) @ w_o)[drank])
+one.show(["warm cat", "warm milk"], FEATURES, torch.stack(rows))
 
 # %% [markdown]
-# *Drank* receives the cat's warmth under *animal* and the milk's under *food*, so both numbers can
-# still be read when a Transformer adds them to the word. For h heads and the words $X$ [[Vaswani et
-# al., section 3.2.2](../docs/references.md#vaswani-2017)]:
+# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. A little attention
+# goes to other words, hence 1.98 instead of 2. For h heads and the words $X$ [[Vaswani et al.,
+# section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
@@ -216,14 +224,11 @@ one.show(["first", "second"], FEATURES, both @ w_o)
 # %% [markdown] name="two-questions-at-once"
 # ## Two questions at once
 #
-# Back to *it*; the fourth feature is *quality* again. Is something said about an animal? Is
-# something said about a food? Two questions, so two heads. Head 1 is the head of the last chapter:
-# it answers yes after *thirsty* and no after *sweet*. But its *no* leaves open whether something is
-# said about a food, or nothing at all. So head 2 asks the same about food: swap animal and food
-# wherever the head reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. $W_Q$
-# stays: it reads only the quality, and $W_K$ says what its 2 is compared with. As before, each head
-# has two rows of $W_O$: one writes its quality, and the other is zero. The second number that a head
-# collects is not used here; it only makes the two heads as wide as the words.
+# Back to *it*; the fourth feature is *quality* again. Head 1 is the head of the last chapter: is
+# something said about an animal? Its *no* leaves open whether something is said about a food, or
+# nothing at all. So head 2 asks the same about food: swap animal and food wherever the head reads a
+# word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. $W_Q$ stays. Each head has two
+# rows of $W_O$: one writes the quality that it collects, and the other is zero.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -238,45 +243,9 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(mixed, -1) @ W_O, torch.stack(weights)  # (n, e), (h, n, n)
 
 
-it = one.WORDS.index("it")
-thirsty, weights = two_heads(one.EMBEDDINGS)  # (8, 4), (2, 8, 8)
-print("weights", tuple(weights.shape), "output", tuple(thirsty.shape))
-
-
-# %% tags=["fold-input"]
-def draw_heads(weights: Tensor, words: list[str], name: str):
-    """Draw what the word *it* looks at with two heads."""
-    drawing, (ax,) = display.panels(480, 200)
-    at, told = words.index("it"), []
-    for i, (row, style) in enumerate(zip(weights[:, at].tolist(), ("solid", "dashed"))):
-        look = {"color": display.COLOURS["h"] if i == 0 else "black"}
-        ax.text(-0.6, 1.4 - 0.16 * i, f"head {i + 1}", ha="right", fontsize=10, **look)
-        for j, weight in enumerate(row):
-            ax.plot([at, j], [0.08, 0.98], lw=0.3 + 7 * weight, linestyle=style, **look)
-            ax.text(j, 1.4 - 0.16 * i, f"{weight:.2f}", ha="center", fontsize=10, **look)
-        told.append(", ".join(f"{w} {x:.2f}" for w, x in zip(words, row)))
-    for j, word in enumerate(words):
-        ax.text(j, 1.06, word, ha="center", fontsize=12, color=display.COLOURS["m"])
-    ax.text(at, -0.08, "it", ha="center", fontsize=12, color=display.COLOURS["n"])
-    ax.set(xlim=(-1.5, 7.6), ylim=(-0.2, 1.55))
-    ax.axis("off")
-    alt = f"What “it” looks at. Head 1: {'; head 2: '.join(told)}."
-    return display.finish(drawing, name=name, alt=alt)
-
-
 # %% [markdown]
-# The figure shows where each head looks from *it*. Head 1 is drawn in orange, head 2 in dashes.
-
-# %% tags=["fold-input"]
-draw_heads(weights, one.WORDS, "two-heads-at-work")
-
-# %% [markdown]
-# Head 1 looks at two words, *cat* and *thirsty*, and gives 0.46 to each. It may blend the two,
-# since one answer is enough. Head 2 asks the same about food. It finds *milk*, and no word that
-# says something about food, so *milk* gets 0.80.
-#
-# Now replace *thirsty* with *sweet*. Which head looks at two words then: still the first, or the
-# second?
+# With *thirsty* as the last word, head 1 divides its attention between two words, and head 2 looks
+# at one. Now replace *thirsty* with *sweet*. Which head looks at two words then?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -284,31 +253,37 @@ draw_heads(weights, one.WORDS, "two-heads-at-work")
 # head 1 asks for.
 #
 # </details>
-#
-# A third run leaves the last word out, so that nothing is said yet.
+
+# %% tags=["hide-input"]
+it = one.WORDS.index("it")
+thirsty, weights = two_heads(one.EMBEDDINGS)     # (8, 4), (2, 8, 8)
+sweet, others = two_heads(one.SWEET_EMBEDDINGS)  # (8, 4), (2, 8, 8)
+display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-at-work")
+
+# %% [markdown]
+# They trade roles. In the first sentence head 1 finds *cat* and *thirsty*, 0.46 each, and head 2
+# finds only *milk*, 0.80, which has no quality to hand over. In the second sentence it is the other
+# way round. Here is what arrives, and beside it what arrives when the last word is left out, so
+# that nothing is said yet.
 
 # %%
-sweet, weights = two_heads(one.SWEET_EMBEDDINGS)          # (8, 4), (2, 8, 8)
 unsaid, _ = two_heads(one.EMBEDDINGS[:-1])                # (7, 4), (2, 7, 7)
 rows = torch.stack([thirsty[it], sweet[it], unsaid[it]])  # (3, 4)
 one.show(["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES, rows)
-draw_heads(weights, one.SWEET, "two-heads-sweet")
 
 # %% [markdown]
-# The two heads have traded roles. Head 1 alone says *no* twice, with 0.19 and 0.10 (the quality of
-# *it* itself); head 2 adds that after *sweet*, something is said about a food. Both answers arrive
-# without being mixed: each head's weights add up to one on their own, so the heads do not compete,
-# and $W_O$ writes the answers under different features. A Transformer adds them to *it*, which was
-# as much animal as food. It is then more of an animal after *thirsty*, and more of a food after
-# *sweet*. A single head that looks for animal and food alike collects one sum of quality, [the same in
-# both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
+# Head 1 alone says *no* twice, with 0.19 and 0.10 (the quality of *it* itself). With head 2 beside
+# it, the two cases are 0.97 and 0.10 under *food*, and nobody can mistake one for the other. Each
+# head's weights add up to one on their own, so the heads do not compete. A Transformer adds both
+# answers to *it*, which was as much animal as food: it is then more of an animal after *thirsty*,
+# and more of a food after *sweet*. A single head that looks for animal and food alike collects one
+# sum of quality, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
 #
 # ## A list of heads
 #
-# With eight heads, nobody wants to write out $3 \cdot 8 + 1 = 25$ matrices by hand. Give a head a
-# class of its own: `OneHead` without $W_O$, which all heads share. Its matrices start from random
-# numbers of a size that Xavier Glorot proposed [[Glorot and
-# Bengio](../docs/references.md#glorot-2010)].
+# What do eight heads cost, eight times as much as one? Give a head a class of its own: `OneHead`
+# without $W_O$, which all heads share. Its matrices start from random numbers of a size that Xavier
+# Glorot proposed [[Glorot and Bengio](../docs/references.md#glorot-2010)].
 
 
 # %%
@@ -317,18 +292,16 @@ class Head(nn.Module):
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
-        self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        for matrix in self.parameters():
-            nn.init.xavier_uniform_(matrix)
+        matrices = [
+            nn.Parameter(torch.empty(embed_dim, head_dim)) for _ in range(3)
+        ]  # (e, d)
+        self.w_q, self.w_k, self.w_v = map(nn.init.xavier_uniform_, matrices)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        q = query @ self.w_q        # (n, e) x (e, d) -> (n, d)
-        k = key @ self.w_k          # (m, e) x (e, d) -> (m, d)
-        v = value @ self.w_v        # (m, e) x (e, d) -> (m, d)
-        return one.attend(q, k, v)  # (n, d), (n, m)
+        return one.attend(
+            query @ self.w_q, key @ self.w_k, value @ self.w_v
+        )  # (n, d), (n, m)
 
 
 # %% [markdown]
@@ -343,52 +316,88 @@ class Heads(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise ValueError(
-                f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})"
-            )
+            raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         heads = [Head(embed_dim, embed_dim // num_heads) for _ in range(num_heads)]
         self.heads = nn.ModuleList(heads)
-        self.w_o = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        nn.init.xavier_uniform_(self.w_o)
+        self.w_o = nn.Parameter(nn.init.xavier_uniform_(torch.empty(embed_dim, embed_dim)))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
-        merged = torch.cat(mixed, dim=-1)               # (n, h * d)
-        return merged @ self.w_o, torch.stack(weights)  # (n, e), (h, n, m)
+        return torch.cat(mixed, dim=-1) @ self.w_o, torch.stack(
+            weights
+        )  # (n, e), (h, n, m)
 
-
-# %% [markdown]
-# Give the module the matrices of our two heads, and it returns what `two_heads` returned. Then
-# count what more heads cost in a model of width 32.
 
 # %%
-pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
-pair.w_o.data = W_O
-for head, (w_q, w_k, w_v) in zip(pair.heads, HEADS):
-    head.w_q.data, head.w_k.data, head.w_v.data = w_q, w_k, w_v
-torch.testing.assert_close(pair(x, x, x), two_heads(x))
-
+counts = []
 for h in (1, 2, 8):
     sizes = [matrix.numel() for matrix in Heads(embed_dim=32, num_heads=h).parameters()]
-    print(f"h = {h}: {len(sizes):2} matrices, {sum(sizes)} numbers")
+    counts.append([len(sizes), sum(sizes)])
+one.show(
+    ["1 head", "2 heads", "8 heads"],
+    ["matrices", "numbers"],
+    torch.tensor(counts),
+    digits=0,
+)
 
 # %% [markdown]
-# More heads means narrower heads, so the number of parameters stays the same: $3e^2$ for the heads,
-# whatever h is, and $e^2$ for $W_O$. What grows is the number of separate products, and each costs
-# time to start. There are $3h + 1$ matrices, and $5h + 1$ matrix products run one after the other:
-# per head three to project in, one for the scores and one to mix, then $W_O$.
-#
+# No: eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
+# numbers for all of them, whatever h is, and $e^2$ for $W_O$. What grows is the number of matrices,
+# $3h + 1$, and of products that run one after the other, $5h + 1$: per head three to project in,
+# one for the scores and one to mix, then $W_O$. Each costs time to start.
+
+# %% tags=["proof"]
+pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
+pair.w_o.data = W_O
+for head, matrices in zip(pair.heads, HEADS):
+    for parameter, matrix in zip(head.parameters(), matrices):
+        parameter.data = matrix
+torch.testing.assert_close(pair(x, x, x), two_heads(x))
+print("✓ With the matrices of the pair, the list returns what two_heads returned.")
+
+# %% tags=["proof"]
+queries = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)  # (3, 8)
+words = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)    # (5, 8)
+listed = Heads(embed_dim=8, num_heads=4).double()
+w_o, *into = listed.parameters()  # the module's own matrix comes before its heads'
+ours, our_weights = listed(queries, words, words)  # (3, 8), (4, 3, 5)
+mine = one.gradients(ours, [queries, words, w_o, *into])
+parts = [one.OneHead(embed_dim=8, head_dim=2).double() for _ in range(4)]
+for head, part, rows in zip(listed.heads, parts, w_o.chunk(4)):
+    for target, matrix in zip(part.parameters(), (*head.parameters(), rows)):
+        target.data = matrix.detach().clone()
+outs, maps = zip(*(part(queries, words, words) for part in parts))
+torch.testing.assert_close((ours, our_weights), (sum(outs), torch.stack(maps)))
+learned = [matrix for part in parts for matrix in part.parameters()]
+of_queries, of_words, *found = one.gradients(sum(outs), [queries, words, *learned])
+of_heads = [matrix for i, matrix in enumerate(found) if i % 4 != 3]
+torch.testing.assert_close(mine, (of_queries, of_words, torch.cat(found[3::4]), *of_heads))
+print(
+    f"✓ Several heads are single heads, added up: output, weights and {len(mine)} gradients."
+)
+
+# %% tags=["proof"]
+torchs = nn.MultiheadAttention(8, num_heads=4, bias=False, dtype=torch.float64)
+in_order = [matrix for i in range(3) for matrix in into[i::3]]  # for queries, keys, values
+torchs.in_proj_weight.data = torch.cat(in_order, dim=1).mT.detach()
+torchs.out_proj.weight.data = w_o.mT.detach()
+theirs = torchs(queries, words, words, average_attn_weights=False)  # (3, 8), (4, 3, 5)
+torch.testing.assert_close((ours, our_weights), theirs)
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, *packed])
+blocks = of_in.mT.split(2, dim=1)  # (8, 2)
+of_heads = [blocks[i * 4 + head] for head in range(4) for i in range(3)]
+torch.testing.assert_close(mine, (of_queries, of_words, of_out.mT, *of_heads))
+print(
+    f"✓ They are what nn.MultiheadAttention computes: output, weights, {len(mine)} gradients."
+)
+
+# %% [markdown]
 # ## The mistake people make here
 #
-# > **Pitfall.** `self.heads = heads`, a plain Python list. The output is the same, but a module
-# > does not look into such a list: these heads are neither trained nor saved, and they stay behind
-# > when the module moves to another dtype or device. `nn.ModuleList` is a list that a module does
-# > look into.
-
-# %% [markdown]
-# <!-- deeper: The list that nobody looks into -->
-# ### Going deeper: The list that nobody looks into
+# Why `nn.ModuleList`, when a Python list holds the same heads? Replace it, and count what an
+# optimiser would train and what a checkpoint would hold.
 
 
 # %%
@@ -397,81 +406,24 @@ class HeadsInAList(Heads):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads)
-        heads = list(self.heads)
+        heads = [*self.heads]
         del self.heads
         self.heads = heads
 
 
-asking, asked = torch.randn(3, 8), torch.randn(5, 8)
-for kind in (HeadsInAList, Heads):
+# %%
+counts = []
+for kind in (Heads, HeadsInAList):
     model = kind(embed_dim=8, num_heads=4)
-    output, weights = model(asking, asked, asked)  # (3, 8), (4, 3, 5)
-    trained = sum(p.numel() for p in model.parameters())
-    print(f"{kind.__name__}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
-    print(f"  trained: {trained} of 256 numbers; saved: {len(model.state_dict())} matrices")
-    print(f"  after .double(), a head is {model.double().heads[0].w_q.dtype}")
+    trained = sum(matrix.numel() for matrix in model.parameters())
+    counts.append([trained, len(model.state_dict())])
+one.show(["nn.ModuleList", "a list"], ["trained", "saved"], torch.tensor(counts), digits=0)
 
 # %% [markdown]
-# With the plain list, an optimiser trains $W_O$ alone, 64 of 256 numbers. Every shape is right.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: The same as single heads, and as PyTorch's class -->
-# ### Going deeper: The same as single heads, and as PyTorch's class
+# > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of 256
+# > numbers are trained: a module does not look into such a list. Its heads are neither trained
+# > nor saved, and they stay behind when the module moves to another dtype or device.
 #
-# Several heads should amount to using `OneHead` several times: give each the matrices of one head
-# and that head's d rows of $W_O$, and add up the outputs. Outputs and gradients must agree. All
-# sizes differ: n = 3, m = 5, e = 8, h = 4, d = 2.
-
-# %%
-n, m, e, h = 3, 5, 8, 4
-queries = torch.randn(n, e, dtype=torch.float64, requires_grad=True)  # (n, e)
-words = torch.randn(m, e, dtype=torch.float64, requires_grad=True)    # (m, e)
-listed = Heads(embed_dim=e, num_heads=h).double()
-w_o, *into = listed.parameters()  # the module's own matrix comes before its heads'
-ours, our_weights = listed(queries, words, words)  # (n, e), (h, n, m)
-mine = one.gradients(ours, [queries, words, w_o, *into])
-
-parts = [one.OneHead(embed_dim=e, head_dim=2).double() for _ in range(h)]
-for head, part, rows in zip(listed.heads, parts, w_o.chunk(h)):
-    for target, matrix in zip(part.parameters(), (*head.parameters(), rows)):
-        target.data = matrix.detach().clone()
-outs, maps = zip(*(part(queries, words, words) for part in parts))
-torch.testing.assert_close((ours, our_weights), (sum(outs), torch.stack(maps)))
-
-# %%
-learned = [matrix for part in parts for matrix in part.parameters()]
-of_queries, of_words, *found = one.gradients(sum(outs), [queries, words, *learned])
-of_w_o = torch.cat(found[3::4])  # (e, e)
-of_heads = [matrix for i, matrix in enumerate(found) if i % 4 != 3]
-torch.testing.assert_close(mine, (of_queries, of_words, of_w_o, *of_heads))
-print(f"single heads, added up: outputs and {len(mine)} gradients agree")
-
-# %% [markdown]
-# `torch.nn.MultiheadAttention` packs all matrices but $W_O$ into one, transposed: first those for
-# the queries, head by head, then those for the keys, then those for the values.
-
-# %%
-torchs = nn.MultiheadAttention(e, num_heads=h, bias=False, dtype=torch.float64)
-in_order = [matrix for i in range(3) for matrix in into[i::3]]
-torchs.in_proj_weight.data = torch.cat(in_order, dim=1).mT.detach()
-torchs.out_proj.weight.data = w_o.mT.detach()
-theirs = torchs(queries, words, words, average_attn_weights=False)  # (n, e), (h, n, m)
-torch.testing.assert_close((ours, our_weights), theirs)
-
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, *packed])
-blocks = of_in.mT.split(2, dim=1)  # (e, d)
-of_heads = [blocks[i * h + head] for head in range(h) for i in range(3)]
-torch.testing.assert_close(mine, (of_queries, of_words, of_out.mT, *of_heads))
-print(f"PyTorch: outputs and {len(mine)} gradients agree")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Exercises
 #
 # ### Add up the heads

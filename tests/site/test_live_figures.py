@@ -125,6 +125,23 @@ def heads_at_work(data):
         yield done, [f"{where}: “{queries[at[2]]}” looks at {looks}"], lines
 
 
+def lukewarm(data):
+    (cat, milk), share, two = data["scene"], data["share"], False
+    for done, change in [
+        (None, {}),
+        (("slider", "milk is", "End"), {"milk": data["reach"]}),
+        (("button", "a second head", ""), {"two": True}),
+        (("slider", "share of cat", "Home"), {"share": 0.0}),
+    ]:
+        milk, share, two = (
+            change.get(k, v)
+            for k, v in zip(("milk", "share", "two"), (milk, share, two), strict=True)
+        )
+        mixes = [part * cat + (1 - part) * milk for part in (share, 1 - share)[: 1 + two]]
+        said = [f"head {i + 1} brings home {x:.2f}".replace("-", "−") for i, x in enumerate(mixes)]
+        yield done, [*said, "Only this scene" if two else "So does every scene"], {}
+
+
 def mask_merger(data):
     scores = torch.tensor(data["scores"]).double()
     causal = masks.block_future(5)
@@ -148,6 +165,23 @@ def mask_merger(data):
         weights = scores.masked_fill(blocked, fill).softmax(-1)
         shown = {".aa-merged td span": [written(weight) for weight in weights.flatten().tolist()]}
         yield done, said, shown
+
+
+def needle(data):
+    (names, keys, counts), (across, up) = zip(*data["keys"], strict=True), data["query"]
+    for done, query, temperature in [
+        (None, (across, up), 1),
+        (("slider", "asks for animal", "Home"), (data["reach"][0], up), 1),
+        (("slider", "temperature", "End"), (data["reach"][0], up), 10),
+    ]:
+        scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
+        powers = (scores / math.sqrt(2) / temperature).exp()                 # (m,)
+        weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
+        each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
+        shown = [f"{score:.1f}".replace("-", "−") for score in scores]
+        parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
+        texts = ["score", "weight", *(text for row in parts for text in row)]
+        yield done, [f"Weights: {', '.join(each)}."], {".aa-panels > :last-child text": texts}
 
 
 def norm_place(data):
@@ -325,6 +359,26 @@ def test_driven_it_says_what_python_computes(visit, module):
             page.keyboard.press(arrow)
             places.add(page.evaluate("document.activeElement.ariaLabel"))
         assert len(places) == 3, places
+
+
+@pytest.mark.parametrize("module", ["lukewarm", "needle"])
+def test_a_point_can_be_dragged(visit, module):
+    frame = visit(f"{FRAMES[module]}/").locator(f"[data-live={module}]")
+    frame.evaluate(ALONE)
+    expect(frame.get_by_role("status")).not_to_be_empty()
+    handle = frame.locator("svg g > circle[fill=transparent]")
+    box = handle.bounding_box()
+    mouse, (x, y) = frame.page.mouse, (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x - 40, y - 60, steps=3)
+    mouse.up()
+    moved = handle.bounding_box()
+    assert (moved["x"] - box["x"], moved["y"] - box["y"]) == pytest.approx((-40, -60), abs=4)
+    values = [float(knob.input_value()) for knob in frame.get_by_role("slider").all()[:2]]
+    start = json.loads(frame.get_attribute("data-state"))[{"needle": "query"}.get(module, "scene")]
+    assert values[0] < start[0]
+    assert values[1] > start[1]
 
 
 def test_a_figure_whose_module_fails_leaves_the_picture(browser, served):

@@ -199,6 +199,30 @@ def test_the_softmax_saturates_as_in_python():
     assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
 
 
+def test_the_needle_gives_the_head_of_the_chapter_its_weights():
+    one = chapters.load("01_one_head")
+    it, x = one.WORDS.index("it"), one.EMBEDDINGS.double()
+    query, keys = (x @ one.W_Q.double())[it], x @ one.W_K.double()  # (d,), (m, d)
+    figure = display.needle(query, keys, one.WORDS, ("animal", "quality"), name="try")
+    shown = given(figure)["keys"]
+    for direction, temperature in (([2, 1], 1), ([-1, 0.3], 0.5)):
+        asked = torch.tensor(direction).double()  # (d,)
+        expected = (keys @ asked / math.sqrt(2) / temperature).softmax(-1).tolist()
+        of = dict(zip(one.WORDS, expected, strict=True))
+        weights = script("needle")("weigh", direction, shown, temperature)
+        assert weights == pytest.approx([of.get(word, expected[0]) for word, *_ in shown])
+    assert "cat at (3, 0) scores 6 and gets 0.46" in figure.text
+
+
+def test_a_mix_lies_between_what_is_mixed():
+    scenes = {"one": (2.0, -2.0), "other": (0.0, 4.0)}
+    figure = display.lukewarm(scenes, 0.75, ["cat", "milk"], name="try")
+    for scene in scenes.values():
+        mixed = torch.tensor(scene) @ torch.tensor([0.75, 0.25])
+        assert script("lukewarm")("mix", scene, 0.75) == pytest.approx(mixed.item())
+    assert "it collects 1.00 and 1.00" in figure.text
+
+
 def test_tiles_are_visited_as_the_package_does():
     """The last visit of each query ends with what attention gives, and its log-sum-exp."""
     scores, values = torch.randn(7, 7).double(), torch.randn(7).double()

@@ -1,0 +1,129 @@
+// Lukewarm: a scene is a point, the warmths of cat and milk; a head brings home one mix of the two.
+//
+// names: of the two numbers; scene: where the point begins; other: a name and a scene, which stays
+// share: of the first, in the mix of head 1; head 2 has them the other way round
+// reach: the greatest number on either axis. A test compares the mixes with Python's.
+import { button, element, readout, slider, svg } from "./host/figure.js";
+import { drag } from "./host/drag.js";
+import { label } from "./host/panel.js";
+
+/** Mix two numbers; the first has this share. */
+export const mix = ([first, second], share) => share * first + (1 - share) * second;
+
+const [SIDE, EDGE] = [300, 22];
+const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
+
+export default {
+  render({ model, el }) {
+    const { names, scene, other, share, reach } = model.get("data");
+    const now = { scene: [...scene], share, second: false };
+    const plane = drawPlane(names, other, reach, (place) => go(place));
+    const scale = drawScale(names, reach);
+    const words = readout();
+    const show = () => {
+      const mixes = [mix(now.scene, now.share), mix(now.scene, 1 - now.share)];
+      const found = now.second ? mixes : mixes.slice(0, 1);
+      const same = now.second && Math.abs(now.share - 0.5) < 0.01;
+      plane.show(now.scene, now.second ? [now.share, 1 - now.share] : [now.share]);
+      scale.show(now.scene, found);
+      two.setAttribute("aria-pressed", String(now.second));
+      const homes = found.map((number, i) => `head ${i + 1} brings home ${said(number, 2)}`);
+      const what = names.map((name, i) => `${name} ${said(now.scene[i])}`).join(", ");
+      const many = same ? "Two heads that look alike are one." : "Only this scene gives both.";
+      words.textContent = `${what}: ${homes.join(", ")}. ${
+        now.second ? many : "So does every scene on the line."
+      }`;
+    };
+    const go = (place) => {
+      now.scene = place.map((x) => Math.round(10 * Math.min(reach, Math.max(-reach, x))) / 10);
+      knobs.forEach(({ show }, i) => show(now.scene[i]));
+      show();
+    };
+    const knobs = names.map((name, i) =>
+      slider({
+        label: `${name} is`,
+        ...{ min: -reach, max: reach, step: 0.1, value: scene[i], say: (x) => said(x) },
+        move: (x) => ((now.scene[i] = x), show()),
+      }),
+    );
+    const shares = slider({
+      label: `share of ${names[0]}`,
+      ...{ min: 0, max: 1, step: 0.05, value: share, say: (x) => x.toFixed(2) },
+      move: (x) => ((now.share = x), show()),
+    });
+    const two = button("a second head", () => ((now.second = !now.second), show()));
+    const controls = [...knobs, shares].map(({ label }) => label);
+    el.append(
+      element("div", { class: "aa-panels" }, plane.root, scale.root),
+      element("div", { class: "aa-controls aa-grid" }, ...controls, two),
+      words,
+    );
+    show();
+  },
+};
+
+const LOOKS = [{ stroke: "var(--aa-h)" }, { stroke: "var(--aa-d)", "stroke-dasharray": "7 4" }];
+const draw = (height) =>
+  svg("svg", { viewBox: `0 0 ${SIDE} ${height}`, role: "img", fill: "currentColor" });
+
+function drawPlane(names, [name, [across, up]], reach, go) {
+  const root = draw(SIDE);
+  const unit = (SIDE / 2 - EDGE) / reach;
+  const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
+  const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
+  const point = svg("circle", { r: 7 });
+  const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }), point);
+  drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
+  const cross = `M${EDGE} ${y(0)}H${SIDE - EDGE}M${x(0)} ${SIDE - EDGE}V${EDGE}`;
+  root.append(
+    svg("path", { d: cross, stroke: "#808080" }),
+    label(`${names[0]} →`, SIDE - 34, y(0) + 16),
+    label(`${names[1]} ↑`, x(0) + 30, EDGE + 2),
+    ...lines,
+    svg("circle", { cx: x(across), cy: y(up), r: 4 }),
+    label(name, x(across) - 10, y(up) + 4, { "text-anchor": "end" }),
+    handle,
+  );
+  const show = ([a, b], shares) => {
+    lines.forEach((line, i) => {
+      const share = shares[i] ?? 0;
+      const far = i < shares.length ? 2 * reach : 0;
+      const ends = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
+      ends.forEach(([u, v], end) => {
+        line.setAttribute(`x${end + 1}`, x(u));
+        line.setAttribute(`y${end + 1}`, y(v));
+      });
+    });
+    handle.setAttribute("transform", `translate(${x(a)} ${y(b)})`);
+    root.setAttribute("aria-label", `The scene ${names[0]} ${said(a)}, ${names[1]} ${said(b)}.`);
+  };
+  return { root, show };
+}
+
+function drawScale(names, reach) {
+  const root = draw(130);
+  const x = (number) => SIDE / 2 + (number / reach) * (SIDE / 2 - EDGE);
+  const marks = [...names, "head 1", "head 2"].map((name, i) => {
+    const up = i < 2;
+    const dot = svg("circle", { cy: 65, r: 6, fill: up ? "var(--aa-m)" : LOOKS[i - 2].stroke });
+    const text = label(name, 0, 65 + [-34, -16, 24, 42][i], { fill: dot.getAttribute("fill") });
+    root.append(dot, text);
+    return { dot, text, name };
+  });
+  root.prepend(svg("path", { d: `M${EDGE} 65H${SIDE - EDGE}`, stroke: "#808080" }));
+  const show = (scene, mixes) => {
+    const all = [...scene, ...mixes];
+    marks.forEach(({ dot, text, name }, i) => {
+      for (const made of [dot, text])
+        made.setAttribute("visibility", i < all.length ? "visible" : "hidden");
+      dot.setAttribute("cx", x(all[i] ?? 0));
+      text.setAttribute("x", x(all[i] ?? 0));
+      text.textContent = `${name}: ${said(all[i] ?? 0, i < 2 ? 1 : 2)}`;
+    });
+    root.setAttribute(
+      "aria-label",
+      `On a scale: ${all.map((number) => said(number, 2)).join(", ")}.`,
+    );
+  };
+  return { root, show };
+}
