@@ -8,42 +8,24 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# The chapter [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices,
-# and the heads run one after the other. Eight heads have $3 \cdot 8 + 1 = 25$ matrices and take
-# $5 \cdot 8 + 1 = 41$ products. In this chapter they share four matrices and six products.
+# The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
+# run 41 products one after the other. In this chapter they share four matrices and six products,
+# and give the same numbers.
 #
 # Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
-# it between the strips, and lay the strips in a stack. The three steps are: multiply once, split,
-# stack. The numbers are exactly the ones that the list of heads gave.
+# it between the strips, and lay the strips in a stack. Multiply once, split, stack.
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map(
-    "project in", "split", "score", "softmax", "mix", "merge", "project out"
-)
-
-# %% [markdown]
-# In the strip, compare *project in* with *split*: this cut is the idea of the chapter.
-#
-# ## The two heads again
-#
-# Take the pair of heads from the last chapter. One asks whether something is said about an animal,
-# the other asks the same about food. Run them one after the other, and look at the row of *it*.
-
-# %%
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
-
-x, it = one.EMBEDDINGS, one.WORDS.index("it")
-by_turns = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in two.HEADS]
-rows = torch.stack([weights[it] for _, weights in by_turns])  # (h, n)
-one.show(["head 1", "head 2"], one.WORDS, rows)
+display.chapter_map(
+    "project in", "split", "score", "softmax", "mix", "merge", "project out"
+)
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -53,14 +35,15 @@ one.show(["head 1", "head 2"], one.WORDS, rows)
 # columns:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
+#
+# Take the pair of heads from the last chapter, one for what is said about an animal and one for a
+# food.
 
 # %%
+x, it = one.EMBEDDINGS, one.WORDS.index("it")
 # zip gives all W_Q, then all W_K, then all W_V.
-w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))
-k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
-
-assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
-print(tuple(x.shape), "x", tuple(w_k.shape), "->", tuple(k.shape))
+w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))  # (e, h * d)
+k = x @ w_k                                                                   # (n, e) x (e, h * d) -> (n, h * d)
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -79,38 +62,29 @@ def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -
     ax.axis("off")
 
 
-# %% [markdown]
-# The figure shows the whole product. The first two columns of $K$ are the keys for head 1, an
-# animal and a quality; the last two are those for head 2, a food and a quality. The dark lines show
-# where $K$ will be cut. Follow one column: the last column of $W_K$ goes into the last column of
-# $K$ and into no other.
-
-# %% tags=["fold-input"]
-drawing, axes = display.panels(430, 250, columns=3)
+drawing, axes = display.panels(520, 300, columns=3)
 draw_matrix(axes[0], x, "X", one.WORDS, "n")
 draw_matrix(axes[1], w_k, "W_K", one.FEATURES, "h")
 draw_matrix(axes[2], k, "K = X W_K", one.WORDS, "h")
 for ax, rows in zip(axes[1:], (4, 8)):
     ax.add_patch(Rectangle((1.95, -0.3), 0.1, rows + 0.5, color="black", linewidth=0))
     for head in (1, 2):
-        place = {"ha": "center", "color": display.COLOURS["h"]}
-        ax.text(2 * head - 1, -0.4, f"head {head}", **place)
-display.finish(
-    drawing,
-    name="columns-by-head",
-    alt=(
-        "Three matrices: X with a row per word, W_K with a "
-        "row per feature, and their product "
-        "K with a row per word. The first two columns of "
-        "W_K and of K belong to head 1, the "
-        f"others to head 2. Row it of K: {', '.join(f'{number:.0f}' for number in k[it])}."
-    ),
-)
+        ax.text(2 * head - 1, -0.4, f"head {head}", ha="center", color=display.COLOURS["h"])
+told = ", ".join(f"{number:.0f}" for number in k[it])
+alt = f"X times W_K is K; the first two columns are head 1, the others head 2. Row it of K: {told}."
+display.finish(drawing, name="columns-by-head", alt=alt)
+
+# %% tags=["proof"]
+assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
+print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
-# A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each
-# is. In a model of width e = 24, what is the shape of the wide $W_Q$ with 2 heads, with 4, and with
-# 8?
+# The first two columns of $K$ are the keys for head 1, an animal and a quality; the last two are
+# those for head 2, a food and a quality. The dark lines show where the sheet will be cut.
+#
+# A model of width e gives each of its h heads d = e / h columns: so that the strips side by side
+# are as wide as the model. In a model of width 24, what is the shape of the wide $W_Q$ with 2
+# heads, with 4, and with 8?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -122,10 +96,27 @@ display.finish(
 # The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut.
 #
+# ## Why cut at all?
+#
+# All queries lie in one sheet, all keys in another. So score them as they are, one wide row against
+# another, and spare yourself the scissors. What does *it* receive?
+
+# %%
+uncut = []
+for words in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS):
+    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
+    uncut.append((mixed @ two.W_O)[it])
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, torch.stack(uncut))
+
+# %% [markdown]
+# Every shape fits, and both sentences say 1.09 to both questions. A product of wide rows adds up
+# over all their columns, so the scores of the two heads are added, and out of two questions comes
+# one. Two sets of weights are what two heads are for. The cut is what keeps them apart.
+#
 # ## Split, then stack
 #
-# Two PyTorch functions do this. `torch.split` cuts the wide rows into pieces of d columns
-# each. `torch.stack` lays the pieces on top of each other, along a new first axis.
+# Two PyTorch functions do it. `torch.split` cuts the wide rows into pieces of d columns each.
+# `torch.stack` lays the pieces on top of each other, along a new first axis.
 
 
 # %%
@@ -140,33 +131,85 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     return torch.stack(pieces)                         # (h, n, d)
 
 
-wide = torch.randn(5, 24)  # (5, 24)
-print("4 heads of width 6:", tuple(wide.shape), "->", tuple(split_and_stack(wide, 4).shape))
 k_heads = split_and_stack(k, 2)  # (2, 8, 2)
 one.show(["cat, head 1", "cat, head 2"], ["1st", "2nd"], k_heads[:, 1], digits=0)
 
 # %% [markdown]
-# The heads now come first: `k_heads[0]` is the whole first head, eight words with two numbers each.
-#
-# ## One product for all heads
+# The heads now come first: `k_heads[0]` is the whole first strip, eight words with two numbers
+# each.
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
-# independent problems. The other steps of `attend` from [One head](01_one_head.ipynb) also count
-# from the end: `.mT`, `softmax(-1)`, and `size(-1)`, which is now the width of a head, d = 2. So
-# `attend` works unchanged for all heads together, as long as the heads come first.
+# independent problems. The other steps of `attend` also count from the end: `.mT`, `softmax(-1)`,
+# and `size(-1)`, which is now the width of a head, d = 2. So `attend` works unchanged for the whole
+# stack, as long as the heads come first.
 
 # %%
 q_heads, v_heads = (split_and_stack(x @ w, 2) for w in (w_q, w_v))  # (2, 8, 2)
 mixed, weights = one.attend(q_heads, k_heads, v_heads)              # (2, 8, 2), (2, 8, 8)
-for head, (of_head, its_weights) in enumerate(by_turns):
-    torch.testing.assert_close((mixed[head], weights[head]), (of_head, its_weights))
-print("the same: collected", tuple(mixed.shape), "and weights", tuple(weights.shape))
+one.show(["it, head 1", "it, head 2"], one.WORDS, weights[:, it])
+
+# %% tags=["proof"]
+for head, matrices in enumerate(two.HEADS):
+    alone = one.attend(*(x @ matrix for matrix in matrices))  # (8, 2), (8, 8)
+    torch.testing.assert_close((mixed[head], weights[head]), alone)
+print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
+
+# %% [markdown]
+# ## The other way to stack
+#
+# `torch.stack(pieces, dim=1)` would put the heads in the middle, `(n, h, d)`: beside each word its
+# strips. That looks just as tidy. The figure shows which pieces then attend to one another.
+
+# %% tags=["hide-input"]
+display.stacks(
+    one.WORDS, 2, ("dim=0: (h, n, d)", "dim=1: (n, h, d)"), name="who-shares-a-frame"
+)
+
+# %% [markdown]
+# With the heads in the middle, `@` treats each word as a problem of its own. The two heads of one
+# word attend to each other, and no word sees another word. Would you notice? If you merge along the
+# same axis, the output has the right shape. So ask autograd: how strongly does the output row of
+# *it* react to each word?
+
+
+# %% tags=["fold-input"]
+def attend_stacked(
+    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Stack the heads along ``dim``, attend, and merge them along the same axis."""
+    width = q.size(-1) // num_heads
+    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
+    mixed, weights = one.attend(q, k, v)
+    return torch.cat(mixed.unbind(dim), dim=-1), weights
+
+
+torch.manual_seed(0)
+reacts, inputs = [], torch.randn(8, 12, requires_grad=True)
+for dim in (0, 1):
+    output, _ = attend_stacked(inputs, inputs, inputs, 3, dim)
+    (gradient,) = torch.autograd.grad(output[it].sum(), inputs)  # (8, 12)
+    reacts.append(gradient.abs().sum(-1))
+one.show(["dim=0", "dim=1"], one.WORDS, torch.stack(reacts))
+
+# %% [markdown]
+# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To catch this
+# > in any code, change one word and see whether the other rows move.
+
+# %% tags=["proof"]
+assert reacts[0].all()
+assert reacts[1].nonzero().tolist() == [[it]]
+same, across = (attend_stacked(inputs, inputs, inputs, 3, dim) for dim in (0, 1))
+assert same[0].shape == across[0].shape == inputs.shape
+assert (tuple(same[1].shape), tuple(across[1].shape)) == ((3, 8, 8), (8, 3, 3))
+print(
+    "✓ The outputs have one shape; only the weights, (n, h, h), would give the mistake away."
+)
 
 # %% [markdown]
 # ## Back together, and what W_O is for
 #
-# After attention, the pieces go back side by side: take the heads apart along the first axis, and
-# concatenate them along the features.
+# After attention the strips go back side by side: take the stack apart along the first axis, and
+# concatenate along the features.
 
 
 # %%
@@ -180,10 +223,7 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 
 
 merged = unstack_and_concatenate(mixed)  # (8, 4)
-assert torch.equal(unstack_and_concatenate(split_and_stack(wide, 4)), wide)
-print(tuple(mixed.shape), "->", tuple(merged.shape))
-columns = ["quality", "animal", "quality", "food"]
-one.show(["it, merged"], columns, merged[[it]])
+one.show(["it, merged"], ["quality", "animal", "quality", "food"], merged[[it]])
 one.show(["it, times W_O"], one.FEATURES, (merged @ two.W_O)[[it]])
 
 # %% [markdown]
@@ -191,57 +231,10 @@ one.show(["it, times W_O"], one.FEATURES, (merged @ two.W_O)[[it]])
 # attention ended here, each head could write into its own d columns of the output and nowhere else.
 # $W_O$, of shape `(e, e)`, lets every head write into every feature. Ours writes the second head's
 # quality, the third number, under *food*; in training, the model finds out what goes where.
-
-# %% [markdown]
-# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. If you
-# > stack *and* merge along this axis, with as many queries as keys, the output has the right shape.
-# > Yet `@` then treats each word as a separate problem: the heads of one word attend to each other,
-# > and no word sees another word. To catch it, change one word and see whether the other rows
-# > change.
-
-# %% [markdown]
-# <!-- deeper: What the wrong axis reacts to -->
-# ### Going deeper: What the wrong axis reacts to
 #
-# Stack and merge along the same axis, once `dim=0` and once `dim=1`, and ask autograd, with eight
-# words and three heads of width 4. The table shows the size of the gradient of the row of *it* with
-# respect to each word; 0 means no influence.
-
-
-# %%
-def attend_stacked(
-    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
-) -> tuple[Tensor, Tensor]:
-    """Stack the heads along ``dim``, attend, and merge them along the same axis."""
-    width = q.size(-1) // num_heads
-    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
-    mixed, weights = one.attend(q, k, v)
-    return torch.cat(mixed.unbind(dim), dim=-1), weights
-
-
-torch.manual_seed(0)
-rows, words = [], torch.randn(8, 12, requires_grad=True)
-for dim in (0, 1):
-    output, weights = attend_stacked(words, words, words, 3, dim)
-    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (8, 12)
-    rows.append(gradient.abs().sum(-1))
-    print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
-one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
-assert rows[0].all()
-assert rows[1].nonzero().tolist() == [[it]]
-
-# %% [markdown]
-# The outputs have the same shape. Only the shape of the weights, `(n, h, h)` instead of `(h, n,
-# n)`, gives the mistake away, and most code throws the weights away.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## The module
 #
-# Four matrices remain, and `forward` needs no loop: it attends once for all heads. As before, h has
-# to divide the width e.
+# Four matrices remain, and `forward` needs no loop: it attends once for all heads.
 
 
 # %%
@@ -253,52 +246,29 @@ class SplitAndStack(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         self.num_heads = num_heads
-        self.w_q = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        self.w_k = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        self.w_v = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        self.w_o = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        for matrix in self.parameters():
-            nn.init.xavier_uniform_(matrix)
+        matrices = [nn.Parameter(torch.empty(embed_dim, embed_dim)) for _ in range(4)]
+        self.w_q, self.w_k, self.w_v, self.w_o = map(nn.init.xavier_uniform_, matrices)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        q = split_and_stack(query @ self.w_q, self.num_heads)      # (h, n, d)
-        k = split_and_stack(key @ self.w_k, self.num_heads)        # (h, m, d)
-        v = split_and_stack(value @ self.w_v, self.num_heads)      # (h, m, d)
+        wide = query @ self.w_q, key @ self.w_k, value @ self.w_v  # (n, e), (m, e), (m, e)
+        q, k, v = (split_and_stack(x, self.num_heads) for x in wide)
         mixed, weights = one.attend(q, k, v)                       # (h, n, d), (h, n, m)
         return unstack_and_concatenate(mixed) @ self.w_o, weights  # (n, e), (h, n, m)
 
 
-# %% [markdown]
-# Give the module the matrices of the pair, and it returns what `two_heads` returned.
-
-# %%
+# %% tags=["proof"]
 module = SplitAndStack(embed_dim=4, num_heads=2)
-with torch.no_grad():
-    for parameter, matrix in zip(module.parameters(), (w_q, w_k, w_v, two.W_O)):
-        parameter.copy_(matrix)
-
-output, weights = module(x, x, x)  # (8, 4), (2, 8, 8)
-torch.testing.assert_close((output, weights), two.two_heads(x))
-print("the same: output", tuple(output.shape), "and weights", tuple(weights.shape))
+for parameter, matrix in zip(module.parameters(), (w_q, w_k, w_v, two.W_O)):
+    parameter.data = matrix
+torch.testing.assert_close(module(x, x, x), two.two_heads(x))
+print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
-# ## What it saves
-#
-# A list of heads takes $3h + 1$ matrices and $5h + 1$ products. Now there are four matrices and six
-# products, whatever h is: three to project in, one for all scores, one to mix, and one for $W_O$.
-# With eight heads, the same multiplications are done in six large calls instead of 41 small ones,
-# and each call has a fixed cost. The chapter [Speed](13_speed.ipynb) measures how much time this
-# saves.
+# What is saved? Not work: every multiplication is still done. PyTorch can report every operation
+# that it runs, so count the matrix products, of the list from the last chapter and of the stack.
 
-# %% [markdown]
-# <!-- deeper: Counted -->
-# ### Going deeper: Counted
-#
-# PyTorch can report every operation that it runs. A product of stacks is one call that does the
-# work of h products.
-
-# %%
+# %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -312,76 +282,66 @@ class Products(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-long = torch.randn(64, 32)  # (64, 32)
-for h in (1, 2, 8):
-    for kind, expected in ((SplitAndStack, 6), (two.Heads, 5 * h + 1)):
+long, counts = torch.randn(64, 32), []
+for heads in (1, 2, 8):
+    for kind in (two.Heads, SplitAndStack):
         with Products() as products:
-            kind(embed_dim=32, num_heads=h)(long, long, long)
-        assert products.calls == expected
-        print(f"{h} heads, {kind.__name__}: {products.calls} products")
+            kind(embed_dim=32, num_heads=heads)(long, long, long)
+        counts.append(products.calls)
+table = torch.tensor(counts).view(3, 2)
+one.show(["1 head", "2 heads", "8 heads"], ["a list", "a stack"], table, digits=0)
 
 # %% [markdown]
-# <!-- /deeper -->
+# Six large calls instead of 41 small ones: three to project in, one for all scores, one to mix, and
+# one for $W_O$, whatever h is. Each call has a fixed cost, and [Speed](13_speed.ipynb) measures how
+# much time that is.
 
-# %% [markdown]
-# <!-- deeper: the same as the list, the same as PyTorch -->
-# ### Going deeper: the same as the list, the same as PyTorch
-#
-# The comparison uses sizes that all differ: 3 queries, 5 keys, 4 heads of width 6. Load the
-# matrices of a list of heads side by side, and compare outputs, weights and gradients.
-
-# %%
+# %% tags=["proof"]
 torch.manual_seed(3)
 listed = two.Heads(embed_dim=24, num_heads=4).double()
 stacked = SplitAndStack(embed_dim=24, num_heads=4).double()
-with torch.no_grad():
-    for name in ("w_q", "w_k", "w_v"):
-        parts = [getattr(head, name) for head in listed.heads]
-        getattr(stacked, name).copy_(torch.cat(parts, dim=1))
-    stacked.w_o.copy_(listed.w_o)
-
+for name in ("w_q", "w_k", "w_v"):
+    side_by_side = torch.cat([getattr(head, name) for head in listed.heads], dim=1)
+    getattr(stacked, name).data = side_by_side.detach()
+stacked.w_o.data = listed.w_o.detach().clone()
 asking = torch.randn(3, 24, dtype=torch.float64, requires_grad=True)  # (3, 24)
 asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
 ours, our_weights = stacked(asking, asked, asked)                     # (3, 24), (4, 3, 5)
 theirs, their_weights = listed(asking, asked, asked)                  # (3, 24), (4, 3, 5)
 torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
-
-# %%
 mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
 separate = one.gradients(theirs, [asking, asked, *listed.parameters()])
 of_asking, of_asked, of_o, *of_heads = separate  # the list has w_o first, then each head
-side_by_side = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
-torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
-print(f"the list: the same outputs, weights and {len(mine)} gradients")
+together = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
+torch.testing.assert_close(mine, (of_asking, of_asked, *together, of_o))
+print(f"✓ The stack is the list: the same outputs, weights and {len(mine)} gradients.")
 
-# %% [markdown]
-# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, after transposing each one.
-
-# %%
+# %% tags=["proof"]
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-with torch.no_grad():
-    packed[0].copy_(torch.cat([stacked.w_q, stacked.w_k, stacked.w_v], dim=1).mT)
-    packed[1].copy_(stacked.w_o.mT)
-
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]  # PyTorch stores them transposed
+packed[0].data = torch.cat([stacked.w_q, stacked.w_k, stacked.w_v], dim=1).mT.detach()
+packed[1].data = stacked.w_o.mT.detach()
 both = torchs(asking, asked, asked, average_attn_weights=False)  # (3, 24), (4, 3, 5)
-ours, our_weights = stacked(asking, asked, asked)                # (3, 24), (4, 3, 5)
 torch.testing.assert_close((ours, our_weights), both)
 of_asking, of_asked, of_in, of_out = one.gradients(both[0], [asking, asked, *packed])
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
-mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
 torch.testing.assert_close(mine, expected)
-print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
+print(
+    f"✓ It is what nn.MultiheadAttention computes: output, weights, {len(mine)} gradients."
+)
 
 # %% [markdown]
-# One thing does change: how a fresh module starts. Xavier's choice depends on how many rows and
-# columns a matrix has. It now sees one `(e, e)` matrix where it used to see h narrow ones, and
-# draws smaller numbers. The scores at the start are therefore smaller, too:
+# <!-- deeper: One thing does change -->
+# ### Going deeper: One thing does change
+#
+# A fresh module starts differently. Xavier's choice depends on how many rows and columns a matrix
+# has. It now sees one `(e, e)` matrix where it used to see h narrow ones, and draws smaller
+# numbers. The scores at the start are therefore smaller, too. Standard deviations of $W_Q$:
 
-# %%
+# %% tags=["fold-input"]
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
-print(f"standard deviation of W_Q, all heads in one: {fresh.w_q.std():.3f}")
-print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f}")
+deviations = torch.stack([fresh.w_q.std(), old.heads[0].w_q.std()]).detach()
+one.show(["all heads in one", "head by head"], ["std"], deviations[:, None], digits=3)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -427,8 +387,8 @@ exercises.split_and_stack.check_columns.folded(my_columns)
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
 # `w_o`, `(h * d, e)`, that keeps one head from contributing anything to the output. `head` is its
-# index, so the first head is 0. The other heads contribute as before. `w_o` itself stays as it
-# is, and gradients still reach its other rows.
+# index, so the first head is 0. The other heads contribute as before. `w_o` itself stays as it is,
+# and gradients still reach its other rows.
 
 
 # %% tags=["exercise"]
@@ -443,8 +403,8 @@ exercises.split_and_stack.check_silence(silence)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The merged heads stand side by side, and their feature i meets row i of $W_O$. Which rows does
-# the first head meet?
+# The merged heads stand side by side, and their feature i meets row i of $W_O$. Which rows does the
+# first head meet?
 #
 # </details>
 #
