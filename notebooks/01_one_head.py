@@ -3,17 +3,17 @@
 #
 # *What does the word “it” mean?*
 #
-# *20 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *22 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
 #
 # > the cat drank milk because **it** was sweet
 #
-# You know at once who was thirsty and what was sweet, although only the last word differs. A model
-# starts with the same numbers for *it* in both sentences, because the word is the same. To tell the
-# two apart, *it* has to collect something from the other words. **Attention** is the computation
-# that lets every word do this. One copy of it, with its own numbers, is a **head**.
+# You know at once who was thirsty and what was sweet, although only the last word differs. To a
+# model, *it* is the same word, and the same numbers, in both sentences. To tell the two apart, *it*
+# has to collect something from the other words. **Attention** is the computation that lets every
+# word do this. One copy of it, with its own numbers, is a **head**.
 #
 # Exchange the last word, and watch what *it* collects.
 
@@ -67,13 +67,13 @@ EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 
 # %% [markdown]
-# *Cat* is an animal, *milk* a food. *Thirsty* is a quality that animals have, *sweet* one that
-# foods have. The word *it* stands for something without saying what: a bit of an animal, a bit of a
-# food, and something that has a quality.
+# *Thirsty* is a quality that animals have, *sweet* one that foods have. The word *it* stands for
+# something without saying what: a bit of an animal, a bit of a food, and something that has a
+# quality.
 #
-# Here is what attention makes of the word. PyTorch has it built in as one call: all words go in,
-# and out come the numbers that each word has collected. They go in three times, because every word
-# plays three roles.
+# Here is what attention makes of it. PyTorch has it built in as one call: all words go in, and out
+# come the numbers that each word has collected. They go in three times, because every word plays
+# three roles.
 
 # %%
 it = WORDS.index("it")
@@ -84,12 +84,11 @@ rows = torch.stack([x[it], collected[it], swapped[it]])
 show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
 
 # %% [markdown]
-# The word *it* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal
-# against 0.72 of food, and with *sweet* the two numbers trade places.
+# *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
+# 0.72 of food, and with *sweet* the two numbers trade places.
 #
-# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, *sweet* makes *it*
-# look at the milk. Keep that explanation in mind. It is wrong, and you will see so from two equal
-# numbers.
+# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, and *sweet* makes it
+# look at the milk. Keep that explanation in mind. It is wrong, and two equal numbers will show it.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -133,9 +132,8 @@ display.soft_look_up(
 #
 # <details><summary>What do you expect?</summary>
 #
-# Not its own. Nothing can point more exactly in the direction of *it* than *it*, but a score counts
-# two things: how well the directions agree, and how long the key is. *Thirsty* has a two where *it*
-# has a one.
+# Not its own. A score counts two things: how well the directions agree, and how long the key is.
+# *Thirsty* has a two where *it* has a one.
 #
 # </details>
 #
@@ -219,13 +217,12 @@ show(["exp(s/2)", "weight"], WORDS, torch.stack([powers, weights]))
 
 # %% [markdown]
 # Not nothing: 0.04 each, since $\exp(0) = 1$. The look-up is soft, and even *the* is read a little.
-# *Thirsty* gets 0.30, which is 7.39 divided by the sum 24.78. All eight compete for one whole:
-# where one word gets more, the others get less. Only differences of scores count: a key whose
-# divided score is one higher gets $e \approx 2.7$ times the weight.
+# All eight compete for one whole: where one word gets more, the others get less. Only differences
+# of scores count: a key whose divided score is one higher gets $e \approx 2.7$ times the weight.
 #
 # And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the
-# last word they would get the same again, because *sweet* scores 4, too. No weight changes between
-# the two sentences. So the look does not decide. What does?
+# last word they get the same again, because *sweet* scores 4, too. No weight changes between the
+# two sentences. So it is not the look that decides. What is it?
 #
 # ## The mix: collect the values
 #
@@ -241,21 +238,18 @@ torch.testing.assert_close(mixed, collected[it])
 print("✓ The three steps by hand give what PyTorch's call gave.")
 
 # %% [markdown]
-# The table puts the three steps side by side. Its last line adds up each column, the features'
-# numbers times their weights.
+# Here are the three steps side by side. The last line adds up each column, the features' numbers
+# times their weights.
 
 # %% tags=["hide-input"]
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
-# Read the column *animal* as a sum: a weight of 0.18 times the 3 of *cat*, 0.18 times the 1 of
-# *it*, and
-# 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much as *cat* gives under
-# *animal*, but *thirsty* gives nothing, so the sum stays at 0.72.
-#
-# So this is what decides: not where *it* looks, but what the last word **hands over** when *it*
-# looks there. *Thirsty* carries some animal, *sweet* carries some food. A bright line in an
-# attention map is a number, not a reason.
+# Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
+# times the 2 of *thirsty* make 1.32. Under *food*, *milk* gives as much as *cat* gives under
+# *animal*, but *thirsty* gives nothing, and the sum stays at 0.72. So this decides: not where *it*
+# looks, but what the last word **hands over**. A bright line in an attention map is a number, not a
+# reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
@@ -270,9 +264,9 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
-# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, the
-# keys. The code divides the queries by $\sqrt d$ instead of the scores, with the same result.
+# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. In
+# the code, `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. It divides
+# the queries by $\sqrt d$ instead of the scores, with the same result.
 
 
 # %%
@@ -297,10 +291,9 @@ output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 show(WORDS[4:], WORDS, weights[4:])
 
 # %% [markdown]
-# One eighth of everything: every key fits equally badly, and the shares have to add up to one all
-# the same. A head that is asked nothing cannot stay silent; it answers with the average. (Below it
-# stand the row of *it*, which you followed by hand, and that of *thirsty*, which looks most at
-# itself.)
+# One eighth of everything: all keys fit equally badly, and the shares have to add up to one all the
+# same. A query that asks for nothing gets the average. (Below it stand the row of *it*, which you
+# followed by hand, and that of *thirsty*, which looks most at itself.)
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -314,11 +307,11 @@ rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
 show(["the cat drank the milk", "the milk drank the cat"], FEATURES, torch.stack(rows))
 
 # %% [markdown]
-# The same. Attention sees a bag of words: shuffle the words, and the outputs are shuffled along
-# with them, and none of them changes. No row waits for another, so all can be computed at once,
-# which is one reason why attention replaced networks that read word by word. The price is that
-# order has to be put in from outside, into the words or the scores. [The
-# Transformer](09_transformer.ipynb) does the first, [Positions](18_positions.ipynb) the second.
+# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along, and
+# none of them changes. No row waits for another, so all can be computed at once, which is one
+# reason why attention replaced networks that read word by word. The price is that order has to be
+# put in from outside: [The Transformer](09_transformer.ipynb) adds it to the words,
+# [Positions](18_positions.ipynb) to the scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
@@ -334,8 +327,8 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 #
 # A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A
 # matrix between the word and its query, called $W_Q$, changes the question. It has a row for each
-# feature that a word can have, and a column for each feature that it can ask for. Let a word with
-# *quality* ask for *animal*, and for nothing else.
+# feature that a word can have, and a column for each that it can ask for. Let a word with *quality*
+# ask for *animal*, and for nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -345,8 +338,8 @@ show(["thirsty, before", "thirsty, with W_Q"], WORDS, torch.stack([weights[7], a
 
 # %% [markdown]
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`, and *cat* gets 0.86 of its
-# attention instead of 0.23. That is what we wanted. The word *it* has a quality, too, so with this
-# matrix it also asks for an animal. Does that settle the question of the two sentences?
+# attention instead of 0.23. The word *it* has a quality, too, so now it also asks for an animal.
+# Does that settle the question of the two sentences?
 
 # %%
 both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
@@ -354,16 +347,14 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(both))
 
 # %% [markdown]
 # On the contrary. Under *animal* stand 2.21 and 2.19: a good question has made the two sentences
-# nearly the same, because *it* now asks for an animal in the sentence about sweet milk as well,
-# finds the cat, and takes home what a cat hands over. A question alone is not enough. Other
-# matrices have to say what a word is found by, and what it hands over.
+# nearly the same, because *it* asks for an animal in the sentence about sweet milk as well, and
+# takes home what a cat hands over. A question alone is not enough.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So a head has four matrices. Nobody writes them by hand: training finds their entries. Let e be
-# the width of the embeddings and d that of queries, keys and, from here on, values. So far, both
-# were 4.
+# So a head has four matrices, and training finds their entries. Let e be the width of the
+# embeddings and d that of queries, keys and, from here on, values. So far, both were 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -380,19 +371,20 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(both))
 # again in the next chapters.
 
 # %%
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])          # (e, d), a quality asks: 2, 1
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d), found by animal, quality
-W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])          # (e, d), gives quality, then animal
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])              # (d, e), the first goes to animal
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
+W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first: to animal
+
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 
 # %% [markdown]
 # $W_Q$ turns the quality of *it* into the query `(2, 1)`: an animal counts twice as much as a
 # quality. All words without a quality have the query `(0, 0)` and ask for nothing.
 #
-# $W_K$ makes the keys, two numbers each: how much of an animal a word is, and how much of a
-# quality. Two numbers are a place on paper, so this head can be drawn. The arrow is the query of
-# *it*. Drag its tip, or use the sliders, and find out what makes a score large.
+# $W_K$ makes the keys: how much of an animal a word is, and how much of a quality. Two numbers are
+# a place on paper, so this head can be drawn. The arrow is the query of *it*. Drag its tip, or use
+# the sliders, and find out what makes a score large.
 
 # %% tags=["hide-input"]
 display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
@@ -405,8 +397,8 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # outside. Turn the arrow around, and the five words that have nothing win.
 #
 # $W_V$ lets each word hand over its quality first, and then its animal. $W_O$ writes the first of
-# the two under *animal* and drops the second (a spare number, for the experiment below). A large
-# number under *animal* means: yes, something is said about an animal.
+# the two under *animal* and drops the second, a spare one for an experiment below. A large number
+# under *animal* means: yes, something is said about an animal.
 
 # %%
 said = []
@@ -418,10 +410,10 @@ show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(said))
 # %% [markdown]
 # Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
 #
-# Now look at its weights again. In the first sentence *cat* and *thirsty* get 0.46 each, so you
-# might say that the head combines the two: one says *who*, the other says *what*. But a cat has no
-# quality. By $W_V$ and $W_O$ it hands over 0, and 0.46 times 0 is 0. Nearly half of the attention
-# brings home nothing at all. Then the cat can go. Take it out of the keys and values:
+# Now look at its weights again. *Cat* and *thirsty* get 0.46 each, so you might say that the head
+# combines the two: one says *who*, the other says *what*. But a cat has no quality. It hands over
+# 0, and 0.46 times 0 is 0. Nearly half of the attention brings home nothing at all. Then the cat
+# can go. Take it out of the keys and values:
 
 # %%
 without = [i for i, word in enumerate(WORDS) if word != "cat"]
@@ -433,9 +425,8 @@ show(["with the cat", "without"], names, torch.stack(rows).view(2, 2))
 
 # %% [markdown]
 # The *no* is gone: it has grown from 0.19 to 0.95, as large as the *yes* was. The cat hands over
-# nothing, and that is its service. It stands in the way of *sweet*, soaks up the attention, and
-# keeps the sum small. All eight compete for one whole, so a word that says nothing can still
-# decide. (Whether that is how it should be done, nobody asked. Training often finds such ways.)
+# nothing, and that is its service: it stands in the way of *sweet*, soaks up the attention, and
+# keeps the sum small. A word that says nothing can still decide, by competing.
 #
 # Which of the four matrices can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
 #
@@ -476,10 +467,10 @@ show(
 # %% [markdown] name="why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# So far the root has done no visible good: our heads are 2 and 4 wide. Real ones are 64 or 128
-# wide. A score adds up d products. If the entries of query and key are independent, with mean 0 and
-# variance 1, each product has variance 1 and the sum has variance d, so a typical score has the
-# size $\sqrt d$. Draw 32 random queries and 16 random keys for each width, and use the sliders:
+# In heads 2 and 4 wide the root does no visible good. Real ones are 64 or 128 wide. A score adds up
+# d products. If the entries of query and key are independent, with mean 0 and variance 1, each
+# product has variance 1 and the sum has variance d, so a typical score has the size $\sqrt d$. The
+# figure takes 32 random queries and 16 random keys for each width; use its sliders:
 #
 # 1. Divide by *1* and increase the width: the scores spread, one key takes all, the derivative vanishes.
 # 2. Divide by *d*, the obvious repair: the derivative stays, but now every key gets nearly the same weight.
@@ -522,13 +513,12 @@ names = ["largest", "deriv.", "/d largest", "deriv.", "/√d largest", "deriv."]
 show(["d = 4", "d = 64", "d = 256"], names, torch.tensor(rows))
 
 # %% [markdown]
-# The table has the same in numbers: the largest of the 16 weights, and the size of the derivative,
-# which says how strongly the weights react to the scores. In a head 256 wide and not divided, one
-# key takes 0.91 of the attention, and the derivative is 0.00. The gradient has to pass through it,
-# so such a head can never learn to look elsewhere; its softmax is **saturated**. Divided by d, the
-# largest weight is 0.07, hardly more than one sixteenth: the head treats all keys alike. The root
-# keeps both in between, at every width. ([The derivative](#cell-id=the-derivative-of-the-softmax)
-# is $w_i (\delta_{ij} - w_j)$.)
+# The table has the largest of the 16 weights, and [the size of the
+# derivative](#cell-id=the-derivative-of-the-softmax), which says how strongly the weights react to
+# the scores. In a head 256 wide and not divided, one key takes 0.91 of the attention, and the
+# derivative is 0.00. The gradient has to pass through it, so such a head can never learn to look
+# elsewhere: its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more
+# than one sixteenth. The root keeps both in between, at every width.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -625,9 +615,7 @@ stored = [torchs.in_proj_weight, torchs.out_proj.weight]
 of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
 apart = [matrix.mT for matrix in of_stacked.chunk(3)]
 torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
-print(
-    "✓ The module is nn.MultiheadAttention with one head: output, weights and 6 gradients."
-)
+print("✓ The module is nn.MultiheadAttention with one head, gradients included.")
 
 # %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here
@@ -764,6 +752,5 @@ exercises.one_head.check_attend.folded(my_attend)
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.
 #
-# A head has one set of weights per query, and brings home one sum. What does such a sum not tell?
-# [The next chapter](02_two_heads.ipynb) shows two scenes that one head confuses, and adds a second
-# head.
+# A head never comes back empty, and it comes back with one page of notes. What if you had two
+# questions? [The next chapter](02_two_heads.ipynb) shows two scenes that one head confuses.

@@ -159,30 +159,22 @@ print("✓ From each row both warmths can be computed, by a logarithm.")
 
 # %% tags=["fold-input"]
 grid = torch.cartesian_prod(torch.arange(-2.0, 3), torch.arange(-2.0, 3))  # (25, 2)
-
-
-def misread(*heads) -> float:
-    """Give how far the best matrix, and a constant, are off on average; a key and a value each."""
-    rows = []
+tried = {  # of each head, the features that make keys, and those that make values
+    "equal halves": [(animal + food, torch.eye(4))],
+    "the head that cheats": [(animal + food + 0.25 * warmth, torch.eye(4))],
+    "two heads": [(animal, warmth), (food, warmth)],
+}
+off = []
+for heads in tried.values():
+    read = []
     for cat, milk in grid.tolist():
-        x = scene(cat, milk)
-        home = [
-            one.attend(x @ action, x @ key, x @ value)[0][drank] for key, value in heads
-        ]
-        rows.append(torch.cat([*home, torch.ones(1)]))
-    read = torch.stack(rows).double()  # (25, features)
-    best = torch.linalg.lstsq(read, grid.double()).solution
-    return (read @ best - grid).abs().mean().item()
-
-
-everything = torch.eye(4)  # (4, 4)
-off = [
-    misread((animal + food, everything)),
-    misread((animal + food + 0.25 * warmth, everything)),
-    misread((animal, warmth), (food, warmth)),
-]
-names = ["equal halves", "the head that cheats", "two heads"]
-one.show(names, ["off by"], torch.tensor(off)[:, None])
+        x = scene(cat, milk)  # (4, 4)
+        home = [one.attend(x @ action, x @ k, x @ v)[0][drank] for k, v in heads]
+        read.append(torch.cat([*home, torch.ones(1)]).double())
+    read = torch.stack(read)
+    best = torch.linalg.lstsq(read, grid.double()).solution  # the matrix, and a constant
+    off.append((read @ best - grid).abs().mean())
+one.show([*tried], ["off by"], torch.stack(off)[:, None])
 
 # %% [markdown]
 # That is the case for a second head. One head can smuggle two numbers home, but whoever comes after
@@ -373,9 +365,7 @@ learned = [matrix for part in parts for matrix in part.parameters()]
 of_queries, of_words, *found = one.gradients(sum(outs), [queries, words, *learned])
 of_heads = [matrix for i, matrix in enumerate(found) if i % 4 != 3]
 torch.testing.assert_close(mine, (of_queries, of_words, torch.cat(found[3::4]), *of_heads))
-print(
-    f"✓ Several heads are single heads, added up: output, weights and {len(mine)} gradients."
-)
+print("✓ Several heads are single heads, added up: output, weights, gradients.")
 
 # %% tags=["proof"]
 torchs = nn.MultiheadAttention(8, num_heads=4, bias=False, dtype=torch.float64)
@@ -389,9 +379,7 @@ of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, 
 blocks = of_in.mT.split(2, dim=1)  # (8, 2)
 of_heads = [blocks[i * 4 + head] for head in range(4) for i in range(3)]
 torch.testing.assert_close(mine, (of_queries, of_words, of_out.mT, *of_heads))
-print(
-    f"✓ They are what nn.MultiheadAttention computes: output, weights, {len(mine)} gradients."
-)
+print("✓ They are what nn.MultiheadAttention computes, gradients included.")
 
 # %% [markdown]
 # ## The mistake people make here
@@ -478,11 +466,9 @@ exercises.two_heads.check_add_up.folded(add_up)
 # %% [markdown]
 # ## What you have now
 #
-# You know what a second head is for, and can show it with a pair of scenes.
-#
-# > **In short.** A head has one row of weights per query, so it brings home one average. Several
-# > heads attend independently of each other, each with narrow matrices of its own; their results
-# > are concatenated and mixed by $W_O$.
+# > **In short.** A head has one row of weights per query, so it brings home one average: two answers
+# > in one glass. Several heads attend independently of each other, each with narrow matrices of its
+# > own; their results are concatenated, and $W_O$ writes them where they can be read.
 # >
 # > $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 # >
@@ -498,5 +484,6 @@ exercises.two_heads.check_add_up.folded(add_up)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# A list of h heads takes $3h + 1$ matrices and $5h + 1$ products. [The next
-# chapter](03_split_and_stack.ipynb) gets the same numbers with four matrices and six products.
+# So a second glass costs no water, only the washing up: a list of h heads takes $3h + 1$ matrices and
+# $5h + 1$ products. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with four
+# matrices and six products.

@@ -3,7 +3,7 @@
 #
 # *Does every head need matrices of its own?*
 #
-# *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix and compute them
+# *8 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix and compute them
 # all at once.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -41,9 +41,9 @@ display.chapter_map(
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
-# zip gives all W_Q, then all W_K, then all W_V.
-w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))  # (e, h * d)
-k = x @ w_k                                                                   # (n, e) x (e, h * d) -> (n, h * d)
+# All W_Q side by side, all W_K, all W_V.
+w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))
+k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -71,7 +71,7 @@ for ax, rows in zip(axes[1:], (4, 8)):
     for head in (1, 2):
         ax.text(2 * head - 1, -0.4, f"head {head}", ha="center", color=display.COLOURS["h"])
 told = ", ".join(f"{number:.0f}" for number in k[it])
-alt = f"X times W_K is K; the first two columns are head 1, the others head 2. Row it of K: {told}."
+alt = f"X times W_K is K. Two columns are head 1, two are head 2. Row it of K: {told}."
 display.finish(drawing, name="columns-by-head", alt=alt)
 
 # %% tags=["proof"]
@@ -201,9 +201,7 @@ assert reacts[1].nonzero().tolist() == [[it]]
 same, across = (attend_stacked(inputs, inputs, inputs, 3, dim) for dim in (0, 1))
 assert same[0].shape == across[0].shape == inputs.shape
 assert (tuple(same[1].shape), tuple(across[1].shape)) == ((3, 8, 8), (8, 3, 3))
-print(
-    "✓ The outputs have one shape; only the weights, (n, h, h), would give the mistake away."
-)
+print("✓ The outputs have one shape; only the weights, (n, h, h), tell of it.")
 
 # %% [markdown]
 # ## Back together, and what W_O is for
@@ -314,7 +312,7 @@ separate = one.gradients(theirs, [asking, asked, *listed.parameters()])
 of_asking, of_asked, of_o, *of_heads = separate  # the list has w_o first, then each head
 together = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
 torch.testing.assert_close(mine, (of_asking, of_asked, *together, of_o))
-print(f"✓ The stack is the list: the same outputs, weights and {len(mine)} gradients.")
+print("✓ The stack is the list: the same outputs, weights and gradients.")
 
 # %% tags=["proof"]
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -326,9 +324,7 @@ torch.testing.assert_close((ours, our_weights), both)
 of_asking, of_asked, of_in, of_out = one.gradients(both[0], [asking, asked, *packed])
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
-print(
-    f"✓ It is what nn.MultiheadAttention computes: output, weights, {len(mine)} gradients."
-)
+print("✓ It is what nn.MultiheadAttention computes, gradients included.")
 
 # %% [markdown]
 # <!-- deeper: One thing does change -->

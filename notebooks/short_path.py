@@ -130,7 +130,7 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, torch.stack(both))
 torch.testing.assert_close(attend(first, first, first)[it], collected)
 for x in (first, second):
     torch.testing.assert_close(attend(x, x, x), F.scaled_dot_product_attention(x, x, x))
-print("✓ The three lines give what the pencil gave, and what PyTorch's own function gives.")
+print("✓ The three lines give what the pencil gave, and PyTorch's own function.")
 
 # %% [markdown]
 # The last word decides. (That thirst goes with animals is written into our numbers; a trained model
@@ -179,12 +179,8 @@ one.show(["d = 4", "d = 64", "d = 1024"], names, torch.tensor(rows))
 # Only words with a quality ask; the others have the query (0, 0) and look at all words evenly.
 
 # %%
-W_Q = torch.tensor(
-    [[0.0, 0], [0, 0], [0, 0], [2, 1]]
-)  # (e, d), who has a quality asks: 2, 1
-W_K = torch.tensor(
-    [[1.0, 0], [0, 0], [0, 0], [0, 1]]
-)                                                       # (e, d), found by animal, then quality
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
 W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
 q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
@@ -359,8 +355,8 @@ one.show(["zeroed after", "−∞ before"], ["head 1", "head 2"], sums)
 
 # %% [markdown]
 # The table adds up what *it* gives away. Zeroed afterwards, the share of the blocked words is lost:
-# of head 1 only 0.53 is left, for the rest has gone to *thirsty*, which *it* must not know. With
-# $-\infty$ the visible words share the whole.
+# of head 1 only 0.54 is left, for the rest has gone to what comes later, most of it to *thirsty*,
+# which *it* must not know. With $-\infty$ the visible words share the whole.
 
 # %% tags=["proof"]
 output, _ = multi_head(x, blocked)
@@ -372,9 +368,7 @@ torch.testing.assert_close(multi_head(changed, blocked)[0][1, 4:], output[1, 4:]
 for length in range(1, 8):
     prefix, _ = multi_head(first[None, :length], future[None, :length, :length])
     torch.testing.assert_close(prefix[0], output[0, :length])
-print(
-    "✓ A sentence gets what it gets alone, and each beginning what it would get by itself."
-)
+print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
 # One thing is left. The rows of padding ask, too, and see nothing: before them there is only
@@ -395,9 +389,7 @@ W_VS.requires_grad_()
 for name, again in (("filled once", False), ("filled again", True)):
     output, _ = multi_head(x, blocked, again)
     (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
-    print(
-        f"{name}: NaN in {gradient.isnan().sum()} of the {gradient.numel()} gradients of W_V"
-    )
+    print(f"{name}: {gradient.isnan().sum()} of {gradient.numel()} gradients are NaN")
 
 # %% [markdown]
 # A second fill, of the weights with 0, cures it. An empty row now collects nothing. On the way
@@ -693,14 +685,12 @@ one.show(names, ["NaN in output", "NaN in gradient"], torch.tensor(rows), digits
 
 # %% tags=["proof"]
 torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
-q, k, v = (torch.randn(2, 4, length, 6).double() for length in (n, m, m))  # (2, 4, n, 6)
-hidden = padding[:, None, None] | future                                   # (2, 1, n, m)
+q, k, v = (torch.randn(2, 4, length, 6).double() for length in (n, m, m))
+hidden = padding[:, None, None] | future  # (2, 1, n, m)
 weights = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -math.inf).softmax(-1)
 fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden)  # (2, 4, n, 6)
 torch.testing.assert_close(weights @ v, fused)
-print(
-    "✓ The empty sentence gets the bias; PyTorch's function with ~blocked gives what we give."
-)
+print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
 
 # %% [markdown]
 # ## What you have now
