@@ -14,15 +14,10 @@
 # model, *it* is the same word, and the same numbers, in both sentences. To tell the two apart, *it*
 # has to collect something from the other words. **Attention** is the computation that lets every
 # word do this. One copy of it, with its own numbers, is a **head**.
-#
-# Exchange the last word, and watch what *it* collects.
 
 # %% tags=["hide-input"]
 from annotated_book import display
 
-display.first_look(name="first-look")
-
-# %% tags=["hide-input"]
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
@@ -64,7 +59,7 @@ def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) 
 
 
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
-show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
+display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 
 # %% [markdown]
 # *Thirsty* is a quality that animals have, *sweet* one that foods have. The word *it* stands for
@@ -81,7 +76,7 @@ x, y = EMBEDDINGS, SWEET_EMBEDDINGS                  # (8, 4)
 collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
 swapped = F.scaled_dot_product_attention(y, y, y)    # (8, 4)
 rows = torch.stack([x[it], collected[it], swapped[it]])
-show(["it, before", "with thirsty", "with sweet"], FEATURES, rows)
+display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 
 # %% [markdown]
 # *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
@@ -144,7 +139,7 @@ display.soft_look_up(
 query = EMBEDDINGS[it]      # (d,)
 keys = values = EMBEDDINGS  # (m, d)
 scores = keys @ query       # (m, d) x (d,) -> (m,)
-show(["score"], WORDS, scores[None], digits=0)
+display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
 # *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score says how much
@@ -201,7 +196,7 @@ exercises.one_head.check_scores.folded(my_scores)
 opposite = torch.tensor([3.0, -3.0])
 exponential = opposite.exp() / opposite.exp().sum()
 rows = torch.stack([opposite / opposite.sum(), exponential])
-show(["by the sum", "by exponentials"], ["fits", "misfits"], rows)
+display.show(rows, ["by the sum", "by exponentials"], ["fits", "misfits"])
 
 # %% [markdown]
 # The sum is zero, and the shares are infinite. An exponential is never negative, so take the
@@ -213,7 +208,7 @@ show(["by the sum", "by exponentials"], ["fits", "misfits"], rows)
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
-show(["exp(s/2)", "weight"], WORDS, torch.stack([powers, weights]))
+display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
 
 # %% [markdown]
 # Not nothing: 0.04 each, since $\exp(0) = 1$. The look-up is soft, and even *the* is read a little.
@@ -223,7 +218,18 @@ show(["exp(s/2)", "weight"], WORDS, torch.stack([powers, weights]))
 # And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the
 # last word they get the same again, because *sweet* scores 4, too. No weight changes between the
 # two sentences. So it is not the look that decides. What is it?
-#
+
+# %% tags=["hide-input"]
+seen = [(x @ x.mT / 2).softmax(-1) for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]  # (8, 8)
+caption = "With <i>sweet</i> in the last place, every line is as thick as here."
+display.attention_lines(seen[0], WORDS, it, name="it-looks", caption=caption)
+
+# %% tags=["proof"]
+torch.testing.assert_close(seen[0][it], weights)
+assert torch.equal(seen[0][it], seen[1][it])
+print("✓ In both sentences “it” gives the same eight weights.")
+
+# %% [markdown]
 # ## The mix: collect the values
 #
 # The last step collects from each word in proportion to its weight. Multiply each word's value by
@@ -231,7 +237,7 @@ show(["exp(s/2)", "weight"], WORDS, torch.stack([powers, weights]))
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
-show(["it collects"], FEATURES, mixed[None])
+display.show(mixed[None], ["it collects"], FEATURES)
 
 # %% tags=["proof"]
 torch.testing.assert_close(mixed, collected[it])
@@ -288,7 +294,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 # %%
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-show(WORDS[4:], WORDS, weights[4:])
+display.show(weights[4:], WORDS[4:], WORDS, heat=True)
 
 # %% [markdown]
 # One eighth of everything: all keys fit equally badly, and the shares have to add up to one all the
@@ -304,7 +310,7 @@ show(WORDS[4:], WORDS, weights[4:])
 tame = embed("the cat drank the milk".split())  # (5, 4)
 wild = embed("the milk drank the cat".split())  # (5, 4)
 rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
-show(["the cat drank the milk", "the milk drank the cat"], FEATURES, torch.stack(rows))
+display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along, and
@@ -334,7 +340,8 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
 _, asked = attend(EMBEDDINGS @ w_q, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-show(["thirsty, before", "thirsty, with W_Q"], WORDS, torch.stack([weights[7], asked[7]]))
+rows = torch.stack([weights[7], asked[7]])
+display.show(rows, ["thirsty, before", "thirsty, with W_Q"], WORDS, heat=True)
 
 # %% [markdown]
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`, and *cat* gets 0.86 of its
@@ -343,7 +350,7 @@ show(["thirsty, before", "thirsty, with W_Q"], WORDS, torch.stack([weights[7], a
 
 # %%
 both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
-show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(both))
+display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
 # On the contrary. Under *animal* stand 2.21 and 2.19: a good question has made the two sentences
@@ -405,7 +412,7 @@ said = []
 for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
     found, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
     said.append((found @ W_O)[it])
-show(["it, thirsty", "it, sweet"], FEATURES, torch.stack(said))
+display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
 # Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
@@ -421,7 +428,7 @@ rows = [said[0][:1], said[1][:1]]
 for x in (EMBEDDINGS[without], SWEET_EMBEDDINGS[without]):
     rows.append((attend(x @ W_Q, x @ W_K, x @ W_V)[0] @ W_O)[without.index(it), :1])
 names = ["thirsty", "sweet"]
-show(["with the cat", "without"], names, torch.stack(rows).view(2, 2))
+display.show(torch.stack(rows).view(2, 2), ["with the cat", "without"], names)
 
 # %% [markdown]
 # The *no* is gone: it has grown from 0.19 to 0.95, as large as the *yes* was. The cat hands over
@@ -442,16 +449,11 @@ show(["with the cat", "without"], names, torch.stack(rows).view(2, 2))
 
 # %%
 by_food, animal_first = W_K[[1, 0, 2, 3]], W_V.flip(1)  # (e, d)
-names, looks, received = ["as above", "new W_K", "new W_V"], [], []
+names, looks = ["as above", "new W_K", "new W_V"], []
 for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, animal_first)):
     found, weights = attend(q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v)  # (n, d), (n, n)
-    looks.append(weights[it])
-    received.append((found @ W_O)[it])
-show(
-    names,
-    [*WORDS, "→ animal"],
-    torch.cat([torch.stack(looks), torch.stack(received)[:, :1]], 1),
-)
+    looks.append(torch.cat([weights[it], (found @ W_O)[it, :1]]))
+display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 
 # %% [markdown]
 # The new $W_K$ turns *it* from *cat* to *milk*: the query is still `(2, 1)`, but its 2 is now
@@ -510,7 +512,7 @@ for width in (4, 64, 256):
     each = [measure(by_width[width] / by) for by in (1, width, math.sqrt(width))]
     rows.append([number for _, size, largest in each for number in (largest, size)])
 names = ["largest", "deriv.", "/d largest", "deriv.", "/√d largest", "deriv."]
-show(["d = 4", "d = 64", "d = 256"], names, torch.tensor(rows))
+display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names)
 
 # %% [markdown]
 # The table has the largest of the 16 weights, and [the size of the
@@ -630,11 +632,8 @@ print("✓ The module is nn.MultiheadAttention with one head, gradients included
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
 right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
-show(
-    ["right", "wrong"],
-    [*WORDS, "all"],
-    torch.stack([torch.cat([kind.sum(-1), kind.sum()[None]]) for kind in (right, wrong)]),
-)
+sums = [[*each.sum(-1).tolist(), each.sum().item()] for each in (right, wrong)]
+display.show(sums, ["right", "wrong"], [*WORDS, "all"])
 
 # %% [markdown]
 # With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58.

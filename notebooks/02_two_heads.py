@@ -45,7 +45,7 @@ def scene(warm_cat: float, warm_milk: float) -> Tensor:
     return x
 
 
-one.show(CLAUSE, FEATURES, scene(2, -2), digits=0)
+display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
 # Give *drank* a head of width 1, in which each matrix picks a feature: words with *action* ask,
@@ -59,7 +59,8 @@ for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
         x @ action, x @ (animal + food), x @ warmth
     )  # (4, 1), (4, 4)
     rows.append(torch.cat([weights[drank], found[drank]]))
-one.show(["warm cat", "warm milk", "neither"], [*CLAUSE, "collected"], torch.stack(rows))
+names = ["warm cat", "warm milk", "neither"]
+display.show(torch.stack(rows), names, [*CLAUSE, "collected"], heat=CLAUSE)
 
 # %% [markdown]
 # Three times 0.00. *Drank* gives half of its attention to *cat* and half to *milk*, and half of 2
@@ -81,7 +82,7 @@ one.show(["warm cat", "warm milk", "neither"], [*CLAUSE, "collected"], torch.sta
 rows = []
 for x in (scene(2, -2), scene(-2, 2)):
     rows.append(one.attend(x @ action, x @ (animal + food), x)[0][drank])
-one.show(["warm cat", "warm milk"], FEATURES, torch.stack(rows))
+display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
 # Two equal rows. Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
@@ -102,9 +103,8 @@ share = torch.tensor([0.75, 0.25])  # of the cat, of the milk
 scenes = {"warm cat": (2.0, -2.0), "warm milk": (-2.0, 2.0), "hot milk": (0.0, 4.0)}
 numbers = torch.tensor([*scenes.values()])  # (3, 2)
 collected = numbers @ share                 # (3, 2) x (2,) -> (3,)
-one.show(
-    [*scenes], ["cat", "milk", "collected"], torch.cat([numbers, collected[:, None]], 1)
-)
+table = torch.cat([numbers, collected[:, None]], 1)
+display.show(table, [*scenes], ["cat", "milk", "collected"])
 
 # %% [markdown]
 # For these two, yes. But now the warm cat with its cold milk brings home the same 1.00 as a cat
@@ -134,7 +134,7 @@ for cat, milk in scenes.values():
     x = scene(cat, milk)                       # (4, 4)
     key = x @ (animal + food + 0.25 * warmth)  # (4, 1)
     rows.append(one.attend(x @ action, key, x)[0][drank])
-one.show([*scenes], FEATURES, torch.stack(rows))
+display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
 # Three scenes, three different rows. I had written here that one head cannot do it, and that is
@@ -174,7 +174,7 @@ for heads in tried.values():
     read = torch.stack(read)
     best = torch.linalg.lstsq(read, grid.double()).solution  # the matrix, and a constant
     off.append((read @ best - grid).abs().mean())
-one.show([*tried], ["off by"], torch.stack(off)[:, None])
+display.show(torch.stack(off)[:, None], [*tried], ["off by"])
 
 # %% [markdown]
 # That is the case for a second head. One head can smuggle two numbers home, but whoever comes after
@@ -200,7 +200,7 @@ rows = []
 for x in (scene(2, -2), scene(-2, 2)):
     mixed = [one.attend(x @ action, x @ key, x @ warmth)[0] for key in (animal, food)]
     rows.append((torch.cat(mixed, 1) @ w_o)[drank])
-one.show(["warm cat", "warm milk"], FEATURES, torch.stack(rows))
+display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
 # *Drank* receives the cat's warmth under *animal* and the milk's under *food*. A little attention
@@ -261,7 +261,7 @@ display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-a
 # %%
 unsaid, _ = two_heads(one.EMBEDDINGS[:-1])                # (7, 4), (2, 7, 7)
 rows = torch.stack([thirsty[it], sweet[it], unsaid[it]])  # (3, 4)
-one.show(["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES, rows)
+display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES)
 
 # %% [markdown]
 # Head 1 alone says *no* twice, with 0.19 and 0.10 (the quality of *it* itself). With head 2 beside
@@ -322,16 +322,11 @@ class Heads(nn.Module):
 
 
 # %%
-counts = []
+counts = {}
 for h in (1, 2, 8):
     sizes = [matrix.numel() for matrix in Heads(embed_dim=32, num_heads=h).parameters()]
-    counts.append([len(sizes), sum(sizes)])
-one.show(
-    ["1 head", "2 heads", "8 heads"],
-    ["matrices", "numbers"],
-    torch.tensor(counts),
-    digits=0,
-)
+    counts[f"h = {h}"] = len(sizes), sum(sizes)
+display.show(counts, columns=["matrices", "numbers"])
 
 # %% [markdown]
 # No: eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
@@ -400,12 +395,12 @@ class HeadsInAList(Heads):
 
 
 # %%
-counts = []
+counts = {}
 for kind in (Heads, HeadsInAList):
     model = kind(embed_dim=8, num_heads=4)
     trained = sum(matrix.numel() for matrix in model.parameters())
-    counts.append([trained, len(model.state_dict())])
-one.show(["nn.ModuleList", "a list"], ["trained", "saved"], torch.tensor(counts), digits=0)
+    counts[kind.__name__] = trained, len(model.state_dict())
+display.show(counts, columns=["numbers trained", "matrices saved"])
 
 # %% [markdown]
 # > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of 256
@@ -484,6 +479,6 @@ exercises.two_heads.check_add_up.folded(add_up)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# So a second glass costs no water, only the washing up: a list of h heads takes $3h + 1$ matrices and
-# $5h + 1$ products. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with four
-# matrices and six products.
+# So a second glass costs no water, only the washing up: a list of h heads takes $3h + 1$ matrices
+# and $5h + 1$ products. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with
+# four matrices and six products.

@@ -106,7 +106,7 @@ uncut = []
 for words in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS):
     mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
     uncut.append((mixed @ two.W_O)[it])
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, torch.stack(uncut))
+display.show(torch.stack(uncut), ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # Every shape fits, and both sentences say 1.09 to both questions. A product of wide rows adds up
@@ -132,7 +132,7 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
 
 
 k_heads = split_and_stack(k, 2)  # (2, 8, 2)
-one.show(["cat, head 1", "cat, head 2"], ["1st", "2nd"], k_heads[:, 1], digits=0)
+display.show(k_heads[:, 1], ["cat, head 1", "cat, head 2"], ["1st", "2nd"], decimals=0)
 
 # %% [markdown]
 # The heads now come first: `k_heads[0]` is the whole first strip, eight words with two numbers
@@ -146,7 +146,7 @@ one.show(["cat, head 1", "cat, head 2"], ["1st", "2nd"], k_heads[:, 1], digits=0
 # %%
 q_heads, v_heads = (split_and_stack(x @ w, 2) for w in (w_q, w_v))  # (2, 8, 2)
 mixed, weights = one.attend(q_heads, k_heads, v_heads)              # (2, 8, 2), (2, 8, 8)
-one.show(["it, head 1", "it, head 2"], one.WORDS, weights[:, it])
+display.show(weights[:, it], ["it, head 1", "it, head 2"], one.WORDS, heat=True)
 
 # %% tags=["proof"]
 for head, matrices in enumerate(two.HEADS):
@@ -189,7 +189,7 @@ for dim in (0, 1):
     output, _ = attend_stacked(inputs, inputs, inputs, 3, dim)
     (gradient,) = torch.autograd.grad(output[it].sum(), inputs)  # (8, 12)
     reacts.append(gradient.abs().sum(-1))
-one.show(["dim=0", "dim=1"], one.WORDS, torch.stack(reacts))
+display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS)
 
 # %% [markdown]
 # > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To catch this
@@ -221,8 +221,10 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 
 
 merged = unstack_and_concatenate(mixed)  # (8, 4)
-one.show(["it, merged"], ["quality", "animal", "quality", "food"], merged[[it]])
-one.show(["it, times W_O"], one.FEATURES, (merged @ two.W_O)[[it]])
+display.show(merged[[it]], ["it, merged"], ["quality", "animal", "quality", "food"])
+
+# %%
+display.show((merged @ two.W_O)[[it]], ["it, times W_O"], one.FEATURES)
 
 # %% [markdown]
 # In the merged row, the first two numbers come from head 1 and the last two from head 2. If
@@ -287,7 +289,7 @@ for heads in (1, 2, 8):
             kind(embed_dim=32, num_heads=heads)(long, long, long)
         counts.append(products.calls)
 table = torch.tensor(counts).view(3, 2)
-one.show(["1 head", "2 heads", "8 heads"], ["a list", "a stack"], table, digits=0)
+display.show(table, ["1 head", "2 heads", "8 heads"], ["a list", "a stack"], decimals=0)
 
 # %% [markdown]
 # Six large calls instead of 41 small ones: three to project in, one for all scores, one to mix, and
@@ -337,7 +339,7 @@ print("✓ It is what nn.MultiheadAttention computes, gradients included.")
 # %% tags=["fold-input"]
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
 deviations = torch.stack([fresh.w_q.std(), old.heads[0].w_q.std()]).detach()
-one.show(["all heads in one", "head by head"], ["std"], deviations[:, None], digits=3)
+display.show(deviations[:, None], ["all heads in one", "head by head"], ["std"], decimals=3)
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -12,8 +12,8 @@
 #
 # Who was thirsty, and what was sweet? You know at once, although only the last word differs. A
 # model starts with the same numbers for *it* in both sentences. To tell the two apart, *it* has to
-# collect something from the other words. **Attention** is the step in which it does. Exchange the
-# last word, and watch what *it* collects.
+# collect something from the other words. **Attention** is the step in which it does. One copy of it
+# is a **head**, and here are two. Exchange the last word, and watch what *it* gets.
 
 # %% tags=["hide-input"]
 import math
@@ -28,10 +28,10 @@ one = chapters.load("01_one_head")
 display.first_look(name="short-path-it")
 
 # %% [markdown]
-# On this page you compute attention with a pencil, build it up to multi-head attention with masks,
-# and write it as a class of 18 lines. Each step is asserted to give what the step before gave, and
-# at the end you test that the class computes what PyTorch's does, gradients too. A line with a ✓
-# opens to its proof. The links lead to the chapters that take their time.
+# On this page you build this picture: one head with a pencil, then both, then masks, then the whole
+# as a class of 18 lines. Each step is asserted to give what the step before gave, and at the end
+# you test that the class computes what PyTorch's does, gradients too. A line with a ✓ opens to its
+# proof. The links lead to the chapters that take their time.
 #
 # ## One head with a pencil
 #
@@ -44,7 +44,7 @@ first, second = (
     one.EMBEDDINGS,
     one.SWEET_EMBEDDINGS,
 )  # the sentences with thirsty, with sweet
-one.show(words, one.FEATURES, first, digits=0)
+display.show(first, words, one.FEATURES, decimals=0)
 
 # %% [markdown]
 # Let *it* look around, in four steps.
@@ -66,8 +66,10 @@ scores = first @ first[it]      # (m, e) x (e,) -> (m,)
 powers = (scores / 2).exp()     # (m,)
 shares = powers / powers.sum()  # (m,)
 collected = shares @ first      # (m,) x (m, e) -> (e,)
-one.show(["score", "exp(s/2)", "share"], words, torch.stack([scores, powers, shares]))
-one.show(["it collects"], one.FEATURES, collected[None])
+display.show(torch.stack([scores, powers, shares]), ["score", "exp(s/2)", "share"], words)
+
+# %%
+display.show(collected[None], ["it collects"], one.FEATURES)
 
 # %% [markdown]
 # *Cat* and *milk* get the same share, 0.18 each: *it* does not look at the animal rather than the
@@ -124,7 +126,7 @@ def attend(q, k, v):
 
 
 both = [attend(x, x, x)[it] for x in (first, second)]
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, torch.stack(both))
+display.show(torch.stack(both), ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% tags=["proof"]
 torch.testing.assert_close(attend(first, first, first)[it], collected)
@@ -140,7 +142,7 @@ print("✓ The three lines give what the pencil gave, and PyTorch's own function
 # %%
 tame, wild = (one.embed(text.split()) for text in ("cat drank milk", "milk drank cat"))
 both = [attend(x, x, x)[1] for x in (tame, wild)]
-one.show(["cat drank milk", "milk drank cat"], one.FEATURES, torch.stack(both))
+display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
 
 # %% [markdown]
 # *Drank* collects the same in both. Attention is blind to order: shuffle the words, and the outputs
@@ -161,7 +163,7 @@ for width in (4, 64, 1024):
     ]
     rows.append([scores.std(), *most])
 names = ["size of a score", "share", "by d", "by √d"]
-one.show(["d = 4", "d = 64", "d = 1024"], names, torch.tensor(rows))
+display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 
 # %% [markdown]
 # Undivided, one key takes everything as d grows, and a share so close to 1 hardly moves when the
@@ -185,7 +187,7 @@ W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality,
 q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
 table = torch.cat([k, (k @ q[it])[:, None], shares[:, None], v[:, :1]], 1)
-one.show(words, ["animal", "qual.", "score", "share", "gives"], table)
+display.show(table, words, ["animal", "qual.", "score", "share", "gives"])
 
 # %% [markdown]
 # The first two columns are the keys, and *gives* is the quality that is handed over. The query of
@@ -195,7 +197,7 @@ one.show(words, ["animal", "qual.", "score", "share", "gives"], table)
 
 # %%
 both = [attend(x @ W_Q, x @ W_K, x @ W_V)[it, :1] for x in (first, second)]
-one.show(["it, thirsty", "it, sweet"], ["quality"], torch.stack(both))
+display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
 
 # %% [markdown]
 # Now only 0.19. *Sweet* says something, too, but not about an animal: it scores 2, and most of the
@@ -217,7 +219,7 @@ one.show(["it, thirsty", "it, sweet"], ["quality"], torch.stack(both))
 # %%
 alike = torch.tensor([[1.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by animal or food
 both = [attend(x @ W_Q, x @ alike, x[:, 3:])[it] for x in (first, second)]
-one.show(["it, thirsty", "it, sweet"], ["quality"], torch.stack(both))
+display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
 
 # %% [markdown]
 # It is 0.70 both times: what is said about animals and what is said about foods has gone into one
@@ -239,7 +241,7 @@ def two_heads(x):
 
 
 both = torch.stack([two_heads(first)[it], two_heads(second)[it]])
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
+display.show(both, ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # Two answers, and they trade places: in the first sentence a quality is said of an animal, in the
@@ -267,7 +269,7 @@ cut = [(first @ w).chunk(len(HEADS), -1) for w in (W_QS, W_KS, W_VS)]
 q, k, v = (torch.stack(parts) for parts in cut)  # (h, n, d)
 mixed = attend(q, k, v)                          # (h, n, d)
 output = torch.cat(list(mixed), -1) @ W_O        # (n, e)
-one.show(["it, stacked"], one.FEATURES, output[[it]])
+display.show(output[[it]], ["it, stacked"], one.FEATURES)
 
 # %% tags=["proof"]
 torch.testing.assert_close(output, two_heads(first))
@@ -351,7 +353,7 @@ _, weights = multi_head(x, blocked)
 _, unmasked = multi_head(x, torch.zeros_like(blocked))
 zeroed = unmasked.masked_fill(blocked[:, None], 0)  # (b, h, n, m)
 sums = torch.stack([zeroed[0, :, it].sum(-1), weights[0, :, it].sum(-1)])
-one.show(["zeroed after", "−∞ before"], ["head 1", "head 2"], sums)
+display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
 # The table adds up what *it* gives away. Zeroed afterwards, the share of the blocked words is lost:
@@ -386,10 +388,12 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 
 # %%
 W_VS.requires_grad_()
+found = {}
 for name, again in (("filled once", False), ("filled again", True)):
     output, _ = multi_head(x, blocked, again)
     (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
-    print(f"{name}: {gradient.isnan().sum()} of {gradient.numel()} gradients are NaN")
+    found[name] = int(gradient.isnan().sum()), gradient.numel()
+display.show(found, columns=["NaN in the gradient of W_V", "of"])
 
 # %% [markdown]
 # A second fill, of the weights with 0, cures it. An empty row now collects nothing. On the way
@@ -607,7 +611,7 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
     off = off_by(module, theirs, inputs, padding, future)
     rows.append([*off, (before - after).abs().max().item()])
 names = ["output", "weights", "gradient", "the past moves"]
-one.show(["the class", "wrong merge", "wrong split, too"], names, torch.tensor(rows))
+display.show(torch.tensor(rows), ["the class", "wrong merge", "wrong split, too"], names)
 
 # %% tags=["proof"]
 assert max(off_by(ours, theirs, inputs, padding, future)) < 1e-12
@@ -671,7 +675,7 @@ mine, _ = ours(*inputs, empty[:, None, :])
 gradients = torch.cat(torch.autograd.grad(mine[0].sum(), three))  # (3 * e, e)
 rows.append([mine[1].isnan().sum(), gradients.isnan().sum()])
 names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
-one.show(names, ["NaN in output", "NaN in gradient"], torch.tensor(rows), digits=0)
+display.show(torch.tensor(rows), names, ["NaN in output", "NaN in gradient"], decimals=0)
 
 # %% [markdown]
 # PyTorch's class has two fates. By default it returns its weights, and then one empty sentence
