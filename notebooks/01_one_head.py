@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *22 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *21 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -21,8 +21,7 @@ from annotated_book import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the whole computation of this book, with this chapter's steps highlighted. Do not
-# read it yet: at the end of Part I you know every box.
+# The strip shows the whole computation of this book, with this chapter's steps highlighted.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -83,7 +82,7 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # 0.72 of food, and with *sweet* the two numbers trade places.
 #
 # It is tempting to explain this at once: *thirsty* makes *it* look at the cat, and *sweet* makes it
-# look at the milk. Keep that explanation in mind. It is wrong, and two equal numbers will show it.
+# look at the milk. It is wrong, and two equal numbers will show it.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -188,22 +187,13 @@ exercises.one_head.check_scores.folded(my_scores)
 # ## Weights: shares of one whole
 #
 # The scores have to become shares: positive numbers that add up to one, like the time that you give
-# to each book. The first idea is to divide each score by the sum of all. For *it* that works. But a
-# score can also be negative, where query and key have opposite numbers. Take two books, one that
-# fits as well as the other misfits:
-
-# %%
-opposite = torch.tensor([3.0, -3.0])
-exponential = opposite.exp() / opposite.exp().sum()
-rows = torch.stack([opposite / opposite.sum(), exponential])
-display.show(rows, ["by the sum", "by exponentials"], ["fits", "misfits"])
-
-# %% [markdown]
-# The sum is zero, and the shares are infinite. An exponential is never negative, so take the
-# exponential of each score first, and divide by the sum of these. This is the **softmax**, and the
-# shares are the **attention weights**. Before that, each score is divided by $\sqrt d$, here
-# $\sqrt 4 = 2$; [a section below](#cell-id=why-divide-by-the-root) shows why. Four of the eight
-# words share no feature with *it* and score 0. What will they get?
+# to each book. The first idea is to divide each score by the sum of all. For *it* that works. But
+# scores can be negative, and scores of 3 and −3 add up to 0: nothing can be divided by that. An
+# exponential is never negative, so take the exponential of each score first, and divide by the sum
+# of these. This is the **softmax**, and the shares are the **attention weights**. Before that, each
+# score is divided by $\sqrt d$, here $\sqrt 4 = 2$; [a section
+# below](#cell-id=why-divide-by-the-root) shows why. Four of the eight words share no feature with
+# *it* and score 0. What will they get?
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
@@ -244,8 +234,7 @@ torch.testing.assert_close(mixed, collected[it])
 print("✓ The three steps by hand give what PyTorch's call gave.")
 
 # %% [markdown]
-# Here are the three steps side by side. The last line adds up each column, the features' numbers
-# times their weights.
+# Side by side, with the sums in the last line:
 
 # %% tags=["hide-input"]
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
@@ -258,8 +247,7 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 # reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
-# > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
-# > them have a name.
+# > numbers by hand. A trained model has to find hundreds of such features, and few have a name.
 #
 # ## All words at once
 #
@@ -435,17 +423,17 @@ display.show(torch.stack(rows).view(2, 2), ["with the cat", "without"], names)
 # nothing, and that is its service: it stands in the way of *sweet*, soaks up the attention, and
 # keeps the sum small. A word that says nothing can still decide, by competing.
 #
-# Which of the four matrices can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
+# All three matrices are applied to the same words here, $Q = XW_Q$, $K = XW_K$, $V = XW_V$, which
+# is called **self-attention**. In translation, the words of the new sentence ask the words of the
+# original: the queries come from other words, which is **cross-attention**. `attend` stays as it
+# is, because n and m never had to be equal.
+
+# %% [markdown]
+# <!-- deeper: Change one matrix at a time -->
+# ### Going deeper: Change one matrix at a time
 #
-# <details><summary>What do you expect?</summary>
-#
-# $W_Q$ and $W_K$. The weights come from the scores, and the scores from queries and keys. $W_V$ and
-# $W_O$ act after the weights are known: they change what is collected and where it is written.
-#
-# </details>
-#
-# Change one matrix at a time: first let words be found by *food* in place of *animal*; then, with
-# the old $W_K$, exchange the two numbers of each value.
+# Which of the four matrices can change the weights? First let words be found by *food* in place of
+# *animal*; then, with the old $W_K$, exchange the two numbers of each value.
 
 # %%
 by_food, animal_first = W_K[[1, 0, 2, 3]], W_V.flip(1)  # (e, d)
@@ -456,23 +444,20 @@ for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, animal_first)):
 display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 
 # %% [markdown]
-# The new $W_K$ turns *it* from *cat* to *milk*: the query is still `(2, 1)`, but its 2 is now
-# compared with food. The new $W_V$ leaves the weights as they are: the same words are found, and
-# hand over how much of an animal they are, 2.34.
-#
-# With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
-# same words, which is called **self-attention**. The queries may also come from different words: in
-# translation, the words of the new sentence ask the words of the original. This is
-# **cross-attention**. Nothing in `attend` has to change for it, because n and m never had to be
-# equal.
+# Only $W_Q$ and $W_K$ can. The new $W_K$ turns *it* from *cat* to *milk*: the query is still
+# `(2, 1)`, but its 2 is now compared with food. The new $W_V$ leaves the weights as they are: the
+# same words are found, and hand over how much of an animal they are, 2.34.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# In heads 2 and 4 wide the root does no visible good. Real ones are 64 or 128 wide. A score adds up
+# In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up
 # d products. If the entries of query and key are independent, with mean 0 and variance 1, each
-# product has variance 1 and the sum has variance d, so a typical score has the size $\sqrt d$. The
-# figure takes 32 random queries and 16 random keys for each width; use its sliders:
+# product has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The
+# figure takes random queries and 16 random keys; use its sliders:
 #
 # 1. Divide by *1* and increase the width: the scores spread, one key takes all, the derivative vanishes.
 # 2. Divide by *d*, the obvious repair: the derivative stays, but now every key gets nearly the same weight.
@@ -516,11 +501,11 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names)
 
 # %% [markdown]
 # The table has the largest of the 16 weights, and [the size of the
-# derivative](#cell-id=the-derivative-of-the-softmax), which says how strongly the weights react to
-# the scores. In a head 256 wide and not divided, one key takes 0.91 of the attention, and the
-# derivative is 0.00. The gradient has to pass through it, so such a head can never learn to look
-# elsewhere: its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more
-# than one sixteenth. The root keeps both in between, at every width.
+# derivative](#cell-id=the-derivative-of-the-softmax): how strongly the weights react to the scores.
+# In a head 256 wide and not divided, one key takes 0.91 of the attention, and the derivative is
+# 0.00. The gradient has to pass through it, so such a head can never learn to look elsewhere: its
+# softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
+# sixteenth. The root keeps both in between, at every width.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -544,9 +529,8 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## The head as a module
 #
-# Put the four matrices into an `nn.Module`, so that an optimiser can train them. As in PyTorch's
-# own modules, the arguments of `forward` are called query, key and value even though they hold
-# words.
+# In a module an optimiser can train the four matrices. As in PyTorch, the arguments of `forward`
+# are called query, key and value even though they hold words.
 
 
 # %%

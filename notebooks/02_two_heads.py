@@ -55,9 +55,7 @@ display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 # %%
 rows = []
 for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
-    found, weights = one.attend(
-        x @ action, x @ (animal + food), x @ warmth
-    )  # (4, 1), (4, 4)
+    found, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
     rows.append(torch.cat([weights[drank], found[drank]]))
 names = ["warm cat", "warm milk", "neither"]
 display.show(torch.stack(rows), names, [*CLAUSE, "collected"], heat=CLAUSE)
@@ -284,16 +282,17 @@ class Head(nn.Module):
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
-        matrices = [
-            nn.Parameter(torch.empty(embed_dim, head_dim)) for _ in range(3)
-        ]  # (e, d)
+        matrices = [nn.Parameter(torch.empty(embed_dim, head_dim)) for _ in range(3)]
         self.w_q, self.w_k, self.w_v = map(nn.init.xavier_uniform_, matrices)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        return one.attend(
-            query @ self.w_q, key @ self.w_k, value @ self.w_v
-        )  # (n, d), (n, m)
+        q, k, v = (
+            query @ self.w_q,
+            key @ self.w_k,
+            value @ self.w_v,
+        )                           # (n, d), (m, d), (m, d)
+        return one.attend(q, k, v)  # (n, d), (n, m)
 
 
 # %% [markdown]
@@ -316,9 +315,8 @@ class Heads(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
-        return torch.cat(mixed, dim=-1) @ self.w_o, torch.stack(
-            weights
-        )  # (n, e), (h, n, m)
+        merged = torch.cat(mixed, dim=-1)               # (n, h * d)
+        return merged @ self.w_o, torch.stack(weights)  # (n, e), (h, n, m)
 
 
 # %%
