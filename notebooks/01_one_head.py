@@ -551,11 +551,9 @@ class OneHead(nn.Module):
             key: (m, e), the words that are asked.
             value: (m, e), the same words, for what they hand over.
         """
-        q, k, v = (
-            query @ self.w_q,
-            key @ self.w_k,
-            value @ self.w_v,
-        )                                 # (n, d), (m, d), (m, d)
+        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
+        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
+        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
         mixed, weights = attend(q, k, v)  # (n, d), (n, m)
         return mixed @ self.w_o, weights  # (n, e), (n, m)
 

@@ -40,10 +40,7 @@ display.first_look(name="short-path-it")
 
 # %% tags=["hide-input"]
 words, it = one.WORDS, one.WORDS.index("it")
-first, second = (
-    one.EMBEDDINGS,
-    one.SWEET_EMBEDDINGS,
-)  # the sentences with thirsty, with sweet
+first, second = one.EMBEDDINGS, one.SWEET_EMBEDDINGS  # the two sentences
 display.show(first, words, one.FEATURES, decimals=0)
 
 # %% [markdown]
