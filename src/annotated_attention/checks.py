@@ -39,8 +39,7 @@ def check_sizes(sizes: dict[str, int], least: int = 1) -> None:
 
 def check_dropout(dropout: float, name: str = "dropout") -> None:
     """Refuse a probability that is not a number or outside [0, 1]."""
-    if not isinstance(dropout, Real) or isinstance(dropout, bool):
-        raise TypeError(f"{name} ({dropout!r}) must be a number")
+    check_number(name, dropout)
     if not 0 <= dropout <= 1:
         raise ValueError(f"{name} ({dropout}) must be between 0 and 1")
 
@@ -137,18 +136,17 @@ def _check_tensor(
         raise TypeError(f"{name} must be floating point, got {x.dtype}")
     if like is None:
         return
-    if x.device != like.device:
-        raise ValueError(f"{name} must be on {whose} device ({like.device}), got {x.device}")
+    _check_device(name, x, like, whose)
     # Autocast brings dtypes together; PyTorch refuses to say whether it does on meta tensors.
     autocasts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
     if x.dtype != like.dtype and not autocasts:
         raise TypeError(f"{name} ({x.dtype}) must have {whose} dtype ({like.dtype})")
 
 
-def _check_device(name: str, mask: Tensor, query: Tensor) -> None:
-    """Refuse a mask on another device than ``query``."""
-    if mask.device != query.device:
-        raise ValueError(f"{name} must be on query's device ({query.device}), got {mask.device}")
+def _check_device(name: str, x: Tensor, like: Tensor, whose: str = "query's") -> None:
+    """Refuse what is on another device than ``like``."""
+    if x.device != like.device:
+        raise ValueError(f"{name} must be on {whose} device ({like.device}), got {x.device}")
 
 
 def check_masks(
