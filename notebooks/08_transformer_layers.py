@@ -22,7 +22,15 @@
 # decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import copy
+import json
+from importlib import resources
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention
+from annotated_book import chapters, display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -42,16 +50,6 @@ display.chapter_map(
 # modules, one after the other, each with random matrices of its own.
 
 # %%
-import copy
-import json
-from importlib import resources
-
-import torch
-from torch import Tensor, nn
-
-from annotated_attention import MultiheadAttention
-from annotated_book import chapters, display
-
 one = chapters.load("01_one_head")
 torch.manual_seed(8)
 widen = nn.Linear(4, 24)
@@ -91,14 +89,14 @@ print(f"at the start: {apart(sentence):.2f}")
 # </details>
 
 # %%
-replaced, added = sentence, sentence
-print("modules   replaced      added")
+replaced, added, shares = sentence, sentence, {}
 for depth in range(1, 9):
     attention = MultiheadAttention(24, 4, batch_first=True)
     replaced = attention(replaced, replaced, replaced)[0]  # (b, n, e)
     added = added + attention(added, added, added)[0]      # (b, n, e)
     if depth in (1, 2, 4, 8):
-        print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
+        shares[depth] = [apart(replaced), apart(added)]
+display.show(shares, columns=["replaced", "added"], decimals=(6, 2), corner="modules")
 
 # %% [markdown]
 # In the left column, the words are all the same after a few modules. The scores of these untrained
@@ -142,17 +140,17 @@ print(tuple(feed_forward(sentence).shape))
 changed = sentence.clone()
 changed[0, one.WORDS.index("cat")] += 1
 
-print(" " * 14, "  ".join(one.WORDS))
+rows = {}
 for name, sublayer in (
     ("attention", lambda x: attention(x, x, x)[0]),
     ("feed-forward", feed_forward),
 ):
     reacts = (sublayer(changed) - sublayer(sentence)).norm(dim=-1)[0]  # (n,)
-    marks = ["x" if size > 1e-6 else "·" for size in reacts]
-    print(f"{name:>14}", "  ".join(map(str.center, marks, map(len, one.WORDS))))
+    rows[name] = (reacts > 1e-6).tolist()
+display.show(rows, columns=one.WORDS)
 
 # %% [markdown]
-# An `x` marks a row that changed. Attention moves information between words. The feed-forward
+# *Yes* stands where a row changed. Attention moves information between words. The feed-forward
 # network never does: it works on what each word has collected. Between its two layers stands
 # the ReLU. Without the ReLU, two linear layers would be no more than one linear layer.
 
@@ -176,12 +174,15 @@ x = 7 * sentence + 3                                # (b, n, e)
 centred = x - x.mean(-1, keepdim=True)              # (b, n, e)
 variance = centred.square().mean(-1, keepdim=True)  # (b, n, 1)
 by_hand = centred / (variance + 1e-5).sqrt()        # (b, n, e)
-torch.testing.assert_close(nn.LayerNorm(24)(x), by_hand)
 
-for name, rows in (("before", x), ("after", by_hand)):
-    cat = rows[0, one.WORDS.index("cat")]  # (e,)
-    mean = cat.mean().round(decimals=2) + 0.0  # and not -0.00
-    print(f"cat, {name}: mean {mean:.2f}, standard deviation {cat.std(correction=0):.2f}")
+cat = one.WORDS.index("cat")
+rows = torch.stack([x[0, cat], by_hand[0, cat]])                  # (2, e)
+sizes = torch.stack([rows.mean(-1), rows.std(-1, correction=0)])  # (2, 2)
+display.show(sizes.T, ["cat, before", "cat, after"], ["mean", "standard deviation"])
+
+# %% tags=["proof"]
+torch.testing.assert_close(nn.LayerNorm(24)(x), by_hand)
+print("✓ PyTorch's layer norm gives the same numbers, for every word.")
 
 # %% [markdown]
 # The mean and the variance are taken over the features of one word, never over words or samples. So
@@ -389,16 +390,20 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # largest of the ten ratios:
 
 # %% tags=["fold-input"]
-print("                  gradient, mean    first / last     size")
-print("layers   order    first     last    of ten seeds   at the end")
+rows = {}
 for name, by_depth in measured.items():
     for depth, (sizes, gradients) in by_depth.items():
         first, last = gradients[:, 0], gradients[:, -1]  # (10,), (10,)
         ratio = first / last                             # (10,)
-        print(
-            f"{depth:6} {name:>7} {first.mean():8.0f} {last.mean():8.0f}"
-            f"      {ratio.min():.1f} to {ratio.max():.1f} {sizes[:, -1].mean():11.1f}"
-        )
+        between = f"{ratio.min():.1f} to {ratio.max():.1f}"
+        rows[f"{depth}, {name}"] = [first.mean(), last.mean(), between, sizes[:, -1].mean()]
+columns = [
+    "gradient, first",
+    "gradient, last",
+    "first / last, ten seeds",
+    "size at the end",
+]
+display.show(rows, columns=columns, decimals=(0, 0, 0, 1), corner="layers")
 
 # %% [markdown]
 # What Xiong et al. prove holds here: the last layer's gradient shrinks with depth with pre-LN, and
@@ -419,7 +424,7 @@ for name, by_depth in measured.items():
 # size; *error* is how the squared error changed.
 
 
-# %%
+# %% tags=["fold-input"]
 def first_step(norm_first: bool, depth: int, rate: float) -> Tensor:
     """Measure how far one step moves the output, and how it changes the error."""
     results = []
@@ -438,15 +443,14 @@ def first_step(norm_first: bool, depth: int, rate: float) -> Tensor:
 
 
 # %%
-print("layers   rate    order  moved   error   of five seeds")
+rows = {}
 for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
     steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
     for name, found in steps.items():
         (moved, error), (_, low), (_, high) = found.mean(0), found.amin(0), found.amax(0)
-        print(
-            f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} "
-            f"{error:7.1%}   {low:.1%} to {high:.1%}"
-        )
+        rows[f"{depth}, {rate:.4f}, {name}"] = [moved, error, f"{low:.1%} to {high:.1%}"]
+columns = ["moved", "error", "of five seeds"]
+display.show(rows, columns=columns, decimals=(".0%", ".1%", 0), corner="layers, rate")
 
 # %% [markdown]
 # With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
@@ -498,10 +502,13 @@ runs: dict[tuple, list[float]] = {}
 for run in json.loads(DATA.read_text())["runs"]:
     setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))
     runs.setdefault(setup, []).append(run["exact match"])
-print("layers   order warm-up  rate | exact match, a seed each")
-for (layers, kind, steps, rate), found in runs.items():
-    shares = (f"{exact:.3f}" for exact in found)
-    print(f"{layers}+{layers}    {kind:>7} {steps:7} {rate} |", *shares)
+rows = {
+    f"{n}+{n}, {kind}, {steps}, {rate}": found
+    for (n, kind, steps, rate), found in runs.items()
+}
+columns = [f"seed {seed}" for seed in range(5)]
+corner = "layers, order, warm-up, rate"
+display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corner)
 
 # %% [markdown]
 # At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
@@ -527,13 +534,15 @@ for (layers, kind, steps, rate), found in runs.items():
 # parameters match PyTorch's. How much does such a norm at the end change in an untrained stack?
 
 # %%
+changes = {}
 for name, norm_first in ORDERS.items():
     x = torch.randn(4, 12, 32)  # (4, 12, 32)
     stack = make_stack(norm_first, 6, seed=8)
     stack.norm = None
     bare = stack(x)                         # (4, 12, 32)
     change = nn.LayerNorm(32)(bare) - bare  # (4, 12, 32)
-    print(f"{name:>7}: the final norm changes the output by up to {change.abs().max():.4f}")
+    changes[name] = [change.abs().max()]
+display.show(changes, columns=["changed by up to"], decimals=4)
 
 # %% [markdown]
 # The post-LN result hardly changes, since the norm divides what is already normalised. So for the
@@ -547,7 +556,7 @@ for name, norm_first in ORDERS.items():
 # `torch.nn.TransformerEncoderLayer` offers both orders through `norm_first`, and so does the
 # package's layer. Give these two and yours the same weights: outputs and gradients agree.
 
-# %%
+# %% tags=["proof"]
 b, n, e = 2, 3, 24
 x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
 for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
@@ -560,7 +569,7 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
         torch.testing.assert_close(found, expected)
         pairs = [(found, [x, *ours.parameters()]), (expected, [x, *layer.parameters()])]
         torch.testing.assert_close(*(one.gradients(*pair) for pair in pairs))
-        print(f"{kind.__name__:>12} = {others.__module__.split('.')[0]}'s, gradients too")
+print("✓ Both layers give what PyTorch's and the package's give: outputs and gradients.")
 
 # %% [markdown]
 # The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
@@ -582,18 +591,19 @@ display.annotated(TransformerEncoderLayer.forward)
 
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
-whole = nn.Transformer(24, 4, 3, 3, 48, batch_first=True)
 ours = TransformerEncoderLayer(24, 4, 48)
 stacks = {
     "copied by hand": [copy.deepcopy(pattern) for _ in range(3)],
     "torch.nn.TransformerEncoder": nn.TransformerEncoder(pattern, 3).layers,
-    "torch.nn.Transformer": whole.encoder.layers,
+    "torch.nn.Transformer": nn.Transformer(
+        24, 4, 3, 3, 48, batch_first=True
+    ).encoder.layers,
     "ours": TransformerEncoder(ours, 3).layers,
     "ours, reset": TransformerEncoder(ours, 3, reset_parameters=True).layers,
 }
-for name, layers in stacks.items():
-    apart_by = (layers[0].linear1.weight - layers[1].linear1.weight).abs().max()
-    print(f"{name:>27}: layers 1 and 2 differ by up to {apart_by:.2f}")
+first, second = zip(*([layer.linear1.weight for layer in x[:2]] for x in stacks.values()))
+apart_by = (torch.stack(first) - torch.stack(second)).abs().amax((1, 2))  # (5,)
+display.show(apart_by[:, None], [*stacks], ["layers 1 and 2 differ by"])
 
 # %% [markdown]
 # > **Pitfall.** `copy.deepcopy` copies numbers and draws no new ones. The layers of a stack made by
@@ -678,12 +688,17 @@ from annotated_attention import block_padding
 padding = block_padding(torch.tensor([8]), m)  # (b, m)
 masks = {"tgt_is_causal": True, "memory_key_padding_mask": padding}
 memory = memory.clone().requires_grad_()  # (b, m, e)
+reacts = {}
 for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
-    output = layer(written, memory, **given)                     # (b, n, e)
-    reacts = one.gradients(output, [memory])[0].norm(dim=-1)[0]  # (m,)
-    words, behind = reacts[:8].mean(), reacts[8:].mean()
-    print(f"{name:>10}: reacts to words {words:.2f}, to padding {behind:.2f}")
-    assert reacts[8:].eq(0).all() == (given is masks)
+    output = layer(written, memory, **given)                           # (b, n, e)
+    reacts[name] = one.gradients(output, [memory])[0].norm(dim=-1)[0]  # (m,)
+rows = {name: [sizes[:8].mean(), sizes[8:].mean()] for name, sizes in reacts.items()}
+display.show(rows, columns=["reacts to words", "to padding"], corner="the mask is")
+
+# %% tags=["proof"]
+assert reacts["given"][8:].eq(0).all()
+assert reacts["forgotten"][8:].gt(0).all()
+print("✓ With the mask the output reacts to no row of padding, without it to both.")
 
 # %% [markdown]
 # > **Pitfall.** If you forget `memory_key_padding_mask`, nothing fails, but the output depends on

@@ -22,7 +22,13 @@
 # whole Transformer of 2017. The chapter ends with a question that its positions leave open.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import math
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention import TransformerEncoderLayer
+from annotated_book import chapters, display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -43,14 +49,6 @@ display.chapter_map(
 # </details>
 
 # %%
-import math
-
-import torch
-from torch import Tensor, nn
-
-from annotated_attention import TransformerEncoderLayer
-from annotated_book import chapters, display
-
 one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 torch.manual_seed(9)
@@ -59,13 +57,18 @@ traded = torch.tensor([0, 3, 2, 1, 4, 5, 6, 7])  # cat and milk
 
 before = layer(one.EMBEDDINGS)         # (n, e)
 after = layer(one.EMBEDDINGS[traded])  # (n, e)
+sentences = [" ".join(one.WORDS[i] for i in order) for order in (range(8), traded)]
+numbers = ["1st", "2nd", "3rd", "4th"]
+display.show(torch.stack([before[it], after[it]]), sentences, numbers, corner="“it” in")
+
+# %% tags=["proof"]
 torch.testing.assert_close(after, before[traded])
-for order, rows in ((range(8), before), (traded, after)):
-    print(" ".join(one.WORDS[i] for i in order))
-    print("    it:", " ".join(f"{number:5.2f}" for number in rows[it]))
+print(
+    "✓ All other words, too, get the numbers that they got before, wherever they stand now."
+)
 
 # %% [markdown]
-# The assertion says more: every word gets the same numbers as before, wherever the word now stands.
+# The line with the tick, which opens to its code, says more: it is so for every word.
 # This layer cannot know who drank what. Training does not help either, because no weight of the
 # layer belongs to a place.
 
@@ -100,9 +103,9 @@ display.annotated(sinusoidal_code)
 
 # %%
 code = sinusoidal_code(100, 8)  # (100, 8)
-for p in (0, 1, 2, 10, 50):
-    hands = (f"{sine:5.2f} {cosine:5.2f}" for sine, cosine in code[p].view(4, 2).tolist())
-    print(f"position {p:2}:", "   ".join(hands))
+hands = [f"{part} {clock}" for clock in (1, 2, 3, 4) for part in ("sin", "cos")]
+some = [0, 1, 2, 10, 50]
+display.show(code[some], some, hands, corner="position")
 
 # %% [markdown]
 # The figure draws these numbers as hands. A hand starts at the top and turns
@@ -165,12 +168,14 @@ exercises.transformer.check_angles.folded(my_angles)
 # %%
 code = sinusoidal_code(64, 128)  # (64, 128)
 alike = code @ code.T            # (64, 128) x (128, 64) -> (64, 64)
+distances = [0, 1, 2, 4, 8, 16, 32]
+display.show(alike[:1, distances], ["dot product"], distances, corner="distance")
+
+# %% tags=["proof"]
 for distance in range(64):
     diagonal = alike.diagonal(distance)  # (...,)
     torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-DISTANCES = (0, 1, 2, 4, 8, 16, 32)
-print("distance   ", *(f"{distance:6}" for distance in DISTANCES))
-print("dot product", *(f"{alike[0, distance]:6.2f}" for distance in DISTANCES))
+print("✓ Each dot product depends on the distance alone, for all 64 positions.")
 
 # %% tags=["fold-input"]
 drawing, (ax,) = display.panels(560, 190)
@@ -205,9 +210,12 @@ display.finish(
 positions = sinusoidal_code(400, 8)  # (400, 8)
 k = 3
 shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution  # (8, 8)
+rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in shift.tolist()]
+display.show(rows, hands, hands, decimals=3)
+
+# %% tags=["proof"]
 torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
-for row in shift.tolist():
-    print(" ".join(f"{number:6.3f}" if abs(number) > 1e-6 else "     ·" for number in row))
+print("✓ One matrix leads from every position to the one three words on.")
 
 # %% [markdown]
 # One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
@@ -215,6 +223,7 @@ for row in shift.tolist():
 # angle off, and compare it with the angle that the clock's hand covers in three words:
 
 # %% tags=["fold-input"]
+rows = {}
 for i in range(4):
     block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]  # (2, 2)
     angle = torch.atan2(block[1, 0], block[0, 0])
@@ -222,8 +231,9 @@ for i in range(4):
     turned = torch.stack([cosine, -sine, sine, cosine]).view(2, 2)
     torch.testing.assert_close(block, turned)
     hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # between -pi and pi
-    print(f"clock {i + 1}: turns by {angle:.4f}, its hand moves by {hand:.4f} in {k} words")
+    rows[f"clock {i + 1}"] = [angle, hand]
     assert abs(angle - hand) < 1e-6
+display.show(rows, columns=["turns by", f"its hand moves in {k} words"], decimals=4)
 
 # %% [markdown]
 # A shift turns all hands, and turning two vectors by the same angles does not change their dot
@@ -265,12 +275,17 @@ except ValueError as error:
 
 # %%
 batch = one.EMBEDDINGS.expand(3, 8, 4)  # (3, 8, 4)
+rows = {}
 for batch_first in (True, False):
     encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
     added = encoding(batch) - batch  # (3, 8, 4)
-    spans = [(added.amax(axis) - added.amin(axis)).max().item() for axis in (1, 0)]
-    print(f"{batch_first=}: what is added differs between words by up to {spans[0]:.2f},")
-    print(f"    between sentences by up to {spans[1]:.2f}")
+    spans = [(added.amax(axis) - added.amin(axis)).max() for axis in (1, 0)]
+    rows[f"{batch_first=}"] = spans
+display.show(
+    rows,
+    columns=["between words", "between sentences"],
+    corner="what is added differs by up to",
+)
 
 # %% [markdown]
 # > **Pitfall.** The positions run along the wrong axis. The shape is right, but the words have no
@@ -304,20 +319,19 @@ for batch_first in (True, False):
 # the multiplication, beside the position that is added to it.
 
 # %%
-print("  e   table std   score std   largest share   times √e   position")
+rows = {}
 for e in (32, 512):
     torch.manual_seed(0)
     out = nn.LayerNorm(e)(torch.randn(64, e))  # (64, e)
     position = sinusoidal_code(64, e).square().mean().sqrt()
-    for deviation in (1.0, 1 / math.sqrt(e)):
+    for name, deviation in (("1", 1.0), ("1/√e", 1 / math.sqrt(e))):
         table = deviation * torch.randn(1000, e)  # (1000, e)
         scores = out @ table.T                    # (64, e) x (e, 1000) -> (64, 1000)
         share = scores.softmax(-1).amax(-1).mean()
-        std = table.std()
-        print(
-            f"{e:4} {std:9.2f} {scores.std():11.2f} {share:13.2f} "
-            f"{std * math.sqrt(e):12.2f} {position:10.2f}"
-        )
+        sizes = [table.std(), scores.std(), share, table.std() * math.sqrt(e), position]
+        rows[f"{e}, {name}"] = sizes
+columns = ["table std", "score std", "largest share", "times √e", "position"]
+display.show(rows, columns=columns, corner="e, drawn with")
 
 # %% [markdown]
 # With a deviation of 1 and e = 512, one word of a thousand takes nearly all of the probability: the
@@ -447,7 +461,7 @@ display.flow(places, steps, SEEN, letters, name="shapes-through", caption=captio
 # Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights. Both
 # end each stack in a norm. Outputs and gradients must agree.
 
-# %%
+# %% tags=["proof"]
 sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers (twice), feed-forward, dropout
 twin = Seq2SeqTransformer(11, 11, *sizes, dtype=torch.float64)
 theirs = nn.Transformer(*sizes, batch_first=True, dtype=torch.float64)
@@ -463,7 +477,9 @@ torch.testing.assert_close(found, expected)
 ends = [twin.embed_src.weight, twin.embed_tgt.weight, twin.project.weight]
 mine = one.gradients(found, [*ends, *twin.transformer.parameters()])
 torch.testing.assert_close(mine, one.gradients(expected, [*ends, *theirs.parameters()]))
-print(f"equal, and so are the gradients of all {len(mine)} parameters")
+print(
+    f"✓ PyTorch's class gives the same scores, and the same gradients of {len(mine)} parameters."
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -496,10 +512,15 @@ n = 5
 answer = torch.tensor([[START, 3, 4, 9, 10]])                 # (1, n)
 causal = reactions(model, src[:1], answer, is_causal=True)    # (n, n)
 leaking = reactions(model, src[:1], answer, is_causal=False)  # (n, n)
+cases = [[found.triu(1).count_nonzero().item()] for found in (causal, leaking)]
+display.show(
+    cases, ["the model", "causal mask forgotten"], ["reacts to later words, of 10"]
+)
+
+# %% tags=["proof"]
 assert causal.triu(1).eq(0).all()
 assert leaking.gt(0).all()
-for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
-    print(f"{name} reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
+print("✓ With the causal mask not one of these reactions is other than zero.")
 
 # %% tags=["fold-input"]
 drawing, columns = display.panels(620, 250, columns=2)
@@ -554,13 +575,13 @@ for row in written:
 # should, since no row sees a later word. The same word five times would be a poor test, so compare
 # the scores for `answer`, which has five different words.
 
-# %%
+# %% tags=["proof"]
 memory = model.encode(src[:1])          # (1, m, e)
 at_once = model.decode(answer, memory)  # (1, n, 11)
 calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
 one_by_one = torch.stack(calls, 1)  # (1, n, 11)
 torch.testing.assert_close(at_once, one_by_one)
-print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
+print("✓ The scores of all words at once are those of one word after the other.")
 
 # %% [markdown]
 # The scores of one call agree with those of five calls. This makes training fast: one call scores all places at once, and each place
@@ -605,7 +626,7 @@ rows = torch.stack([terms(moved) for moved in MOVED])   # (5, 4)
 rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)  # (5, 5)
 NAMES = ["w·w", "w·p", "p·w", "p·p"]  # word or position of the query, of the key
 labels = [f"moved by {moved}" for moved in MOVED]
-one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
+display.show(rows, labels, [*NAMES, "score"])
 
 # %% [markdown]
 # The columns *w·w* and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two

@@ -17,6 +17,19 @@
 # model whose two heads you can explain, and test the explanation by switching them off.
 
 # %% tags=["hide-input"]
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention
+from annotated_attention.pretrained import attention_weights
+from annotated_attention.seq2seq import Seq2SeqTransformer
 from annotated_book import display
 
 display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
@@ -32,18 +45,6 @@ display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
 # (padding) are needed later.
 
 # %%
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention import MultiheadAttention
-from annotated_attention.pretrained import attention_weights
-from annotated_attention.seq2seq import Seq2SeqTransformer
-
 torch.set_num_threads(1)  # makes the sums repeatable; more gain nothing here
 PAD, START, END = 0, 1, 2
 SIGNS = ".[]abcdefghij"
@@ -162,17 +163,16 @@ def judge(run: Run) -> tuple[float, float, float]:
 STEPS = 160
 src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
 word, wanted = spell(src[0]), spell(tgt[0, 1:])
-first, maps = begin(ten_backwards, heads=1, steps=STEPS), {}
-print("step   loss  accuracy  exact match")
+first, maps, judged = begin(ten_backwards, heads=1, steps=STEPS), {}, {}
 for step in range(0, STEPS + 1, 5):
     train(first, step)
     with attention_weights(first.model) as collected, torch.no_grad():
         first.model(src, tgt[:, :-1])
     maps[step] = collected[-1][0, 0]  # (n, m)
     if step in (40, 80, 120, STEPS):
-        loss, accuracy, exact = judge(first)
-        print(f"{step:4} {loss:6.3f} {accuracy:9.3f} {exact:12.3f}")
-assert exact > 0.9
+        judged[step] = judge(first)
+JUDGED = ["loss", "accuracy", "exact match"]
+display.show(judged, columns=JUDGED, decimals=3, corner="step")
 
 # %% [markdown]
 # An exact match needs all ten letters to be right, so this number rises last. Here is what happened
@@ -266,9 +266,7 @@ def follow(run: Run, steps: int) -> dict[int, tuple[float, float, float]]:
 
 right = begin(backwards, heads=2, steps=LONG)
 curve = follow(right, LONG)
-loss, accuracy, exact = curve[LONG]
-print(f"loss {loss:.3f}, accuracy {accuracy:.3f}, exact match {exact:.3f}")
-assert exact > 0.9
+display.show([curve[LONG]], ["right"], JUDGED, decimals=3)
 
 # %% [markdown]
 # All 200 sequences are right. Now the **wrong merge** of [The reshape
@@ -299,12 +297,15 @@ display.diff(entry.right, entry.wrong)
 # %%
 merged = begin(backwards, heads=2, steps=LONG, attention=MergeWithoutTranspose)
 wrong_curve = follow(merged, LONG)
+display.show([wrong_curve[LONG]], ["wrong merge"], JUDGED, decimals=3)
+
+# %% tags=["proof"]
 loss, accuracy, exact = wrong_curve[LONG]
-print(f"loss {loss:.3f}, accuracy {accuracy:.3f}, exact match {exact:.3f}")
 assert all(wrong_curve[step][0] < curve[step][0] for step in range(20, 120, 20))
 assert loss < 0.2
 assert accuracy > 0.95
-assert exact < 0.02
+assert exact < 0.02 < 0.9 < curve[LONG][2]
+print("✓ For the first hundred steps the wrong model's loss is the lower of the two.")
 
 # %% tags=["fold-input"]
 drawing, axes = display.panels(400, 230, columns=2)
@@ -373,17 +374,15 @@ def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
 # tokens given).
 
 # %%
-given, tables = tgt[:, :-1], {}
-print("                       future  answer")
+given, tables, rows = tgt[:, :-1], {}, {}
 for name, run in models.items():
     attention = type(run.model.transformer.decoder.layers[0].self_attn)
     untrained = begin(run.task, 2, LONG, attention)
     for when, each in (("untrained", untrained), ("trained", run)):
         tables[name] = reactions(each.model, src, given)  # (10, 10)
-        seen = (tables[name].triu(1) > 1e-3).sum().item()
-        answers = (tables[name].diagonal(1) > 1e-3).sum().item()
-        print(f"{name:>11}, {when:9} {seen:6} {answers:7}")
-        assert (seen > 0) == (name == "wrong merge")
+        seen = tables[name].triu(1) > 1e-3
+        rows[f"{name}, {when}"] = [seen.sum(), seen.diagonal(1).sum()]
+display.show(rows, columns=["future", "answer"])
 
 # %% tags=["fold-input"]
 drawing, axes = display.panels(480, 270, columns=2)
@@ -552,11 +551,8 @@ def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = (
 # %%
 copier, two_layers = learn_to_copy(layers=2)
 single, one_layer = learn_to_copy(layers=1)
-print("step   two layers   one layer")
-for step in (50, 75, 100, 300):
-    print(f"{step:4} {two_layers[step]:12.3f} {one_layer[step]:11.3f}")
-assert two_layers[COPY_STEPS] > 0.98
-assert one_layer[COPY_STEPS] < 0.5
+rows = {step: [two_layers[step], one_layer[step]] for step in (50, 75, 100, 300)}
+display.show(rows, columns=["two layers", "one layer"], decimals=3, corner="step")
 
 # %% [markdown]
 # With two layers the model copies without a mistake; with one layer it gets stuck at 0.304. It has
@@ -577,9 +573,8 @@ with torch.no_grad():
     guess = single(ids)[:, :-1].argmax(-1)  # (500, 31)
 known = (guess[..., None] == ids[:, None]).any(-1)[seen_before].float().mean().item()
 blind = (1 / period).expand_as(guess)[seen_before].mean().item()
-print(f"a letter of the text: {known:.3f}; a blind guess is right: {blind:.3f}")
-assert known > 0.99
-assert blind < one_layer[COPY_STEPS] / 2
+rows = {"it names a letter of the text": [known], "a blind guess is right": [blind]}
+display.show(rows, columns=["share"], decimals=3)
 
 # %% [markdown]
 # How much of a text does each model have to see? Take texts that repeat after ten letters, and
@@ -587,13 +582,14 @@ assert blind < one_layer[COPY_STEPS] / 2
 
 # %%
 ids, _ = repeated(500, torch.Generator().manual_seed(77), 10, 10)  # (500, 32), (500, 1)
+losses = {}
 for name, model in {"two layers": copier, "one layer": single}.items():
     with torch.no_grad():
         scores = model(ids)[:, :-1]                                  # (500, 31, 26)
     loss = F.cross_entropy(scores.mT, ids[:, 1:], reduction="none")  # (500, 31)
-    each = loss.mean(0)                                              # (31,)
-    print(f"{name}, places 9 to 12:", *(f"{x:6.2f}" for x in each[8:12]))
-    assert (each[:10].min() > 4) == (each[10:].max() < 0.3) == (model is copier)
+    losses[name] = loss.mean(0)                                      # (31,)
+rows = {name: each[8:12] for name, each in losses.items()}
+display.show(rows, columns=[9, 10, 11, 12], corner="loss at place")
 
 # %% [markdown]
 # At place 11 stands the first letter that has been there before, and from this place on the loss of
@@ -655,8 +651,6 @@ display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: 
 ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
 torch.manual_seed(0)
 found = {}
-print("            layer 1, one back       layer 2, 15 back")
-print("          places 2-16    17-31                 17-31")
 for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     with attention_weights(model) as collected, torch.no_grad():
         model(ids)
@@ -664,9 +658,8 @@ for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     copied_from = collected[1].diagonal(-15, -2, -1)  # (200, 1, 17)
     rows = back[..., :15], back[..., 15:-1], copied_from[..., 1:-1]
     found[name] = [weights.mean().item() for weights in rows]
-    print("{:>9} {:11.2f} {:8.2f} {:21.2f}".format(name, *found[name]))
-assert min(found["trained"][::2]) > 0.8
-assert found["trained"][1] < 0.3
+columns = ["one back, 2–16", "one back, 17–31", "layer 2: 15 back, 17–31"]
+display.show(found, columns=columns, corner="layer 1: places")
 
 # %% [markdown]
 # Both heads do what the explanation says. The untrained ones spread their weight about evenly over
@@ -695,16 +688,14 @@ def handed_over(model: Copier, layer: int) -> Tensor:
 
 
 torch.manual_seed(0)
+rows = {}
 for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     table = handed_over(model, 1)                # (26, 26)
     others = table.clone().fill_diagonal_(-999)  # (26, 26)
     hits = (table.argmax(1) == torch.arange(26)).sum()
-    print(
-        f"{name:>9}: largest on the diagonal in {hits} of 26 rows; on the diagonal at "
-        f"least {table.diagonal().min():.2f}, elsewhere at most {others.max():.2f}"
-    )
-assert hits == 26
-assert table.diagonal().min() > others.max() + 3
+    rows[name] = [hits, table.diagonal().min(), others.max()]
+columns = ["rows of 26 largest there", "at least", "elsewhere at most"]
+display.show(rows, columns=columns, corner="on the diagonal")
 
 # %% [markdown]
 # The diagonal wins in every row: the letter *r* in what the head looks at raises the score of *r*, and
@@ -782,11 +773,8 @@ def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
 
 # %%
 by_zero, by_mean = silenced_copies(copier), silenced_copies(copier, by_mean=True)
-print("silenced   by zero   by mean")
-for what in by_zero:
-    print(f"{what:8} {by_zero[what]:9.3f} {by_mean[what]:9.3f}")
-for without in (by_zero, by_mean):
-    assert max(without["layer 1"], without["layer 2"]) < 0.35
+rows = {what: [by_zero[what], by_mean[what]] for what in by_zero}
+display.show(rows, columns=["by zero", "by mean"], decimals=3, corner="silenced")
 
 # %% [markdown]
 # Without either head the copying stops, whichever value takes its place. So it stops because the
@@ -820,10 +808,8 @@ def copied_if_plain(model: Copier, role: str) -> float:
 
 
 plain = {role: copied_if_plain(copier, role) for role in ("queries", "keys", "values")}
-for role, accuracy in plain.items():
-    print(f"plain {role:7}: {accuracy:.3f}")
-assert plain["keys"] < 0.35
-assert min(plain["queries"], plain["values"]) > 0.95
+rows = {f"plain {role}": [accuracy] for role, accuracy in plain.items()}
+display.show(rows, columns=["accuracy"], decimals=3)
 
 # %% [markdown]
 # If its keys do not see layer 1, the second head is as lost as if the first were silent. For its
@@ -867,15 +853,17 @@ def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, flo
 
 # %%
 zero, mean = contributions(right), contributions(right, by_mean=True)
-print("                      by zero                by mean")
-print("silenced              accuracy  exact match  exact match")
-for what, (_, accuracy, exact) in zero.items():
-    print(f"{what:20} {accuracy:9.3f} {exact:12.3f} {mean[what][2]:12.3f}")
+rows = {what: [*zero[what][1:], mean[what][2]] for what in zero}
+columns = ["by zero: accuracy", "exact match", "by mean: exact match"]
+display.show(rows, columns=columns, decimals=3, corner="silenced")
+
+# %% tags=["proof"]
 assert zero["nothing"] == mean["nothing"] == curve[LONG]
 for left in (zero, mean):
     assert all(left[f"{part}, both heads"][2] < 0.3 for part in attentions(right.model))
 assert zero["encoder, head 1"][2] < mean["encoder, head 1"][2]
 assert zero["decoder, head 1"][2] > mean["decoder, head 1"][2]
+print("✓ Without either attention the model fails, whichever way its heads are silenced.")
 
 # %% [markdown]
 # The model uses all three attentions: without both heads of any one of them, most sequences come
@@ -902,8 +890,7 @@ decoder = attentions(never.model)["decoder"]
 with silenced((decoder, 0), (decoder, 1)):
     train(never, LONG)
     exact = judge(never)[2]
-print(f"decoder's self-attention silenced always: exact match {exact:.3f}")
-assert exact > 0.9
+display.show([[exact]], ["decoder's self-attention, always"], ["exact match"], decimals=3)
 
 # %% [markdown]
 # All 200 sequences are right. The whole model has come to rely on its decoder's self-attention
@@ -918,9 +905,6 @@ assert exact > 0.9
 # *always* means silenced from the first step on.
 
 # %%
-import json
-from importlib import resources
-
 DATA = resources.files("annotated_book").joinpath("data/training.json")
 KEPT = json.loads(DATA.read_text())
 
@@ -931,10 +915,11 @@ def span(rows: list[dict], what: str) -> str:
     return f"{min(values):.3f}–{max(values):.3f}"
 
 
-print("         silenced later  silenced always")
+table = {}
 for part in attentions(right.model):
     rows = [row for row in KEPT["parts"] if row["part"] == part]
-    print(f"{part:8} {span(rows, 'silenced'):>14} {span(rows, 'never there'):>16}")
+    table[part] = [span(rows, "silenced"), span(rows, "never there")]
+display.show(table, columns=["silenced later", "silenced always"])
 
 # %% [markdown]
 # Nothing can replace the cross-attention, since nothing else reads the source. A model that never
@@ -973,10 +958,9 @@ NAMES = {
 groups: dict[tuple[str, str], list[dict]] = {}
 for row in KEPT["runs"]:
     groups.setdefault((row["task"], NAMES[row["attention"]]), []).append(row)
-print("lowest to highest         accuracy    exact match")
-for (task, name), rows in groups.items():
-    spans = (span(rows, what) for what in ("accuracy", "exact match"))
-    print(f"{task:13} {name:11}", *spans)
+columns = ["accuracy", "exact match"]
+table = {", ".join(x): [span(rows, what) for what in columns] for x, rows in groups.items()}
+display.show(table, columns=columns, corner="lowest to highest")
 
 # %% [markdown]
 # With the right class, every run gets at least 0.955 of the sequences right. With a mistake
@@ -990,13 +974,13 @@ for (task, name), rows in groups.items():
 # %%
 from attention_doctor.mistakes.reshapes import SplitAndMergeWithoutTranspose
 
+gaps = {}
 for attention in (MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose):
     model = begin(ten_forwards, 2, STEPS, attention).model.eval()
     with torch.no_grad():
         long, short = model(src, given), model(src, given[:, :4])  # (1, 10, 13), (1, 4, 13)
-    gap = (long[:, :4] - short).abs().max().item()
-    print(f"{NAMES[attention.__name__]:>11}: the first four rows differ by {gap:.2f}")
-    assert (gap > 1e-3) == (attention is not MultiheadAttention)
+    gaps[NAMES[attention.__name__]] = [(long[:, :4] - short).abs().max()]
+display.show(gaps, columns=["the first four rows differ by"])
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1010,12 +994,14 @@ for attention in (MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithou
 
 # %%
 COLUMNS = ("accuracy", "one head", "layer 1", "layer 2")
-print("                                         accuracy with ... silenced")
-print("layers  heads  periods      nothing     one head      layer 1      layer 2")
+table = {}
 for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
     rows = [row for row in KEPT["copying"] if tuple(row["setup"]) == setup]
     spans = [span(rows, what) if what in rows[0] else "" for what in COLUMNS]
-    print("{:6} {:6} {:>5}–{:<2}".format(*setup), "".join(f"{x:>13}" for x in spans))
+    table["{}, {}, {}–{}".format(*setup)] = spans
+columns = ["nothing", "one head", "layer 1", "layer 2"]
+title = "Accuracy with … silenced"
+display.show(table, columns=columns, title=title, corner="layers, heads, periods")
 
 # %% [markdown]
 # With four heads in each layer, silencing a single head leaves most of the copying intact, while
@@ -1051,6 +1037,7 @@ torch.save(kept | {"generator": whole.source.get_state(), "done": whole.done}, f
 train(whole, STEPS)
 
 # %%
+gaps = {}
 for forgotten in ("", "schedule", "generator", "optimizer"):
     file.seek(0)
     kept = torch.load(file, weights_only=True)
@@ -1062,9 +1049,10 @@ for forgotten in ("", "schedule", "generator", "optimizer"):
     again.done = kept["done"]
     train(again, STEPS)
     pairs = zip(again.model.parameters(), whole.model.parameters())
-    gap = max((mine - other).abs().max().item() for mine, other in pairs)
-    print(f"{forgotten or 'nothing':>9} forgotten: parameters differ by {gap:.0e} at most")
-    assert (gap == 0) == (not forgotten)
+    gaps[forgotten or "nothing"] = [
+        max((mine - other).abs().max() for mine, other in pairs)
+    ]
+display.show(gaps, columns=["parameters differ by at most"], decimals=3, corner="forgotten")
 
 # %% [markdown]
 # With everything restored, every parameter is the same to the last bit. Leave out any part, and you

@@ -12,7 +12,20 @@
 # matrix product. You check each one against PyTorch's own count, to the last digit.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention import (
+    MultiheadAttention,
+    counting,
+    merge_heads,
+    scaled_dot_product_attention,
+    split_heads,
+)
+from annotated_book import chapters, display
 
 display.chapter_map("project in", "score", "mix", "project out")
 
@@ -29,10 +42,6 @@ display.chapter_map("project in", "score", "mix", "project out")
 # counter uses $2nmd$, and so does this chapter:
 
 # %%
-import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
-
 n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
 with FlopCounterMode(display=False) as counter:
@@ -69,9 +78,8 @@ def products(b: int, n: int, m: int, h: int, d: int) -> dict[str, int]:
 
 
 listed = products(b=2, n=3, m=5, h=4, d=6)
-for name, flops in listed.items():
-    print(f"{name:>16} {flops:6,}")
-print(f"{'together':>16} {sum(listed.values()):6,}")
+rows = {name: [flops] for name, flops in listed.items()}
+display.show(rows | {"together": [sum(listed.values())]}, columns=["FLOPs"])
 
 # %% [markdown]
 # In self-attention, queries and keys come from the same tokens, so $m = n$. The three input
@@ -84,10 +92,6 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 
 
 # %%
-from annotated_attention import MultiheadAttention
-from annotated_book import display
-
-
 def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
     """Let PyTorch count the FLOPs of a call, and those of its backward pass."""
     with FlopCounterMode(display=False) as counter:
@@ -98,8 +102,7 @@ def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
 
 
 # %%
-print("               self-attention                 cross-attention")
-print("  b,n,m,h,d    forward  4bne(2e+n)  backward  forward  formula  backward")
+rows = {}
 for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
     e = h * d
     module = MultiheadAttention(e, h, batch_first=True)
@@ -107,13 +110,22 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
     y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
     found, formula = count(module, x, x, x), 4 * b * n * e * (2 * e + n)
     crossed, together = count(module, x, y, y), sum(products(b, n, m, h, d).values())
-    assert found == (formula, 2 * formula)  # forward, backward
-    assert crossed == (together, 2 * together)
-    sizes = f"{b},{n},{m},{h},{d}"
-    print(
-        f"{sizes:>11} {found[0]:10} {formula:11} {found[1]:9}"
-        f" {crossed[0]:8} {together:8} {crossed[1]:9}"
-    )
+    rows[f"{b}, {n}, {m}, {h}, {d}"] = [
+        found[0],
+        formula,
+        found[1],
+        crossed[0],
+        together,
+        crossed[1],
+    ]
+columns = ["self", "4bne(2e+n)", "backward", "cross", "formula", "backward"]
+display.show(rows, columns=columns, corner="b, n, m, h, d")
+
+# %% tags=["proof"]
+for found, formula, backward, crossed, together, back in rows.values():
+    assert (found, backward) == (formula, 2 * formula)
+    assert (crossed, back) == (together, 2 * together)
+print("✓ Forward, the formulas; backward, twice as much: to the last operation.")
 
 # %% [markdown]
 # Formula and count agree in every row, and the backward pass costs twice as much as the forward
@@ -127,8 +139,6 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
 # > not know this operation and counts nothing for it.
 
 # %%
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 b, n, h, d = 2, 64, 4, 8
 module = MultiheadAttention(h * d, h, batch_first=True)
 x = torch.randn(b, n, h * d)  # (b, n, h * d)
@@ -176,11 +186,13 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
 
 
 e = 512
-print("     n     projections  of all  scores and mix   ratio")
+rows = {}
 for n in (64, e, 2 * e, 16384):
     projections, scores = measure_parts(n, e)
     share = projections / (projections + scores)
-    print(f"{n:6} {projections:15,} {share:7.0%} {scores:15,} {scores / projections:7.3f}")
+    rows[n] = [projections, share, scores, scores / projections]
+columns = ["projections", "of all", "scores and mix", "ratio"]
+display.show(rows, columns=columns, decimals=(0, ".0%", 0, 3), corner="n")
 
 # %% [markdown]
 # The ratio is n / 2e in every row.
@@ -200,19 +212,23 @@ for n in (64, e, 2 * e, 16384):
 # holds this chapter's formulas.
 
 # %%
-from annotated_attention import counting
-
 b, n, e = 1, 48, 64
 x = torch.randn(b, n, e)  # (b, n, e)
-print("4e² + 4e =", 4 * e**2 + 4 * e)
-print(" h   d   parameters     FLOPs   weights")
+rows = {}
 for h in (1, 8, 64):
     module = MultiheadAttention(e, h, batch_first=True)
     flops, _ = count(module, x, x, x)
     _, weights = module(x, x, x, average_attn_weights=False)  # (b, n, e), (b, h, n, n)
     size = sum(p.numel() for p in module.parameters())
-    assert size == counting.attention_parameters(e)
-    print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,}")
+    rows[h] = [e // h, size, flops, weights.numel()]
+display.show(rows, columns=["d", "parameters", "FLOPs", "weights"], corner="h")
+
+# %% tags=["proof"]
+assert {row[1] for row in rows.values()} == {4 * e**2 + 4 * e}
+assert counting.attention_parameters(e) == 4 * e**2 + 4 * e
+print(
+    f"✓ The parameters are 4e² + 4e = {4 * e**2 + 4 * e:,}, whatever the number of heads."
+)
 
 # %% [markdown]
 # Eight times the heads make eight times the weights, while parameters and FLOPs stay the same. Each weight
@@ -243,14 +259,15 @@ class Scores(MultiheadAttention):
 
 
 x = x.double()  # (b, n, e)
-print(" h   d   rank   orders of the keys")
+rows = {}
 for h in (1, 2, 4, 8, 16, 64):
     module = Scores(e, h, batch_first=True, dtype=torch.float64)
     module(x, x, x)
     orders = {tuple(row) for row in module.first.argsort(-1).tolist()}
     rank = torch.linalg.matrix_rank(module.first).item()
     assert rank == min(e // h, n)
-    print(f"{h:2} {e // h:3} {rank:6} {len(orders):6}")
+    rows[h] = [e // h, rank, len(orders)]
+display.show(rows, columns=["d", "rank", "orders of the keys"], corner="h")
 
 # %% [markdown]
 # The rank is d, or n where d is larger than n. At d = 1, query and key are one number each, and the
@@ -270,7 +287,7 @@ for h in (1, 2, 4, 8, 16, 64):
 # anything that holds no floats, such as boolean masks and indices.
 
 
-# %%
+# %% tags=["fold-input"]
 class Kept(torch.autograd.graph.saved_tensors_hooks):
     """Counts the numbers that are kept for the backward pass, each storage once."""
 
@@ -341,11 +358,12 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 
 # %%
 e, h = 512, 8
+rows = {}
 for n in (256, 1024, 4096, 16384):
     stored = counting.attention_kept(n, n, e, h, b=2)
     fused = counting.attention_kept(n, n, e, h, b=2, fused=True)
-    stored, fused = (counting.short(4 * numbers, "B") for numbers in (stored, fused))
-    print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
+    rows[n] = [counting.short(4 * numbers, "B") for numbers in (stored, fused)]
+display.show(rows, columns=["with weights", "without"], corner="n")
 
 # %% [markdown]
 # At the last length, it is 17.5 GB against 337 MB, about fifty times as much. These are the numbers
@@ -362,11 +380,6 @@ for n in (256, 1024, 4096, 16384):
 
 
 # %%
-import torch.nn.functional as F
-
-from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
-
-
 def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
     """Attend from one more token to itself and those before it.
 
@@ -390,9 +403,7 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 # for each attention module. Check both counts, and that writing token by token gives the same output
 # and gradients as computing all tokens at once:
 
-# %%
-from annotated_book import chapters
-
+# %% tags=["proof"]
 one = chapters.load("01_one_head")  # for its helper, gradients
 
 b, n, h, d = 2, 7, 4, 6
@@ -410,7 +421,7 @@ whole = module(x, x, x, is_causal=True)[0]  # (b, n, e)
 torch.testing.assert_close(steps, whole)
 inputs = [x, *module.parameters()]
 torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, inputs))
-print(f"step {n}: {counter.get_total_flops():,} FLOPs; same output, same gradients")
+print("✓ One by one, the same outputs and gradients, and 8be² + 4bme FLOPs at each step.")
 
 # %% [markdown]
 # ## Whole models
@@ -456,15 +467,14 @@ SAID = {
     "gpt2": 117,
     "gpt2-xl": 1542,
 }
-print("model                e     f  layers       counted  published")
+rows = {}
 for name, model in counting.PRESETS.items():
     pooling = model.embed_dim**2 + model.embed_dim if name.startswith("bert") else 0
     counted = sum(model.parameters().values()) + pooling
     layers = f"{model.layers}+{model.decoder_layers}"
-    print(
-        f"{name:16} {model.embed_dim:5} {model.feedforward:5} {layers:>7} {counted:13,}"
-        f" {SAID[name]:6} million"
-    )
+    rows[name] = [f"{model.embed_dim}", f"{model.feedforward}", layers, counted, SAID[name]]
+columns = ["e", "f", "layers", "counted", "published, million"]
+display.show(rows, columns=columns, corner="model")
 
 # %% [markdown]
 # BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded.
@@ -488,7 +498,7 @@ print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters())
 # Now run a small model, to compare FLOPs and kept numbers as well. Each of its two stacks has a
 # final norm. All its cross-attentions read the same encoder output, which is kept only once.
 
-# %%
+# %% tags=["proof"]
 small = counting.Model(
     embed_dim=24,
     num_heads=4,
@@ -516,8 +526,9 @@ with Kept(built) as kept:
     built(source, target)
 
 flops, numbers = small.flops(length=5, batch=2), small.kept(length=5, batch=2, fused=True)
-print(f"FLOPs {sum(flops.values()):8,} counted {counter.get_total_flops():8,} by PyTorch")
-print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTorch")
+assert sum(flops.values()) == counter.get_total_flops()
+assert sum(numbers.values()) == sum(kept.sizes())
+print("✓ For a small model, too: FLOPs and numbers kept are what PyTorch counts.")
 
 # %% [markdown]
 # Both counts agree to the last digit.

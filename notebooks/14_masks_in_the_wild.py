@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# *24 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
@@ -18,17 +18,6 @@
 # PyTorch that the first cell prints.
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("mask")
-
-# %% [markdown] name="which-way-round-is-true"
-# ## Which way round is True?
-#
-# The batch is the one you know: the whole sentence, and *the milk was sweet* with four places of
-# padding. `blocked` is True for padding.
-
-# %%
 import math
 
 import torch
@@ -39,6 +28,15 @@ from annotated_attention import masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
 from annotated_book import chapters, display
 
+display.chapter_map("mask")
+
+# %% [markdown] name="which-way-round-is-true"
+# ## Which way round is True?
+#
+# The batch is the one you know: the whole sentence, and *the milk was sweet* with four places of
+# padding. `blocked` is True for padding.
+
+# %%
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
 
@@ -67,13 +65,18 @@ print("PyTorch", torch.__version__.split("+")[0])
 # place counts only as a key and a value.
 
 # %%
+reacts = {}
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
     output = F.scaled_dot_product_attention(x.detach(), x, x, given[:, None])  # (b, n, d)
     (reaction,) = one.gradients(output[1, :4], [x])                            # (b, m, d)
-    seen = reaction[1].norm(dim=-1) > 0                                        # (m,)
-    print(f"{name:>8}: they react to", *(labels[j] for j in seen.nonzero()))
-    assert seen.equal(blocked[1] if name == "blocked" else ~blocked[1])
-    assert output.isfinite().all()
+    reacts[name] = reaction[1].norm(dim=-1) > 0                                # (m,)
+display.show(reacts, columns=labels, corner="they react to")
+
+# %% tags=["proof"]
+assert reacts["blocked"].equal(blocked[1])
+assert reacts["~blocked"].equal(~blocked[1])
+assert output.isfinite().all()
+print("✓ The same boolean, the opposite meaning: exactly the blocked keys are seen.")
 
 # %% [markdown]
 # > **Pitfall.** The inverted mask raises no error and gives no NaN. The words attend to padding
@@ -128,9 +131,8 @@ calls = {
 }
 
 # %%
-for name, call in calls.items():
-    print(f"{name:31} {true_means(call)}")
-    assert (true_means(call) == "allowed") == name.startswith("F.")
+means = {name: [true_means(call)] for name, call in calls.items()}
+display.show(means, columns=["True means"])
 
 # %% [markdown]
 # PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
@@ -173,10 +175,12 @@ published = {
 }
 
 # %%
+rows = {}
 for name, design in DESIGNS.items():
     means = true_means(partial(published[name], design.build(8, 2)))
     assert means == design.true_means
-    print(f"{name:18} {design.mask_axes:13} {means}")
+    rows[name] = [design.mask_axes, means]
+display.show(rows, columns=["mask", "True means"])
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -206,8 +210,11 @@ print(attention_mask)
 
 # %%
 converted = masks.as_blocked(attention_mask, true_means="allowed")  # (b, m)
-print("the same as blocked:", converted.equal(blocked))
+display.show(converted, ["sentence 1", "sentence 2"], labels)
+
+# %% tags=["proof"]
 assert converted.equal(blocked)
+print("✓ This is `blocked`, made from the lengths above.")
 
 # %% [markdown] name="the-shape-to-pass"
 # ## The shape to pass
@@ -246,13 +253,11 @@ def fits(call, sizes: tuple[int, ...]) -> str:
     return "yes"
 
 
-print(f"{'':13}", *(f"{name:>9}" for name in takers))
-taken = {}
-for name, call in takers.items():
-    taken[name] = [fits(call, sizes) for sizes in SHAPES.values()]
-for i, shape in enumerate(SHAPES):
-    print(f"{shape:13}", *(f"{column[i]:>9}" for column in taken.values()))
-assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
+taken = {
+    shape: [fits(call, sizes) for call in takers.values()]
+    for shape, sizes in SHAPES.items()
+}
+display.show(taken, columns=[*takers])
 
 # %% [markdown]
 # `nn.MultiheadAttention` is strict: its `attn_mask` is `(n, m)` or `(b * h, n, m)`, and its
@@ -279,12 +284,12 @@ padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
 allowed = ~padding[:, None, :].expand(2, 3, 5)          # (b, n, m)
 queries = torch.randn(2, 2, 3, 6)                       # (b, h, n, d)
 keys = torch.randn(2, 2, 5, 6, requires_grad=True)      # (b, h, m, d)
+leaks = {}
 for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
     (reaction,) = one.gradients(output[1], [keys])                       # (b, h, m, d)
-    leaks = reaction[1, :, 3:].flatten(1).any(1).tolist()
-    print(f"{name:12} sample 1, head 0 leaks: {leaks[0]!s:5} head 1: {leaks[1]}")
-    assert leaks == [name == "(b, n, m)", False]
+    leaks[name] = reaction[1, :, 3:].flatten(1).any(1).tolist()
+display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
 
 # %% [markdown]
 # In the same way a padding mask, `(b, m)`, passes for `(n, m)` wherever b = n, in the function and
@@ -307,6 +312,7 @@ sequence_first = numbers.transpose(0, 1)                      # (n, b, h * d)
 heads = split_heads(numbers, 4)                               # (b, h, n, d)
 slices = sequence_first.reshape(3, 2 * 4, 6).transpose(0, 1)  # (b * h, n, d)
 assert slices.equal(heads.flatten(0, 1))
+rows = {}
 for name, axes, layout, index, mask in (
     ("batch-first", "b, n, e", numbers, (1, 0, 20), "(b, m)"),
     ("sequence-first", "n, b, e", sequence_first, (0, 1, 20), "(b, m)"),
@@ -314,9 +320,9 @@ for name, axes, layout, index, mask in (
     ("einsum", "b, n, h, d", heads.transpose(1, 2), (1, 0, 3, 2), "(b, 1, 1, m)"),
     ("folded", "b * h, n, d", slices, (7, 0, 2), "(b * h, 1, m)"),
 ):
-    print(f"{name:>14} {f'({axes})':13} {tuple(layout.shape)!s:13}", end=" ")
-    print(f"index {index!s:13} holds {layout[index]}, mask {mask}")
+    rows[name] = [f"({axes})", tuple(layout.shape), index, layout[index], mask]
     assert layout[index] == numbers[1, 0, 20]
+display.show(rows, columns=["axes", "shape", "index", "holds", "mask"])
 
 # %% [markdown]
 # PyTorch's class takes the first two layouts, and wants its `key_padding_mask` as `(b, m)` for both:
@@ -332,9 +338,12 @@ for name, axes, layout, index, mask in (
 
 # %%
 samples = torch.arange(2)  # (b,)
-print("sample of a slice", (torch.arange(8) // 4).tolist())
-print("repeat_interleave", samples.repeat_interleave(4).tolist())
-print("repeat           ", samples.repeat(4).tolist())
+rows = {
+    "sample": torch.arange(8) // 4,
+    "repeat_interleave": samples.repeat_interleave(4),
+    "repeat": samples.repeat(4),
+}
+display.show(rows, columns=range(8), corner="slice")
 
 # %% [markdown]
 # > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
@@ -344,7 +353,7 @@ print("repeat           ", samples.repeat(4).tolist())
 # Try both orders on PyTorch's class. The class also takes the padding mask directly, as
 # `key_padding_mask`. First get that output, and check that it is the same in either layout:
 
-# %%
+# %% tags=["proof"]
 reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, m, e)
 other = nn.MultiheadAttention(24, 4, dtype=torch.float64)  # the same, but sequence-first
@@ -353,7 +362,7 @@ by_place = tokens.transpose(0, 1)                                           # (m
 swapped = other(by_place, by_place, by_place, key_padding_mask=padding)[0]  # (m, b, e)
 expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]   # (b, m, e)
 torch.testing.assert_close(swapped.transpose(0, 1), expected)
-print("key_padding_mask: the same output in both layouts")
+print("✓ With key_padding_mask, both layouts give the same output.")
 
 # %% [markdown]
 # The copied mask must give this output, too:
@@ -362,12 +371,12 @@ print("key_padding_mask: the same output in both layouts")
 per_sample = padding[:, None, :].expand(2, 5, 5)  # (b, m, m)
 choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
 choices["repeat"] = per_sample.repeat(4, 1, 1)
+rows = {}
 for name, per_head in choices.items():
     output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]  # (b, m, e)
     (reaction,) = one.gradients(output[1, :3], [tokens])               # (b, m, e)
-    equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
-    print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
-    assert equal == (name == "repeat_interleave") == (not leaks)
+    rows[name] = [torch.allclose(output, expected), bool(reaction[1, 3:].any())]
+display.show(rows, columns=["right", "leaks"])
 
 # %% [markdown]
 # <!-- deeper: Folded, by name, and four axes -->
@@ -399,7 +408,7 @@ def by_name(q: Tensor, k: Tensor, v: Tensor, h: int, blocked=None) -> Tensor:
 # %% [markdown]
 # Compare both with four axes, under a padding mask and a mask of pairs:
 
-# %%
+# %% tags=["proof"]
 q_k_v = [torch.randn(2, length, 24).double().requires_grad_() for length in (3, 5, 5)]
 pairs = masks.block_future(3, 5)               # (n, m), any mask would do
 broadcast = padding[:, None, None, :] | pairs  # (b, 1, n, m)
@@ -411,8 +420,10 @@ copied = padding.repeat_interleave(4, 0)[:, None] | pairs  # (b * h, n, m)
 for output in (folded(*q_k_v, 4, copied), by_name(*q_k_v, 4, broadcast)):
     torch.testing.assert_close(output, four_axes)
     torch.testing.assert_close(one.gradients(output, q_k_v), expected)
-print("both equal four axes, and so do the gradients")
-print(f"the mask holds {broadcast.numel()} booleans, folded {copied.numel()}")
+assert (broadcast.numel(), copied.numel()) == (30, 120)
+print(
+    "✓ Both give what four axes give, gradients too; folded, the mask is four times as large."
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -438,11 +449,11 @@ conversions = {
     "blocked * -math.inf": blocked * -math.inf,
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
 }
+gets = {}
 for name, additive in conversions.items():
     weights = (of_was + additive[1]).softmax(-1)  # (m,)
-    print(f"{name:>19}: padding gets {weights[4:].sum():.2f}")
-    assert weights[4:].any() == (name != "masked_fill")
-    assert weights.isnan().all() == (name == "blocked * -math.inf")
+    gets[name] = [weights[4:].sum()]
+display.show(gets, columns=["padding gets"])
 
 # %% [markdown]
 # `blocked.double()` *adds one* to the scores that it should hide, so padding gets more weight than
@@ -456,7 +467,7 @@ for name, additive in conversions.items():
 # its heads. Each of its weights is multiplied by $e^{\text{fee}}$, which is at most 1 here, before the
 # row is made to sum to one again:
 
-# %%
+# %% tags=["proof"]
 fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
 expected = (q @ k.mT / math.sqrt(6) + fee).softmax(-1) @ k  # (2, 4, 3, 6)
 torch.testing.assert_close(F.scaled_dot_product_attention(q, k, k, fee), expected)
@@ -466,7 +477,7 @@ _, plain = single(three, five, five)                 # (2, 3, 24), (2, 3, 5)
 _, given = single(three, five, five, attn_mask=fee)  # (2, 3, 24), (2, 3, 5)
 shrunk = plain * fee.exp()                           # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
-print("the function and the class both add the fee")
+print("✓ The function and the class both add the fee to the scores.")
 
 # %% [markdown]
 # > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation mode
@@ -490,12 +501,14 @@ penalty = -(place[:, None] - place).abs().double()  # (n, m)
 future = masks.block_future(8)                      # (n, m)
 hides, bias = masks.merge_masks(blocked[:, None, :], future, penalty)
 added = penalty.masked_fill(hides, -math.inf)  # (b, n, m)
+display.show(added[1], one.WORDS, labels, decimals=0)
 
+# %% tags=["proof"]
 apart, _ = attend(x, x, x, blocked=hides, bias=bias)
 together = F.scaled_dot_product_attention(x, x, x, added)  # (b, n, d)
 torch.testing.assert_close(apart, together)
 torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
-print("equal, and so are the gradients")
+print("✓ One mask of numbers does what boolean and bias do apart: outputs and gradients.")
 
 # %% [markdown]
 # Now the encoder layer of the pitfall: its fast route should give the same as its slow route, with
@@ -505,14 +518,15 @@ print("equal, and so are the gradients")
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
 sentence = torch.randn(2, 8, 8, dtype=torch.float64)             # (2, 8, 8)
 hard = torch.zeros_like(penalty).masked_fill(future, -math.inf)  # (n, m)
+differs = {}
 for name, given in (("penalty", penalty), ("0 and -inf", hard)):
     slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
     with torch.no_grad():
         fast = evaluated(sentence, src_mask=given)             # (2, 8, 8)
         as_boolean = evaluated(sentence, src_mask=given != 0)  # (2, 8, 8)
-    print(f"{name:>10}: the fast route differs by up to {(fast - slow).abs().max():.2f}")
     assert fast.equal(as_boolean)
-    assert torch.allclose(fast, slow) == (given is hard)
+    differs[name] = [(fast - slow).abs().max()]
+display.show(differs, columns=["the fast route differs by up to"])
 
 # %% [markdown]
 # `penalty` is 0 only on the diagonal. The fast route read all other numbers as True, which here
@@ -536,7 +550,7 @@ for name, given in (("penalty", penalty), ("0 and -inf", hard)):
 # things: a fill that does not fit into its dtype, and what a fully masked row gets from a finite
 # fill.
 
-# %%
+# %% tags=["fold-input"]
 blocks_one, blocks_all = torch.tensor([[False, False, True], [True, True, True]])
 FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 
@@ -561,13 +575,17 @@ for name, hidden, added in (
     ("all keys blocked, fill replaces", blocks_all, False),
     ("all keys blocked, mask * fill is added", blocks_all, True),
 ):
-    print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
     for dtype in DTYPES:
         row = [fill_with(fill, hidden, dtype, added) for fill in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{each:>13}" for each in row))
-        found[name, dtype] = row
+        found[f"{name}, {str(dtype)[6:]}"] = row
+display.show(found, columns=[*FILLS])
+
+# %% tags=["proof"]
 kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
-assert kept == [("all keys blocked, mask * fill is added", torch.float32)]
+assert kept == ["all keys blocked, mask * fill is added, float32"]
+print(
+    "✓ Only in float32, and only where −10⁴ is added, does a blocked row keep its scores."
+)
 
 # %% [markdown]
 # With one blocked key, every fill that fits has the same effect. -1e9 does not fit into float16:
@@ -594,8 +612,6 @@ added = lowest[:, None, :] + lowest[:, :, None]  # (b, n, m)
 for sample in (0, 1):
     row = added[sample, 2]  # (m,)
     print(f"sample {sample}, last query: {row.tolist()} -> {row.softmax(-1).tolist()}")
-assert low.softmax(-1).isnan().all()
-assert added[1].softmax(-1).isnan().all()
 
 # %% [markdown]
 # Low scores and one mask are enough for NaN. In sample 0 the padded query still has finite scores.
@@ -623,7 +639,7 @@ assert added[1].softmax(-1).isnan().all()
 # path runs without gradients, so there the second column is empty.
 
 
-# %%
+# %% tags=["fold-input"]
 def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
@@ -648,16 +664,17 @@ ROUTES = {
 }
 sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
-print(f"{'nn.MultiheadAttention':23} row 1  gradient of row 0")
-for (route, flags), bad in zip(ROUTES.items(), (True, False, True, True)):
-    row, gradient = bad_row(pytorchs, **flags)
-    print(f"  {route:21} {row:6} {gradient}")
-    assert ("NaN" in (row, gradient)) == bad
+rows = {route: bad_row(pytorchs, **flags) for route, flags in ROUTES.items()}
 torch.backends.mha.set_fastpath_enabled(False)
-print(f"  {'… switched off':21} {bad_row(pytorchs, False, False)[0]}")
+rows["fast path switched off"] = bad_row(pytorchs, False, False)
 torch.backends.mha.set_fastpath_enabled(True)
+rows["this package's class"] = bad_row(own, **ROUTES["weights: softmax"])
+display.show(rows, columns=["row 1", "gradient of row 0"], corner="nn.MultiheadAttention")
+
+# %% tags=["proof"]
+assert ["NaN" in rows[route] for route in ROUTES] == [True, False, True, True]
 assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
-print("this package's class    zeros  finite")
+print("✓ This package's class gives zeros, and finite gradients, on all four routes.")
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
@@ -687,9 +704,12 @@ print("the first word's output:", leaking[1, 0].tolist())
 zeroed = broken.masked_fill(blocked[:, :, None], 0)
 finite, _ = attend(clean, clean, zeroed, blocked=blocked[:, None, :])
 print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
+
+# %% tags=["proof"]
 assert leaking[1].isnan().all()
 assert weights[1, 0, 7] == 0
 assert finite.isfinite().all()
+print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values do.")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -751,12 +771,12 @@ calls = {
     "causal_upper_left": lambda q, k: their_attend(q, k, k, causal_upper_left(1, 8)),
     "causal_lower_right": lambda q, k: their_attend(q, k, k, causal_lower_right(1, 8)),
 }
+rows = {}
 for name, call in calls.items():
     output = call(last, words)                                 # (1, d)
     seen = one.gradients(output, [words])[0].norm(dim=-1) > 0  # (m,)
-    equal = torch.allclose(output[0], whole[-1])
-    print(f"{name:20} sees {int(seen.sum())} of 8, right: {equal}")
-    assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
+    rows[name] = [seen.sum(), torch.allclose(output[0], whole[-1])]
+display.show(rows, columns=["sees, of 8", "right"])
 
 # %% [markdown]
 # Our function deliberately uses the same corner as PyTorch's, so that a call with `is_causal` gives
@@ -782,14 +802,14 @@ ways = {
 }
 
 # %%
+rows = {}
 for name, arguments in ways.items():
-    counts = []
+    rows[name] = []
     for i in range(3):
         output, _ = small_class(newest, words, words, **right, **arguments)
         (reaction,) = one.gradients(output[i], [words])  # (m, d)
-        counts.append(int(reaction.any(-1).sum()))
-    print(f"{name:24} {counts}")
-    assert counts == ([1, 2, 3] if name == "no weights" else [6, 7, 8])
+        rows[name].append(reaction.any(-1).sum())
+display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
 
 # %% [markdown]
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
@@ -812,14 +832,14 @@ for name, arguments in ways.items():
 #
 # To catch a wrong corner, compare the output with that of the whole sentence, for every n:
 
-# %%
+# %% tags=["proof"]
 for n in range(1, 9):
     future = torch.ones(n, 8, dtype=torch.bool).triu(8 - n + 1)
     newest, _ = attend(words[-n:], words, words, blocked=future)
     torch.testing.assert_close(newest, whole[-n:])
     assert future.equal(masks.block_future(8)[8 - n :])
     assert future.equal(masks.block_future(n, 8)) == (n == 8)
-print("triu is right for n = 1 to 8; the top left gives the same mask for n = 8 alone")
+print("✓ triu is right for n = 1 to 8; the top left gives the same mask for n = 8 alone.")
 
 # %% [markdown]
 # What does PyTorch's function make of a mask *and* the flag? In the version that runs here, on the

@@ -15,7 +15,17 @@
 # an implementation that you trust.
 
 # %% tags=["hide-input"]
+import torch
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention, split_heads
 from annotated_book import display
+from attention_doctor import assert_attention, examine
+from attention_doctor.mistakes import MISTAKES
+from attention_doctor.mistakes.reshapes import (
+    merge_without_transpose,
+    split_without_transpose,
+)
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -29,12 +39,6 @@ display.chapter_map(
 # name. `PATIENTS` holds one module for each mistake, plus one of the right class.
 
 # %%
-import torch
-from torch import Tensor, nn
-
-from annotated_attention import MultiheadAttention
-from attention_doctor.mistakes import MISTAKES
-
 WIDTH, HEADS = 24, 4
 
 
@@ -80,9 +84,10 @@ def gap(found: Tensor, expected: Tensor) -> float:
     return (found - expected).abs().max().item()
 
 
-def show(probe, *codes: str) -> None:
-    for code in ("right", *codes):
-        print(f"{code:>33}  {probe(PATIENTS[code]):.2f}")
+def show(probe, *codes: str):
+    """Show what a probe finds in the right class, and in wrong ones."""
+    rows = {code: [probe(PATIENTS[code])] for code in ("right", *codes)}
+    return display.show(rows, columns=[probe.__name__])
 
 
 # %% [markdown] name="leakage-what-does-it-react-to"
@@ -211,10 +216,8 @@ network = PerToken(nn.Linear(WIDTH, 50), nn.ReLU(), nn.Linear(50, WIDTH)).double
 impostors = {"identity": PerToken(), "mean": mean, "network": network}
 
 PROBES = (leakage, prefix, permutation, convexity)
-for name, impostor in impostors.items():
-    passed = sum(probe(impostor) < 1e-9 for probe in PROBES)
-    assert passed == 4
-    print(f"{name:>10}  passes {passed} of 4")
+rows = {name: [probe(x) < 1e-9 for probe in PROBES] for name, x in impostors.items()}
+display.show(rows, columns=[probe.__name__ for probe in PROBES], corner="passes")
 
 # %% [markdown]
 # What attention *must* do is let tokens compete. Each weight is a share of a total: if one score
@@ -239,11 +242,14 @@ def competition(patient: nn.Module) -> float:
     return gap(influence(other), influence(x))
 
 
-print(f"right: {competition(PATIENTS['right']):.3f}")
 tested = {**impostors, **PATIENTS}
 without = [name for name, patient in tested.items() if not competition(patient) > 1e-9]
 print("without competition:", ", ".join(without))
+
+# %% tags=["proof"]
+assert competition(PATIENTS["right"]) > 1e-3
 assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
+print("✓ In the right class keys compete; in the three impostors they do not.")
 
 # %% [markdown]
 # Tokens do not compete in the three modules, nor in two of the mistakes. In
@@ -261,7 +267,7 @@ assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
 # > smaller than any number, so a module that returns NaN would pass. Ask whether the gap is *small*.
 
 
-# %%
+# %% tags=["fold-input"]
 def fails(probe, patient: nn.Module) -> bool:
     """Tell whether a probe finds something."""
     try:
@@ -340,8 +346,7 @@ for way, version in WAYS.items():
         " ".join(word for word, size in zip(WORDS, table[it]) if size > 1e-12)
         for table in tables[way]
     ]
-    print(f"{way:11}  answers {names[way][0]:10}  collects from {names[way][1]}")
-assert [query for query, _ in names.values()] == ["it", "drank milk", "drank was", "it"]
+display.show(names, columns=["answers", "collects from"])
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -397,23 +402,17 @@ display.finish(
 # wrong split, head 1 becomes the left half of a row and head 2 the right half.
 
 # %%
-from annotated_attention import split_heads
-from attention_doctor.mistakes.reshapes import (
-    merge_without_transpose,
-    split_without_transpose,
-)
-
 owners = torch.arange(8)[:, None].expand(8, WIDTH)              # (8, 24)
 result = merge_without_transpose(split_heads(owners, 2))        # (8, 24)
 head1, head2 = split_without_transpose(owners.contiguous(), 2)  # (8, 12)
-print(f"{'row of':25}", *(f"{word:7}" for word in WORDS))
-for place, owner in (
-    ("wrong merge, left half", result[:, 0]),
-    ("wrong merge, right half", result[:, -1]),
-    ("wrong split, left half", head1[:, 0]),
-    ("wrong split, right half", head2[:, 0]),
-):
-    print(f"{place:25}", *(f"{WORDS[i]:7}" for i in owner))
+rows = {
+    "wrong merge, left half": result[:, 0],
+    "wrong merge, right half": result[:, -1],
+    "wrong split, left half": head1[:, 0],
+    "wrong split, right half": head2[:, 0],
+}
+named = {place: [WORDS[i] for i in owner] for place, owner in rows.items()}
+display.show(named, columns=WORDS, corner="row of")
 
 # %% [markdown]
 # Read down the column of *it*. With the wrong merge, a row takes two rows of one head. The first
@@ -478,14 +477,15 @@ class Near(nn.Module):
 
 
 # %%
-from attention_doctor import examine
-
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
 report = examine(Near(WIDTH, HEADS), **SIZES)
 for finding in report.findings:
     print(finding.code, finding.evidence, finding.where, sep="\n    ")
 print("inside:", report.inside)
+
+# %% tags=["proof"]
 assert report.codes == ("scale-by-model-width",)
+print("✓ It is named, and nothing else is.")
 
 # %% [markdown]
 # The factor is 0.204 = 1/√24: the scores are scaled by the width of the model instead of the width
@@ -557,10 +557,10 @@ class Swapped(Near):
 
 trusted, patient = Near(WIDTH, HEADS).eval(), Swapped(WIDTH, HEADS).eval()
 trusted.scale = patient.scale = (WIDTH // HEADS) ** -0.5
-for name, reference in (("alone", None), ("with the reference", trusted)):
-    report = examine(patient, **SIZES, reference=reference)
-    print(f"{name}: {'fine' if report.ok else 'wrong'}")
-    assert report.ok == (reference is None)
+references = {"alone": None, "with the reference": trusted}
+reports = {name: examine(patient, **SIZES, reference=x) for name, x in references.items()}
+rows = {name: ["fine" if report.ok else "wrong"] for name, report in reports.items()}
+display.show(rows, columns=["the doctor says"])
 
 # %% [markdown]
 # Alone, nothing says which third of `qkv` is meant to hold the keys, and no class on the list prefers
@@ -581,12 +581,13 @@ situations = {
     "n equal to d": (3, 4, 6),
     "all different": (3, 4, 7),
 }
+rows = {}
 for name, (b, h, n) in situations.items():
     x = tokens(7, n, b)  # (b, n, 24)
     right = attend(build(MultiheadAttention, num_heads=h), x)
     outputs = [attend(build(v.version, num_heads=h), x) for v in LISTED.values()]
-    hidden = sum(gap(output, right) < 1e-9 for output in outputs)
-    print(f"{name:>14}: {hidden:2} of {len(LISTED)} mistakes give the right output")
+    rows[name] = [sum(gap(output, right) < 1e-9 for output in outputs)]
+display.show(rows, columns=[f"right all the same, of {len(LISTED)} mistakes"])
 
 # %% [markdown]
 # 17 stay hidden even when all sizes differ. Most of them need a mask, training mode or half
@@ -598,8 +599,6 @@ for name, (b, h, n) in situations.items():
 # message. The reference from above passes:
 
 # %%
-from attention_doctor import assert_attention
-
 assert_attention(trusted, **SIZES)
 print("passed")
 

@@ -21,7 +21,14 @@
 #   answer](#cell-id=somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_book import chapters, display
 
 display.chapter_map(
     "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
@@ -35,14 +42,6 @@ display.chapter_map(
 # the output. In the comment of `split`, the dots stand for n or m.
 
 # %%
-import math
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_book import chapters
-
 torch.manual_seed(0)
 PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
@@ -87,7 +86,7 @@ class Causal(PlainAttention):
         return super().forward(x, x, x, future[None])[0]                      # (b, n, e)
 
 
-# %%
+# %% tags=["proof"]
 b, n, h, d = 2, 5, 4, 6
 e = h * d
 causal = Causal(e, h).double()
@@ -98,7 +97,7 @@ outputs = causal(x), causal.w_o(causal.merge(mixed))             # (b, n, e)
 ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in outputs)
 torch.testing.assert_close(*outputs)
 torch.testing.assert_close(ours, theirs)
-print("outputs and gradients agree with PyTorch's causal attention")
+print("✓ Outputs and gradients are those of PyTorch's causal attention.")
 
 # %% [markdown]
 # > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
@@ -131,17 +130,17 @@ print("outputs and gradients agree with PyTorch's causal attention")
 # </details>
 
 # %%
-from torch.utils.flop_counter import FlopCounterMode
-
 b, e = 1, 64
-print("     n   h  projections  scores + mixing      counted")
+rows = {}
 for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
     module, x = PlainAttention(e, h), torch.randn(b, n, e)
     with FlopCounterMode(display=False) as counter:
         module(x, x, x)
     projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
     assert counter.get_total_flops() == projections + scores
-    print(f"{n:6} {h:3} {projections:12,} {scores:16,} {counter.get_total_flops():12,}")
+    rows[f"{n}, {h}"] = [projections, scores, counter.get_total_flops()]
+columns = ["projections", "scores + mixing", "counted"]
+display.show(rows, columns=columns, corner="n, h")
 
 # %% [markdown]
 # The last column is PyTorch's own count of the matrix products. It equals the sum of the other two.
@@ -155,13 +154,13 @@ for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
 
 # %%
 q, k = torch.randn(2, 1000, 256)
+rows = {}
 for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
     scores = q @ k.mT / divisor
     largest = scores.softmax(-1).amax(-1).median()
-    print(
-        f"by {name:8} deviation {scores.std():5.2f}, median "
-        f"of the largest weights {largest:.3f}"
-    )
+    rows[f"by {name}"] = [scores.std(), largest]
+columns = ["deviation", "median of the largest weights"]
+display.show(rows, columns=columns, decimals=(2, 3), corner="divided")
 
 # %% [markdown]
 # Without the division, one key takes nearly all the weight. Division by d goes too far: the largest
@@ -187,8 +186,10 @@ for keys, values in zip(k.split(4), v.split(4)):
     total = total * shrink + powers.sum(-1, keepdim=True)  # (n, 1)
     mixed = mixed * shrink + powers @ values               # (n, d)
     top = largest
+
+# %% tags=["proof"]
 torch.testing.assert_close(mixed / total, F.scaled_dot_product_attention(q, k, v))
-print("three tiles of four keys: the same as all twelve at once")
+print("✓ Three tiles of four keys give what all twelve give at once.")
 
 # %% [markdown]
 # With a mask, a query that has seen no key yet, as after left padding, would give −∞ − (−∞) = NaN
@@ -220,13 +221,13 @@ def step(module: PlainAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
     return module.w_o(module.merge(weights @ v))              # (b, 1, e)
 
 
-# %%
+# %% tags=["proof"]
 b, n, e = 2, 7, 24
 x, cache = torch.randn(b, n, e).double(), []
 steps = [step(causal, x[:, i : i + 1], cache) for i in range(n)]  # each (b, 1, e)
 torch.testing.assert_close(torch.cat(steps, 1), causal(x))
-print("token by token equals all at once; the cache holds", sum(x.numel() for x in cache))
 assert sum(x.numel() for x in cache) == 2 * b * n * e
+print("✓ Token by token gives what all at once gives; the cache holds 2bne numbers.")
 
 # %% [markdown]
 # A step of one token needs no mask, because words that are not written yet are not in the cache. (A
@@ -242,13 +243,15 @@ assert sum(x.numel() for x in cache) == 2 * b * n * e
 # %%
 b, h, n, m, d = 2, 6, 3, 5, 4
 q = torch.randn(b, h, n, d)
+held = {}
 for g in (6, 2, 1):
     k, v = torch.randn(2, b, g, m, d)
     wide_k, wide_v = (x.repeat_interleave(h // g, 1) for x in (k, v))  # (b, h, m, d)
     output = (q @ wide_k.mT / math.sqrt(d)).softmax(-1) @ wide_v       # (b, h, n, d)
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     torch.testing.assert_close(output, expected)
-    print(f"g = {g}: equal to PyTorch's; the cache holds {k.numel() + v.numel()} numbers")
+    held[f"g = {g}"] = [k.numel() + v.numel()]
+display.show(held, columns=["numbers in the cache"])
 
 # %% [markdown]
 # Neighbouring query heads share a pair, hence `repeat_interleave`. `repeat` gives the same shape in

@@ -20,7 +20,18 @@
 # are tested on texts longer than any in training.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import copy
+import json
+import math
+import statistics
+from importlib import resources
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention, sinusoidal_code
+from annotated_book import chapters, display
 
 display.chapter_map("score")
 
@@ -40,24 +51,16 @@ display.chapter_map("score")
 # </details>
 
 # %%
-import math
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention import MultiheadAttention, sinusoidal_code
-from annotated_book import chapters
-
 one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 code = sinusoidal_code(200, 4).float()  # (200, 4)
 
-print("begin   for cat   looks most at")
+rows = {}
 for begin in (0, 1, 2, 10, 100):
     x = one.EMBEDDINGS + code[begin : begin + 8]  # (8, 4)
     scores = (x @ x.T / math.sqrt(4))[it]         # (8,)
-    print(f"{begin:5} {scores[cat]:9.2f}   {one.WORDS[scores.argmax()]}")
+    rows[begin] = [scores[cat], one.WORDS[scores.argmax()]]
+display.show(rows, columns=["score for cat", "looks most at"], corner="begins at")
 
 # %% [markdown]
 # The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
@@ -96,11 +99,11 @@ def turn(arrow: Tensor, angle: float) -> Tensor:
 
 
 query, key = one.EMBEDDINGS[it, :2], one.EMBEDDINGS[cat, :2]  # (2,), (2,)
-print("it:", query.tolist(), " cat:", key.tolist())
-print("it at   cat at   distance   score")
-for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
+rows = {}
+for p, j in ((5, 1), (6, 2), (105, 101), (4, 2), (7, 1)):
     score = turn(query, p) @ turn(key, j)  # ()
-    print(f"{p:5} {j:8} {p - j:10} {score:7.2f}")
+    rows[p] = [j, p - j, score]
+display.show(rows, columns=["cat at", "distance", "score"], corner="it at")
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. The figure shows the two
@@ -190,8 +193,11 @@ positions = torch.arange(8)                                        # (8,)
 angle = positions[:, None] / 10000 ** (torch.arange(0, 4, 2) / 4)  # (8, 2)
 cos, sin = angle.cos(), angle.sin()                                # (8, 2), (8, 2)
 x = rotary.rotate(one.EMBEDDINGS, cos, sin, layout="interleaved")  # (8, 4)
-torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
 print("angles at position 4:", *(f"{x:.2f}" for x in angle[4]))
+
+# %% tags=["proof"]
+torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
+print("✓ `RotaryEmbedding` turns the words in the same way.")
 
 # %% [markdown]
 # Try it on our sentence. Of a word's neighbouring features, *animal* and *food* turn by 1 per word,
@@ -208,11 +214,14 @@ def turned_scores(begin: int) -> Tensor:
     return x @ x.T / math.sqrt(4)                         # (8, 8)
 
 
-plain = one.EMBEDDINGS @ one.EMBEDDINGS.T / math.sqrt(4)  # (8, 8)
+plain = one.EMBEDDINGS @ one.EMBEDDINGS.T / math.sqrt(4)                       # (8, 8)
+rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  # (3, 8)
+display.show(rows, ["plain", "at 0", "at 100"], one.WORDS, corner="score of “it”")
+
+# %% tags=["proof"]
 for begin in range(1, 300):
     torch.testing.assert_close(turned_scores(begin), turned_scores(0), atol=1e-4, rtol=0)
-rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  # (3, 8)
-one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
+print("✓ The scores are the same wherever the sentence begins, tried at 300 places.")
 
 # %% [markdown]
 # The last two columns are equal: the score depends on the distance, not on the place. To write this
@@ -241,7 +250,7 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 # $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow turned by φ. The cell
 # turns the pairs as complex numbers, and compares results and gradients with those of `rotate`.
 
-# %%
+# %% tags=["proof"]
 x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)  # (b, h, n, d)
 places = torch.tensor([0, 1, 4, 9, 400])
 turned = RotaryEmbedding(6, layout="interleaved")(x, places)  # (b, h, n, d)
@@ -252,7 +261,7 @@ complex_ones = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())  # (
 product = torch.view_as_real(complex_ones * phase).flatten(-2)               # (b, h, n, d)
 torch.testing.assert_close(product, turned)
 torch.testing.assert_close(one.gradients(product, [x]), one.gradients(turned, [x]))
-print("complex numbers and rotate: equal, and so are the gradients")
+print("✓ Complex numbers and `rotate` give the same, gradients too.")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -279,7 +288,7 @@ display.annotated(RotaryAttention.attend)
 # To check the outputs, put three words of padding in front of the sentence, and mask them. Every
 # word now stands three places later, and must come out as before, up to rounding.
 
-# %%
+# %% tags=["proof"]
 torch.manual_seed(18)
 attention = RotaryAttention(4, 2, batch_first=True)
 words = one.EMBEDDINGS[None]          # (1, 8, 4)
@@ -289,7 +298,7 @@ padding = torch.arange(11)[None] < 3  # (1, 11)
 before = attention(words, words, words)[0]                 # (1, 8, 4)
 after = attention(moved, moved, moved, padding)[0][:, 3:]  # (1, 8, 4)
 torch.testing.assert_close(after, before)
-print(f"words come out changed by up to {(after - before).abs().max():.5f}")
+print("✓ With three rows of padding in front, the words come out as before.")
 
 # %% [markdown]
 # > **Pitfall.** Turning the queries and forgetting the keys. No error is raised, but the score then
@@ -351,12 +360,12 @@ x = torch.randn(b, n, e)  # (b, n, e)
 for module in (checkpoint, loaded):
     module(x, x, x)
 off = (loaded.seen - checkpoint.seen).abs()  # (b, h, n, n)
-for distance in (0, 1, 2, 4, 16, 64):
-    average = off.diagonal(-distance, -2, -1).mean()
-    print(f"distance {distance:2}: off by {average:.2f} on average")
-another = checkpoint.seen.roll(1, -1)  # (b, h, n, n)
+another = checkpoint.seen.roll(1, -1)        # (b, h, n, n)
 apart = (another - checkpoint.seen).abs().mean()
-print(f"the scores of two keys: {apart:.2f} apart on average")
+distances = [0, 1, 2, 4, 16, 64]
+averages = [off.diagonal(-distance, -2, -1).mean() for distance in distances]
+columns = [*distances, "two keys, for comparison"]
+display.show([[*averages, apart]], ["off on average by"], columns, corner="distance")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
@@ -379,13 +388,17 @@ with torch.no_grad():
         rows = [interleaved_to_half(w_q, h), interleaved_to_half(w_k, h), w_v]
         getattr(loaded, name).copy_(torch.cat(rows))
 
+
+# %% tags=["proof"]
 x = torch.randn(b, n, e, requires_grad=True)       # (b, n, e)
 reordered = loaded(x, x, x, is_causal=True)[0]     # (b, n, e)
 expected = checkpoint(x, x, x, is_causal=True)[0]  # (b, n, e)
 torch.testing.assert_close(reordered, expected)
 mine, theirs = (one.gradients(y, [x])[0] for y in (reordered, expected))
 torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
-print("reordered: equal outputs, equal gradients")
+print(
+    "✓ With its rows reordered, the checkpoint gives what it gave: outputs and gradients."
+)
 
 # %% [markdown]
 # > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
@@ -455,7 +468,8 @@ display.annotated(alibi_slopes)
 # %%
 simple, right = 2 ** (-8 * torch.arange(1, 7) / 6), alibi_slopes(6)  # (6,), (6,)
 names = [f"head {i}" for i in range(1, 7)]
-one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1), digits=3)
+slopes = torch.stack([simple, right])  # (2, 6)
+display.show(slopes, ["formula", "checkpoints"], names, decimals=3)
 
 # %% [markdown]
 # With the formula's slopes, the fifth head would look far back, although it was trained to look at
@@ -485,9 +499,9 @@ from annotated_attention.modern import BucketedBias, biases
 bucket = biases.relative_buckets(
     -torch.arange(41)[None], num_buckets=8, max_distance=20, bidirectional=False
 )[0]
-for number in range(8):
-    inside = (bucket == number).nonzero().flatten()
-    print(f"bucket {number}: distance {inside.min()} to {inside.max()}")
+inside = [(bucket == number).nonzero().flatten() for number in range(8)]
+spans = [f"{x.min()} to {x.max()}" for x in inside]
+display.show([spans], ["distance"], range(8), corner="bucket")
 
 # %% [markdown]
 # `BucketedBias` looks up the bucket's number in `table`, `(num_buckets, h)`. In `relative_buckets`,
@@ -567,7 +581,7 @@ class LongCopier(nn.Module):
         return self.scores(x)  # (b, n, 26)
 
 
-# %%
+# %% tags=["fold-input"]
 def repeating(b: int, n: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw ``b`` sequences of n letters, and after how many each repeats itself."""
     period = torch.randint(4, 17, (b, 1), generator=source)      # (b, 1)
@@ -592,7 +606,7 @@ def learn_short(kind: str, seed: int, steps: int = LONG_STEPS) -> LongCopier:
     return model
 
 
-# %%
+# %% tags=["fold-input"]
 ENDS = (32, 64, 128, 256, 512)
 
 
@@ -633,10 +647,6 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # </details>
 
 # %%
-import json
-import statistics
-from importlib import resources
-
 KEPT = resources.files("annotated_book").joinpath("data/positions.json")
 RUNS = json.loads(KEPT.read_text())["runs"]
 NAMES = ("none", "added", "rotary", "ALiBi", "buckets")
@@ -650,7 +660,7 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 
 table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
-one.show(NAMES, STRETCHES, table)
+display.show(table, NAMES, STRETCHES, corner="places up to")
 
 # %% tags=["fold-input"]
 drawing, (ax,) = display.panels(360, 260)
@@ -686,12 +696,13 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %%
 asks, far = torch.tensor([0, 0, 2.0, 0]), torch.tensor([0, 0, -2.0, 0])
-print("distance   rotary   ALiBi")
+rows = {}
 for distance in (1, 16, 30, 100, 314, 500):
     turned = TURNING(asks[None], torch.tensor([distance]))[0]  # (4,)
     by_rotary = turned @ far / math.sqrt(4)                    # ()
     by_alibi = asks @ far / math.sqrt(4) - distance / 16       # ()
-    print(f"{distance:8} {by_rotary:8.2f} {by_alibi:7.2f}")
+    rows[distance] = [by_rotary, by_alibi]
+display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 
 # %% [markdown]
 # Within the trained distances, up to 30, the slow pair hardly turns, and the score stays near −2.
@@ -729,7 +740,7 @@ for distance in (1, 16, 30, 100, 314, 500):
 # %%
 SLOWER = ("linear", "dynamic", "yarn", "llama3")
 table = torch.stack([middle("rotary", way) for way in ("as trained", *SLOWER)])  # (5, 5)
-one.show(("plain", *SLOWER), STRETCHES, table)
+display.show(table, ("plain", *SLOWER), STRETCHES, corner="places up to")
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
@@ -752,9 +763,7 @@ one.show(("plain", *SLOWER), STRETCHES, table)
 # column says how many turns the pair makes in 32 letters. The other columns say how many times more
 # slowly it turns.
 
-# %%
-import copy
-
+# %% tags=["fold-input"]
 from annotated_attention.modern import frequencies, rotary_frequencies
 
 FACTOR = LONG / SHORT  # 16
@@ -780,7 +789,7 @@ for scaling in SCALINGS.values():
     slower.append(speeds / other)
     if longer != 1:
         print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
-one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
+display.show(torch.stack(slower, 1), range(8), ["turns", *SCALINGS], corner="pair")
 
 # %% [markdown]
 # `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and

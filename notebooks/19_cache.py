@@ -16,7 +16,14 @@
 # yet that is what a model without a cache does.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention import block_future, counting
+from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
+from annotated_book import chapters, display, measured
 
 display.chapter_map("project in", "split", "score", "mask")
 
@@ -33,14 +40,6 @@ display.chapter_map("project in", "split", "score", "mask")
 # where they are.
 
 # %%
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention import counting
-from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
-from annotated_book import chapters
-
 torch.set_num_threads(1)  # more gain nothing here
 one = chapters.load("01_one_head")
 SENTENCE = [*one.WORDS, "."]
@@ -133,7 +132,7 @@ anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 # </details>
 
 
-# %%
+# %% tags=["proof"]
 class Noting(CachedAttention):
     """Writes down queries, keys, values and outputs."""
 
@@ -152,9 +151,8 @@ with torch.no_grad():
             before = [layer.seen for layer in noting.layers]
 for i, layer in enumerate(noting.layers):
     for name, old in before[i].items():
-        moved = (layer.seen[name][:, :, :4] - old).abs().max().item()
-        assert moved < 1e-5
-    print(f"layer {i + 1}: {', '.join(before[i])} of the four words are as before")
+        torch.testing.assert_close(layer.seen[name][:, :, :4], old)
+print("✓ In both layers, query, key, value and output of the four words are as before.")
 
 # %% [markdown]
 # Nothing about the old words has changed, because the causal mask hides the new word from them in
@@ -208,7 +206,6 @@ display.annotated(CachedAttention.forward)
 # at position 3. It may see keys 0 to 3, and the second query may see one more:
 
 # %%
-from annotated_attention import block_future
 from annotated_attention.modern import block_by_position
 
 positions = 3 + torch.arange(2)
@@ -226,7 +223,7 @@ assert block_by_position(positions, 5).equal(block_future(5)[3:])
 # ways, and compares outputs and gradients with those of a single call. Gradients flow through a
 # growing cache because its tensors keep their graph.
 
-# %%
+# %% tags=["proof"]
 b, n, h, d = 2, 12, 4, 6
 e = h * d
 torch.manual_seed(1)
@@ -242,7 +239,7 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     together = torch.cat(parts, 1)  # (b, n, e)
     torch.testing.assert_close(together, whole)
     torch.testing.assert_close(one.gradients(together, inputs), expected)
-    print(f"equal, and {len(inputs)} gradients, too: {' + '.join(map(str, sizes))}")
+print("✓ All at once, in chunks or one by one: the same outputs and gradients.")
 
 # %% [markdown]
 # However the text is cut, the outputs are the same, and so are the gradients. Now the writer can
@@ -264,8 +261,11 @@ def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[T
 
 
 text, read = write_on(model, encode(["the"]), 8, [KVCache(), KVCache()])
-assert text.equal(anew)
 print(f"{read} words read to write 8:", spell(text[0]))
+
+# %% tags=["proof"]
+assert text.equal(anew)
+print("✓ The same text as without a cache.")
 
 # %% [markdown]
 # The words are the same, and the model has read 8 words instead of 1 + 2 + … + 8 = 36. The figure
@@ -303,16 +303,16 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 
 # %%
 layers, width = 12, 768
-print("             GFLOPs              the cache,")
-print("tokens    without   with  ratio    float16")
+rows = {}
 for length in (64, 1024, 4096):
     steps = range(1, length + 1)
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
     projected = length * counting.projection_flops(1, 1, width)
     kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
     size = counting.short(counting.cache_bytes(length, width, layers=layers), "B")
-    flops = f"{again / 1e9:10,.0f} {kept / 1e9:6,.1f}"
-    print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
+    rows[length] = [again / 1e9, kept / 1e9, again / kept, size]
+columns = ["GFLOPs without", "with", "ratio", "the cache, float16"]
+display.show(rows, columns=columns, decimals=(",.0f", ",.1f", ",.0f", 0), corner="tokens")
 
 # %% [markdown]
 # The saving grows with the length of the text. (A feed-forward part, not counted here, also reads
@@ -326,9 +326,7 @@ for length in (64, 1024, 4096):
 #
 # The cell lets PyTorch count the FLOPs of every step, and asserts that the formulas give the same.
 
-# %%
-from torch.utils.flop_counter import FlopCounterMode
-
+# %% tags=["proof"]
 cache = KVCache()
 for m in range(1, n + 1):
     with FlopCounterMode(display=False) as counter:
@@ -336,7 +334,9 @@ for m in range(1, n + 1):
     counted = counting.projection_flops(1, 1, e, b=b) + counting.score_flops(1, m, e, b=b)
     assert counter.get_total_flops() == counted == 8 * b * e**2 + 4 * b * m * e
     assert cache.numel() == counting.cache_numbers(m, e, b=b)
-print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
+print(
+    f"✓ PyTorch counts the same; step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept."
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -386,15 +386,15 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 # %%
-print(MISTAKES["cache-zeros-attended"].wrong, "\n")
+print(MISTAKES["cache-zeros-attended"].wrong)
+rows = {}
 for version in (CacheZerosAttended, CachedAttention):
     cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
         made(x[:, :4], cache)
         weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
-    empty = weights[..., 5:].sum(-1).mean().item()
-    print(f"{version.__name__:18} {empty:.2f} of the weight")
-assert empty == 0
+    rows[version.__name__] = [weights[..., 5:].sum(-1).mean()]
+display.show(rows, columns=["weight of the empty places"])
 
 # %% [markdown]
 # The mask's rule already covers the empty places: they stand at later positions, so j > p hides
@@ -415,7 +415,7 @@ display.annotated(StaticCache.append, StaticCache.crop)
 # programs the compiler makes. The backend below does nothing but count.
 
 
-# %%
+# %% tags=["fold-input"]
 def programs(module: nn.Module, cache: object, tokens: Tensor) -> int:
     """Count the programs compiled while tokens come one by one."""
     made = []
@@ -432,8 +432,11 @@ def programs(module: nn.Module, cache: object, tokens: Tensor) -> int:
     return len(made)
 
 
-for cache in (KVCache(), fixed_size(b)):
-    print(f"{type(cache).__name__}: {programs(attention, cache, x)}")
+counts = {
+    type(cache).__name__: [programs(attention, cache, x)]
+    for cache in (KVCache(), fixed_size(b))
+}
+display.show(counts, columns=["programs compiled"])
 
 # %% [markdown]
 # One program serves every step of the `StaticCache`. The growing cache needs three: one for the
@@ -451,32 +454,32 @@ for cache in (KVCache(), fixed_size(b)):
 # the keys already in place.
 
 # %%
-from annotated_book import measured
-
 speed = chapters.load("13_speed")
 rows = measured.find("cache", memory="kept")
-print("new tokens  " + "".join(f"{row['size'][1]:7}" for row in rows))
-print(f"{'behind':12}" + "".join(f"{row['kept']:7,}" for row in rows))
-for name in ("bare minimum", "fixed size", "grows", "without"):
-    spent = [row["milliseconds"][name][1] for row in rows]
-    print(f"{name:12}" + "".join(f"{x:7.2f}" for x in spent))
+names = ("bare minimum", "fixed size", "grows", "without")
+table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
+columns = [f"{row['size'][1]} behind {row['kept']:,}" for row in rows]
 speed.origin("cache")
+display.show(table, columns=columns, corner="milliseconds; tokens")
 
 # %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
 ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
 assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
-print("without a cache, compared with one of fixed size")
+table = {}
 for row in rows:
     m, spent = row["kept"] + 1, row["milliseconds"]
     saved = counting.attention_flops(m, m, 512)
     saved /= counting.projection_flops(1, 1, 512) + counting.score_flops(1, m, 512)
     longer = spent["without"][1] / spent["fixed size"][1]
-    print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
+    table[f"behind {m - 1:,}"] = [saved, longer]
     assert longer < saved
 (chunk,) = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
 for name in ("fixed size", "grows"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
+columns = ["times the FLOPs", "times the time"]
+title = "Without a cache, compared with one of fixed size"
+display.show(table, columns=columns, decimals=",.0f", title=title)
 
 # %% [markdown]
 # Without a cache, the time for one token grows faster than the text. With a cache, only scoring and
@@ -558,16 +561,15 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
 
 
 # %%
-print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
+rows = {}
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
     grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
     fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
-    print(code)
-    for name, found in (("grows", grows), ("fixed size", fixed)):
-        print(f"   {name:10}" + "".join(f"{number:12.2f}" for number in found))
     assert (max(fixed) > 0.01) == (code != "right")
     assert grows[0] < 1e-9
+    rows |= {f"{code}, grows": grows, f"{code}, fixed size": fixed}
+display.show(rows, columns=[*WAYS], corner="off by up to")
 
 # %% [markdown]
 # The first column, a single call, is all zeros. The last column finds every mistake if the cache
@@ -639,7 +641,7 @@ for words, text in zip(prompts, texts):
 # text of the previous step, while another text is dropped. `reorder(index)` rearranges the cache to
 # match: sequence i continues what was kept for sequence `index[i]`.
 
-# %%
+# %% tags=["proof"]
 with torch.no_grad():
     cache = KVCache()
     attention(x[:, :9], cache)
@@ -651,7 +653,7 @@ with torch.no_grad():
     # the texts that the cache now holds: the second text's beginning, twice
     mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
     torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
-print("after crop and after reorder: as if the text had always been this one")
+print("✓ After crop and after reorder: as if the text had always been this one.")
 
 # %% [markdown]
 # ### Pages
@@ -723,7 +725,7 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._slots)
 # seven tokens and feeds the others again.
 
 
-# %%
+# %% tags=["proof"]
 def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
     """Feed tokens to an attention, ``size`` at a time; give all outputs."""
     outputs = []
@@ -744,7 +746,7 @@ with torch.no_grad():
             cache.crop(7)
             rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
             torch.testing.assert_close(rest, padded[:, 7:])
-        print(f"chunks of {size:2}: equal in all three caches, and again after crop")
+print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after crop.")
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -20,7 +20,18 @@
 # fewer keys and values; *score* and *mix* share them.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import copy
+import json
+from importlib import resources
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention import MultiheadAttention, counting
+from annotated_attention.counting import cache_bytes, short
+from annotated_book import chapters, display, measured
 
 display.chapter_map("project in", "split", "score", "mix")
 
@@ -49,8 +60,6 @@ display.chapter_map("project in", "split", "score", "mix")
 # two bytes for each. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
 
 # %%
-from annotated_attention.counting import cache_bytes, short
-
 MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "GPT-3 175B": (96, 96, 96, 128),
     "LLaMA 7B": (32, 32, 32, 128),
@@ -60,12 +69,13 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "PaLM 540B": (118, 48, 1, 256),
 }
 WINDOWS = {"Mistral 7B": 4096}
-print("model         heads  a token    8,192")
+rows = {}
 for name, (layers, h, g, d) in MODELS.items():
     held = (1, min(8192, WINDOWS.get(name, 8192)))  # tokens
     sizes = [cache_bytes(length, g * d, layers=layers) for length in held]
-    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{short(size, 'B'):>8}" for size in sizes))
+    rows[name] = [f"{h}, {g}", *(short(size, "B") for size in sizes)]
 print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B"))
+display.show(rows, columns=["heads", "a token", "8,192 tokens"], corner="model")
 
 # %% [markdown]
 # In GPT-3, a single text of full length takes 9.66 GB, on top of the model itself. A server that
@@ -97,17 +107,11 @@ print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B")
 # made by hand.
 
 # %%
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-from annotated_book import chapters
-
 one = chapters.load("01_one_head")
 words = one.EMBEDDINGS                                      # (8, 4)
 questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])  # (2, 4)
 collected, weights = one.attend(questions, words, words)    # (2, 4), (2, 8)
-one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
+display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
@@ -144,8 +148,6 @@ display.annotated(repeat_heads)
 # neighbours share. Now make modules with six heads of width 4 and count their parameters.
 
 # %%
-from annotated_attention import MultiheadAttention, counting
-
 WIDTH, HEADS = 24, 6
 
 
@@ -155,14 +157,15 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
 
 
-print("KV heads  parameters       W_K  features")
+rows = {}
 for g in (6, 3, 2, 1):
     module = made(GroupedQueryAttention, g)
     found = sum(p.numel() for p in module.parameters())
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
     w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
     rank = torch.linalg.matrix_rank(w_k)
-    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
+    rows[g] = [found, tuple(w_k.shape), rank]
+display.show(rows, columns=["parameters", "W_K", "features"], corner="KV heads")
 
 # %% [markdown]
 # With six KV heads, the module has as many parameters as the final class, $4e^2 + 4e$. With one KV
@@ -229,7 +232,7 @@ display.finish(
 # gradients must be equal for any number of KV heads, with the weights and without. With six KV
 # heads, the parameters and the result must also equal those of the final class.
 
-# %%
+# %% tags=["proof"]
 OPEN = {"blocked": None, "bias": None, "is_causal": False}  # nothing is masked
 q = torch.randn(2, 6, 3, 4, dtype=torch.float64, requires_grad=True)  # (2, 6, 3, 4)
 for g in (6, 3, 2, 1):
@@ -242,14 +245,14 @@ for g in (6, 3, 2, 1):
         heads = module.attend(q, k, v, **OPEN, need_weights=need_weights)[0]
         torch.testing.assert_close(heads, expected)
         torch.testing.assert_close(one.gradients(heads, [q, k, v]), gradients)
-    print(f"g = {g}: equal, and so are the gradients")
+print("✓ With 6, 3, 2 and 1 KV heads: what PyTorch gives, gradients too.")
 
-# %%
+# %% tags=["proof"]
 single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
 torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
 y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
 torch.testing.assert_close(single(y, y, y), final(y, y, y))
-print("g = 6: the final class")
+print("✓ With as many KV heads as heads it is the final class.")
 
 # %% [markdown]
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of $W_K$
@@ -273,8 +276,9 @@ display.annotated(GroupedQueryAttention.__init__, GroupedQueryAttention.attend)
 
 # %%
 numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
-print("repeat_interleave:", *numbered.repeat_interleave(3, dim=1).flatten().tolist())
-print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
+rows = {"repeat_interleave": numbered.repeat_interleave(3, dim=1).flatten()}
+rows["repeat"] = numbered.repeat(1, 3, 1, 1).flatten()
+display.show(rows, columns=[f"head {i}" for i in range(6)])
 
 # %% [markdown]
 # > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
@@ -296,7 +300,6 @@ x = torch.randn(2, 3, WIDTH, dtype=torch.float64)  # (b, n, e)
 y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
 off = (wrong(x, y, y)[0] - right(x, y, y)[0]).abs().max()
 print(f"same parameters, same shapes, off by up to {off:.2f}")
-assert off > 0.01
 display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
 # %% [markdown] name="what-a-cache-keeps"
@@ -311,13 +314,15 @@ display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
 tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64)  # (2, 7, e)
+held = {}
 for g in (6, 3, 2, 1):
     module = made(CachedAttention, num_kv_heads=g, rotary=RotaryEmbedding(4))
     cache, (whole, _) = KVCache(), module(tokens)
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
     assert cache.numel() == counting.cache_numbers(7, g * 4, b=2)
-    print(f"g = {g}: equal, {cache.numel()} numbers kept")
+    held[f"g = {g}"] = [cache.numel()]
+display.show(held, columns=["numbers kept"])
 
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each head of queries still
@@ -334,9 +339,7 @@ for g in (6, 3, 2, 1):
 # two formulas in the assertions come from [Counting](12_counting.ipynb).
 
 # %%
-from torch.utils.flop_counter import FlopCounterMode
-
-print("KV  projections  scores, mix       kept")
+rows = {}
 for g in (8, 4, 2, 1):
     module = CachedAttention(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
@@ -345,9 +348,14 @@ for g in (8, 4, 2, 1):
         module(torch.empty(1, 1, 512, device="meta"), cache, need_weights=True)
     flops = counter.get_flop_counts()["Global"]
     projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
+    rows[g] = [projections, scores, cache.numel()]
+display.show(rows, columns=["projections", "scores, mix", "kept"], corner="KV heads")
+
+# %% tags=["proof"]
+for g, (projections, scores, _) in rows.items():
     assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
     assert scores == counting.score_flops(1, 1001, 512)
-    print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
+print("✓ The formulas say the same.")
 
 # %% [markdown]
 # The times below are milliseconds for one layer with e = 512 and eight query heads: keys for *every
@@ -356,19 +364,14 @@ for g in (8, 4, 2, 1):
 # column is a call with four texts of 512 tokens. The others use a cache that grows.
 
 # %%
-from annotated_book import measured
-
 speed = chapters.load("13_speed")
 (whole,) = measured.find("fewer keys", mode="forward")
 rows = measured.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
-print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
-print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
-for kind in kinds:
-    spent = [row["milliseconds"][kind][1] for row in (whole, *rows)]
-    name = kind.removeprefix("latents, ")
-    print(f"{name:10}{spent[0]:5.0f}" + "".join(f"{x:6.2f}" for x in spent[1:]))
+table = {x: [row["milliseconds"][x][1] for row in (whole, *rows)] for x in kinds}
+columns = [f"{row['size'][1]} behind {row.get('kept', 0):,}" for row in (whole, *rows)]
 speed.origin("cache of fewer keys")
+display.show(table, columns=columns, decimals=[0] + [2] * 4, corner="milliseconds; tokens")
 
 # %% tags=["fold-input"]
 (long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
@@ -407,8 +410,11 @@ w_k = final.in_proj_weight[24:48]              # (24, 24)
 groups = w_k.unflatten(0, (2, 3, 4))           # (2, 3, 4, 24)
 averaged = groups.mean(1).flatten(0, 1)        # (8, 24)
 packed = group_heads(final, 2).in_proj_weight  # (40, 24)
-assert packed[24:32].equal(averaged)
 print(tuple(w_k.shape), "->", tuple(averaged.shape))
+
+# %% tags=["proof"]
+assert packed[24:32].equal(averaged)
+print("✓ `group_heads` averages in the same way.")
 
 # %% [markdown]
 # $W_K$ now has two heads of four rows instead of six.
@@ -432,21 +438,19 @@ print(tuple(w_k.shape), "->", tuple(averaged.shape))
 # anew, and **from scratch** trains a model with shared keys from the beginning. The cell prints the
 # lowest and the highest accuracy of the five runs.
 
-# %%
-import json
-from importlib import resources
-
+# %% tags=["fold-input"]
 data = resources.files("annotated_book").joinpath("data/groups.json")
 runs = json.loads(data.read_text())["runs"]
+table = {}
 for g in (2, 1):
-    print(f"g = {g}        0 steps        15        75")
     for origin in ("averaged", "first", "new", "from scratch"):
         rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
         steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
         columns = [[row[step] for row in rows] for step in steps]
         spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
-        after = " after 300 steps:" if steps == ["300"] else ""
-        print(f"{origin:10}{after}", *spans)
+        found = dict(zip(steps, spans))
+        table[f"g = {g}, {origin}"] = [found.get(step) for step in ("0", "15", "75", "300")]
+display.show(table, columns=[0, 15, 75, 300], corner="after steps")
 
 # %% [markdown]
 # Averaging alone costs most of the accuracy: with four KV heads, a copier gets nearly every letter right
@@ -463,8 +467,6 @@ for g in (2, 1):
 # ### Going deeper: One run, step by step
 
 # %%
-import copy
-
 training = chapters.load("10_training")
 CHECKED = (0, 5, 15, 30, 75)  # steps
 
@@ -477,7 +479,7 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
     return model
 
 
-# %%
+# %% tags=["fold-input"]
 def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[int, float]:
     """Train a copier on; give its accuracy at some steps."""
     source, accuracy = torch.Generator().manual_seed(1000 + seed), {}
@@ -496,9 +498,8 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
 
 copier, curve = training.learn_to_copy(layers=2, heads=4)
 print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
-print("steps", *(f"{step:>5}" for step in CHECKED))
-for g in (2, 1):
-    print(f"g = {g}", *(f"{x:.3f}" for x in retrain(share_keys(copier, g)).values()))
+rows = {f"g = {g}": [*retrain(share_keys(copier, g)).values()] for g in (2, 1)}
+display.show(rows, columns=CHECKED, decimals=3, corner="after steps")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -529,8 +530,13 @@ q, latents, U = torch.randn(3, 4), torch.randn(3, 8), torch.randn(8, 4)
 keys = latents @ U                  # (3, 4)
 plain = q @ keys.mT                 # (3, 3)
 absorbed = (q @ U.mT) @ latents.mT  # (3, 3)
+display.show(absorbed, range(3), range(3), corner="scores")
+
+# %% tags=["proof"]
 torch.testing.assert_close(absorbed, plain)
-print(f"equal: keys of {keys.size(-1)} numbers, or latents of {latents.size(-1)}")
+print(
+    f"✓ Keys of {keys.size(-1)} numbers, or latents of {latents.size(-1)}: the same scores."
+)
 
 # %% [markdown]
 # Values work the same way: mix the latents first, and apply the matrix to the mix. This is called
@@ -597,7 +603,7 @@ display.annotated(
 # that is filled in chunks, the outputs must be the same, too. (`tests/annotated_attention/modern/test_latent.py` also
 # compares the class with DeepSeek's attention in `transformers`.)
 
-# %%
+# %% tags=["proof"]
 torch.manual_seed(8)
 sizes = {"latent_dim": 8, "rotary_dim": 2}  # c and r
 latent = LatentAttention(24, 6, **sizes, batch_first=True, dtype=torch.float64)
@@ -611,8 +617,8 @@ torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
 torch.testing.assert_close(torch.cat(chunks, 1), plain)
-print(f"equal, with {len(inputs)} gradients, and in chunks")
-print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
+assert cache.numel() == 2 * 7 * (8 + 2)
+print(f"✓ Plain or absorbed, at once or in chunks: equal, with {len(inputs)} gradients.")
 
 # %% [markdown]
 # That is 10 numbers a token: 8 for the latent and 2 for the key that carries the position. Without
@@ -631,8 +637,8 @@ ways = {
     "each head": cache_bytes(1, 128 * (128 + 64), 128 * 128, layers=61),  # keys, values
     "8 heads": cache_bytes(1, 8 * 128, layers=61),
 }
-for name, size in ways.items():
-    print(f"{name:9} {short(size, 'B'):>9}")
+rows = {name: [short(size, "B")] for name, size in ways.items()}
+display.show(rows, columns=["a token"])
 
 # %% [markdown]
 # A token takes 70.3 kB: about half as much as a token of Llama 3 8B, and one seventieth of what keys
@@ -646,12 +652,13 @@ for name, size in ways.items():
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
-print("tokens, new         plain    absorbed  every head")
+rows = {}
 for m, n in ((4096, 1), (4096, 4096)):
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
     # The plain form, without making the keys and values of the kept tokens again.
     forms.append(forms[0] - 2 * counting.product_flops(128 * (m - n), 128, 512))
-    print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
+    rows[f"{m:,}, {n:,}"] = [short(flops, "FLOP") for flops in forms]
+display.show(rows, columns=["plain", "absorbed", "every head"], corner="tokens, new")
 
 # %% [markdown]
 # For one new token, the plain form makes the keys and values of all 4,096 again. Next to a cache of

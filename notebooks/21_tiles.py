@@ -17,7 +17,16 @@
 # boxes below become one loop.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention.counting import attention_traffic, score_flops, short
+from annotated_book import chapters, display
 
 display.chapter_map("score", "mask", "softmax", "mix")
 
@@ -36,14 +45,6 @@ display.chapter_map("score", "mask", "softmax", "mix")
 # cell takes four keys, then the other four, and prints the two sums after each piece.
 
 # %%
-import math
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from annotated_book import chapters
-
 one = chapters.load("01_one_head")
 it = one.WORDS.index("it")
 keys = values = one.EMBEDDINGS  # (m, d)
@@ -56,7 +57,7 @@ for piece in (slice(0, 4), slice(4, 8)):
     rows.append(torch.cat([total, mix]))
 rows.append(torch.cat([total / total, mix / total]))
 names = ["the … milk", "all eight", "divided"]
-one.show(names, ["total", *one.FEATURES], torch.stack(rows))
+display.show(torch.stack(rows), names, ["total", *one.FEATURES])
 
 # %% [markdown]
 # The total of all eight keys is 24.83, as in [One
@@ -120,8 +121,11 @@ print(f"correction: {correction:.2f}")
 added = (second - larger).exp().sum()
 corrected = correction * total + added
 print(f"in the unit of {larger}: {correction * total:.2f} + {added:.2f} = {corrected:.2f}")
-torch.testing.assert_close(corrected, (scores - larger).exp().sum())
 print(f"weight of thirsty: {(scores[7] - larger).exp() / corrected:.2f}")
+
+# %% tags=["proof"]
+torch.testing.assert_close(corrected, (scores - larger).exp().sum())
+print("✓ The corrected total is the total of all eight at once.")
 
 # %% [markdown]
 # The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36,
@@ -156,11 +160,13 @@ def in_pieces(scores: Tensor, values: Tensor, size: int) -> Tensor:
 
 
 scores = keys @ keys.mT / 2  # (n, n)
+
+# %% tags=["proof"]
 for size in (1, 3, 4, 8):
     for shift in (0, 100):
         output = in_pieces(scores + shift, values, size)  # (n, d)
         torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
-    print(f"{size} keys at a time: equal, and with 100 added to every score")
+print("✓ 1, 3, 4 or 8 keys at a time: equal, even with 100 added to every score.")
 
 # %% [markdown]
 # Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
@@ -190,13 +196,15 @@ from annotated_attention.modern import merge_parts, tiled_attention
 
 parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
 outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
-for half, lse, share in zip(("the … milk", "because …"), lses, lses.softmax(0)):
-    print(f"{half}: total {lse[it].exp():.2f}, log {lse[it]:.2f}, share {share[it]:.2f}")
+output, lse = merge_parts(outputs, lses)                     # (n, d), (n,)
+logs = torch.stack([*lses, lse])[:, it]                      # (3,)
+table = torch.stack([logs.exp(), logs, (logs - lse[it]).exp()], 1)
+display.show(table, ["the … milk", "because …", "merged"], ["total", "log", "share"])
 
-output, lse = merge_parts(outputs, lses)  # (n, d), (n,)
+# %% tags=["proof"]
 torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
 torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
-print(f"merged: total {lse[it].exp():.2f}, the output is equal")
+print("✓ Merged, the parts give the output of all keys at once.")
 
 # %% [markdown]
 # The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
@@ -245,10 +253,11 @@ from annotated_attention.modern.tiles import tiles
 display.source(tiles)
 
 # %%
-print("tiles along n   visited     of   share")
+rows = {}
 for along in (1, 2, 4, 8, 64):
     visited = sum(len(columns) for _, columns in tiles(64 * along, 64 * along, True, 64))
-    print(f"{along:13} {visited:9,} {along**2:6,}   {visited / along**2:.2f}")
+    rows[along] = [visited, along**2, visited / along**2]
+display.show(rows, columns=["visited", "of", "share"], corner="tiles along n")
 
 # %% [markdown]
 # With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
@@ -273,7 +282,7 @@ display.annotated(_Tiled.forward)
 # tilings below the last tile is not full. One mask hides keys at random, and every key from the
 # first query; another adds numbers to the scores. Outputs and gradients must be equal.
 
-# %%
+# %% tags=["hide-input"]
 torch.manual_seed(3)
 sizes = {"q": (2, 3, 7, 4), "k": (2, 3, 5, 4), "v": (2, 3, 5, 6)}
 q, k, v = (torch.randn(x, dtype=torch.float64, requires_grad=True) for x in sizes.values())
@@ -287,15 +296,15 @@ cases = {
     "a bias": ({"bias": bias}, {"attn_mask": bias}),
 }
 
-# %%
-for case, (ours, theirs) in cases.items():
+# %% tags=["proof"]
+for ours, theirs in cases.values():
     expected = F.scaled_dot_product_attention(q, k, v, **theirs)  # (2, 3, 7, 6)
     gradients = one.gradients(expected, [q, k, v])
     for tile in (1, 2, 3, 4, 64):
         output, lse = tiled_attention(q, k, v, **ours, tile=tile)  # (2, 3, 7, 6), (2, 3, 7)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(one.gradients(output, [q, k, v]), gradients)
-    print(f"{case}: equal for every tile, and so are the gradients")
+print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too.")
 
 # %% [markdown]
 # <!-- deeper: Where this loop is slow -->
@@ -305,10 +314,8 @@ for case, (ours, theirs) in cases.items():
 # it starts an operation from Python, which takes its time before it computes anything and writes
 # its result into memory. The cell counts the operations that PyTorch is asked for.
 
+
 # %%
-from torch.utils._python_dispatch import TorchDispatchMode
-
-
 class Operations(TorchDispatchMode):
     """Count the operations that PyTorch is asked for."""
 
@@ -320,10 +327,12 @@ class Operations(TorchDispatchMode):
 
 
 wide = torch.randn(1, 8, 1024, 64)  # (1, 8, 1024, 64)
+counts = {}
 for run in (F.scaled_dot_product_attention, tiled_attention):
     with torch.no_grad(), Operations() as operations:
         run(wide, wide, wide)
-    print(f"{run.__name__}: {operations.count:,}")
+    counts[run.__name__] = [operations.count]
+display.show(counts, columns=["operations"])
 
 # %% [markdown]
 # The kernel is one operation. In it, compiled code goes from tile to tile while the running numbers
@@ -367,12 +376,14 @@ def fused(*inputs: Tensor) -> Tensor:
 
 # %%
 runs = {"step by step": one.attend, "in tiles": tiled_attention, "fused kernel": fused}
-print("n =         " + "".join(f"{n:>12,}" for n in (512, 1024, 2048)))
-for name, run in runs.items():
-    numbers = [kept(run, n) for n in (512, 1024, 2048)]
-    print(f"{name:12}" + "".join(f"{count:12,}" for count in numbers))
-    growth = numbers[2] / numbers[1]
-    assert growth > 3 if name == "step by step" else growth == 2
+rows = {name: [kept(run, n) for n in (512, 1024, 2048)] for name, run in runs.items()}
+display.show(rows, columns=["512", "1,024", "2,048"], corner="n")
+
+# %% tags=["proof"]
+growth = {name: numbers[2] / numbers[1] for name, numbers in rows.items()}
+assert growth["step by step"] > 3
+assert growth["in tiles"] == growth["fused kernel"] == 2
+print("✓ Twice the tokens: twice the numbers in tiles, more than three times step by step.")
 
 # %% [markdown]
 # With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step
@@ -383,8 +394,6 @@ for name, run in runs.items():
 # a sixth more arithmetic.
 
 # %%
-from torch.utils.flop_counter import FlopCounterMode
-
 flops = []
 for run in (one.attend, tiled_attention):
     inputs = [torch.randn(512, 64, requires_grad=True) for _ in range(3)]
@@ -392,7 +401,6 @@ for run in (one.attend, tiled_attention):
         run(*inputs)[0].sum().backward()
     flops.append(counter.get_total_flops())
 print(f"{flops[0]:,} step by step, {flops[1]:,} in tiles: × {flops[1] / flops[0]:.2f}")
-assert 6 * flops[1] == 7 * flops[0]
 
 # %% [markdown]
 # <!-- deeper: The gradients, derived -->
@@ -415,7 +423,7 @@ assert 6 * flops[1] == 7 * flops[0]
 # %%
 display.annotated(_Tiled.backward)
 
-# %%
+# %% tags=["proof"]
 s = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)  # (n, m)
 x = torch.randn(5, 4, dtype=torch.float64)                      # (m, d_v)
 p = s.softmax(-1)                                               # (n, m)
@@ -425,7 +433,7 @@ shift = (d_output * output).sum(-1, keepdim=True)               # (n, 1)
 by_hand = p * (d_output @ x.mT - shift)                         # (n, m)
 (expected,) = torch.autograd.grad(output, s, d_output)
 torch.testing.assert_close(by_hand, expected)
-print("the gradient of the scores: equal")
+print("✓ The gradient of the scores, made in this way, is that of autograd.")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -456,15 +464,14 @@ print("the gradient of the scores: equal")
 # there are for each byte.
 
 # %%
-from annotated_attention.counting import attention_traffic, score_flops, short
-
 E, H = 16 * 64, 16
-print("     n   step by step  in tiles     FLOPs a byte")
+rows = {}
 for n in (512, 2048, 8192, 32768):
     sizes = [2 * attention_traffic(n, n, E, H, tile=tile) for tile in (None, 128)]
     intensity = [score_flops(n, n, E) / size for size in sizes]
-    shown = "".join(f"{short(size, 'B'):>12}" for size in sizes)
-    print(f"{n:6,}{shown}{intensity[0]:11.0f}{intensity[1]:8.0f}")
+    rows[f"{n:,}"] = [*(short(size, "B") for size in sizes), *intensity]
+columns = ["step by step", "in tiles", "FLOPs a byte", "in tiles"]
+display.show(rows, columns=columns, decimals=0, corner="n")
 
 # %% [markdown]
 # At 8,192 tokens, 8.66 GB become 2.18 GB. Is that enough? An A100, the GPU of the papers, computes
@@ -485,7 +492,7 @@ for n in (512, 2048, 8192, 32768):
 # the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
 
 
-# %%
+# %% tags=["fold-input"]
 def wrong(scores: Tensor, values: Tensor, size: int, mistake: str) -> Tensor:
     """Go through the keys in pieces, with a mistake."""
     largest = scores[:, :size].amax(1, keepdim=True)     # (n, 1)
@@ -527,12 +534,13 @@ passes = {
     "the mix not corrected": ["largest first"],
     "the first unit kept": ["as they are", "largest first", "ones"],
 }
+rows = {mistake: [] for mistake in passes}
 for mistake, passed in passes.items():
-    print(mistake)
     for test, (s, x) in tests.items():
         off = (wrong(s, x, 4, mistake) - s.softmax(1) @ x).abs().max()
-        print(f"    {test:14} off by up to {off:.2f}")
         assert (off < 0.01) == (test in passed)
+        rows[mistake].append(off)
+display.show(rows, columns=[*tests], corner="off by up to")
 
 # %% [markdown]
 # A mix without its correction fails three tests; it passes the one in which no correction is

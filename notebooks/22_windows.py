@@ -17,7 +17,13 @@
 # be hidden, and you find out which. This happens in *mask*, and once in *softmax*.
 
 # %% tags=["hide-input"]
-from annotated_book import display
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.counting import cache_bytes, short, window_kept, window_scores
+from annotated_book import chapters, display
+from attention_doctor.mistakes import MISTAKES
 
 display.chapter_map("mask", "softmax")
 
@@ -30,20 +36,17 @@ display.chapter_map("mask", "softmax")
 # for each word the keys that it sees (1), and how many they are.
 
 # %%
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from annotated_attention.modern import block_by_position
-from annotated_book import chapters
 
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
 i, j = places[:, None], places    # (n, 1), (n,)
 blocked = (j > i) | (j <= i - w)  # (n, n)
-for word, row in zip(one.WORDS, ~blocked):
-    print(f"{word:>8} ", *row.int().tolist(), f" sees {row.sum()}")
+display.show(blocked, one.WORDS, one.WORDS)
+
+# %% tags=["proof"]
 assert blocked.equal(block_by_position(places, 8, window=w))
+print("✓ `block_by_position` makes the same mask.")
 
 # %% [markdown]
 # The first words have no more than one and two keys to see. From then on, everybody sees three. In
@@ -60,12 +63,12 @@ assert blocked.equal(block_by_position(places, 8, window=w))
 # those of one head, for a window of 1,024.
 
 # %%
-from annotated_attention.counting import window_scores
-
-print(" tokens   causal mask   window of 1,024   share")
+rows = {}
 for length in (1024, 4096, 16384, 65536):
     scores, visible = window_scores(length, length), window_scores(length, 1024)
-    print(f"{length:7,} {scores:13,} {visible:17,}   {visible / scores:.2f}")
+    rows[f"{length:,}"] = [scores, visible, visible / scores]
+columns = ["causal mask", "window of 1,024", "share"]
+display.show(rows, columns=columns, corner="tokens")
 
 # %% [markdown]
 # From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
@@ -89,7 +92,7 @@ for length in (1024, 4096, 16384, 65536):
 # to that token is not zero. The function `influence` runs a stack of layers, each with a residual
 # connection, and gives the size of this gradient for each token of the text.
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
 
 WIDTH, HEADS = 24, 4
@@ -117,11 +120,14 @@ local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
 stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
 stacks["one global"] = [local, local, everywhere, local]
 seen = {name: influence(layers) for name, layers in stacks.items()}
-for name, sizes in seen.items():
-    print(f"{name:12} {(sizes > 0).sum():2} tokens")
+rows = {name: [(sizes > 0).sum()] for name, sizes in seen.items()}
+display.show(rows, columns=["tokens"])
+
+# %% tags=["proof"]
 for count in (1, 2, 3, 4):
     layers = [made(WindowAttention, window=5)] * count
     assert (influence(layers, 30) > 0).sum() == (5 - 1) * count + 1
+print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
 # With a window of 3, the stacks see 3, 5, 7 and 9 tokens. In general, L layers see $(w - 1)\,L + 1$ of
@@ -182,7 +188,7 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
         torch.testing.assert_close(attention(part, rolling), attention(part, full))
         if chunks == [4, 3, 1]:
             print(f"{rolling.length} have come, kept: {rolling.positions.tolist()}")
-print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
+print(f"numbers kept: {rolling.numel()} of {full.numel()}")
 
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
@@ -195,13 +201,12 @@ print(f"equal; numbers kept: {rolling.numel()} of {full.numel()}")
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
 
 # %%
-from annotated_attention.counting import cache_bytes, short, window_kept
-
-print(" tokens   6 global  6 windows   5 and 1")
+rows = {}
 for length in (1024, 8192, 65536):
     whole, part = (cache_bytes(x, 8 * 128) for x in (length, window_kept(length, 1024)))
     sizes = (6 * whole, 6 * part, 5 * part + whole)
-    print(f"{length:7,}", *(f"{short(size, 'B'):>10}" for size in sizes))
+    rows[f"{length:,}"] = [short(size, "B") for size in sizes]
+display.show(rows, columns=["6 global", "6 windows", "5 and 1"], corner="tokens")
 
 # %% [markdown]
 # At 65,536 tokens, 1.61 GB become 25.1 MB with windows alone. With one global layer of six it is 289 MB,
@@ -232,9 +237,8 @@ def weigh(window: int, sinks: int = 0) -> Tensor:
 
 
 rows = {"all keys": weigh(8), "window of 3": weigh(3), "and the first": weigh(3, sinks=1)}
-one.show([*rows], one.WORDS, torch.stack([*rows.values()]))
-for name, row in rows.items():
-    print(f"{name:13} all but the first: {row[1:].sum():.2f}")
+table = {name: [*row, row[1:].sum()] for name, row in rows.items()}
+display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 
 # %% [markdown]
 # With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
@@ -270,9 +274,14 @@ q, k, v = (torch.randn(2, 4, 5, 6, dtype=torch.float64) for _ in range(3))  # (2
 sink = torch.tensor([-9.0, 0.0, 1.0, 3.0], dtype=torch.float64)             # (4,)
 column = sink[:, None, None].expand(2, 4, 5, 1)                             # (2, 4, 5, 1)
 weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2, 4, 5, 5)
+sums = weights.sum(-1).transpose(0, 1).flatten(1)                           # (4, 10)
+least, most = sums.aminmax(dim=1)
+names = [f"sink {s:.0f}" for s in sink]
+display.show(torch.stack([least, most], 1), names, ["weights sum to", "up to"])
+
+# %% tags=["proof"]
 torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
-for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
-    print(f"sink {s:4.0f}: weights sum to {sums.min():.2f} up to {sums.max():.2f}")
+print("✓ `with_sink` takes the same off the output, after it has been computed.")
 
 # %% [markdown]
 # Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
@@ -300,8 +309,6 @@ for s, sums in zip(sink.tolist(), weights.sum(-1).transpose(0, 1)):
 # the mask as well.
 
 # %%
-from attention_doctor.mistakes import MISTAKES
-
 leak = MISTAKES["documents-leak"]
 documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, n)
 x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, n, 24)
@@ -314,10 +321,10 @@ runs = {
     "positions anew": lambda x: anew(x, documents),
     "and a mask": lambda x: masked(x, documents),
 }
-for name, run in runs.items():
-    moved = (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1)
-    print(f"{name:14}", *(f"{size:.2f}" for size in moved.tolist()))
-    assert (moved == 0).all() == (name == "and a mask")
+moved = {
+    name: (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
+}
+display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
 
 # %% [markdown]
 # With positions that start anew, the second document moves about as much as in one long text. With
@@ -331,11 +338,12 @@ from annotated_attention.modern import block_other_documents
 blocked = (
     block_by_position(torch.arange(9), 9) | block_other_documents(documents)[0, 0]
 )  # (n, n)
-for row in ~blocked:
-    print(*row.int().tolist())
+display.show(blocked, range(9), range(9))
+
+# %% tags=["proof"]
 parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
 torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
-print("each document: as it is alone")
+print("✓ Each document comes out as it does alone.")
 
 # %% [markdown]
 # The visible pairs form a triangle for each document: a **block-diagonal** mask. With it, and with
@@ -368,13 +376,14 @@ masks = {
     "documents": block_by_position(many, n) | block_other_documents(numbers),
 }
 
-# %%
+# %% tags=["proof"]
 import warnings
 
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
 q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
+visited = {}
 for name, rule in rules.items():
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
     output, _ = tiled_attention(q, k, v, mask_mod=rule, tile=side)
@@ -384,7 +393,13 @@ for name, rule in rules.items():
     table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
     with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
     torch.testing.assert_close(with_rule, expected)
-    print(f"{name:12} equal; tiles visited: {table.to_dense().sum()} of {(n // side) ** 2}")
+    visited[name] = [table.to_dense().sum(), (n // side) ** 2]
+print(
+    "✓ Three rules, and three times the same from three functions; two give gradients, too."
+)
+
+# %%
+display.show(visited, columns=["tiles visited", "of"])
 
 # %% [markdown]
 # Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a
@@ -450,16 +465,21 @@ q, k, v = (torch.randn(256, 32) for _ in range(3))  # (256, 32)
 q, k = 12 * q, k * 0.85 ** torch.arange(32)         # (256, 32)
 full = (q @ k.mT / 32**0.5).softmax(-1)             # (256, 256)
 cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()   # (256, 256)
-print("keys  indexer  best")
+rows = {}
 for count in (4, 16, 64, 256):
     chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
-    shares = (full.gather(1, x).sum(1).mean() for x in (chosen, best))
-    print(f"{count:4}", *(f"{share:8.2f}" for share in shares))
+    rows[count] = [full.gather(1, x).sum(1).mean() for x in (chosen, best)]
+display.show(rows, columns=["indexer", "best"], corner="keys")
+
+# %%
 blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
 output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
 (gradient,) = torch.autograd.grad(output.sum(), cheap, allow_unused=True)
 print("gradient of the indexer:", gradient)
+
+# %% tags=["proof"]
 torch.testing.assert_close(output, full @ v)
+print("✓ With all keys chosen, the output is that of full attention.")
 
 # %% [markdown]
 # With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. With
@@ -505,35 +525,33 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     return torch.cat(outputs)
 
 
-# %%
+# %% tags=["proof"]
 inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
 for size in (1, 5):
     found, expected = linear_attention(*inputs, size), linear_attention(*inputs, size=12)
     torch.testing.assert_close(found, expected)
     gradients = [one.gradients(x, inputs) for x in (found, expected)]
     torch.testing.assert_close(*gradients)
-    print(f"{size} at a time: equal, and so are the gradients")
+print("✓ 1 or 5 at a time: equal to all at once, gradients too.")
 
 # %% [markdown]
 # What does a state of fixed size give up? Store m pairs of a key and a value, all random. Then ask
 # with one of the keys, and see whether the output is nearest to the value that belongs to it. (The
 # mean of all outputs is taken off first, which helps the state.)
 
-# %%
-print("pairs  softmax  state")
+# %% tags=["fold-input"]
+rows = {}
 for pairs in (4, 16, 64, 256):
     torch.manual_seed(3)
     keys, values = (F.normalize(torch.randn(50, pairs, 16), dim=-1) for _ in range(2))
     queries, right = 16 * keys, torch.arange(pairs)
     scores = (queries @ queries.mT).softmax(-1), phi(queries) @ phi(queries).mT
+    rows[pairs] = []
     for weights in scores:
         output = weights / weights.sum(-1, keepdim=True) @ values
         named = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
-        share = (named == right).float().mean()
-        print(
-            f"{pairs:5}{share:9.2f}" if weights is scores[0] else f"{share:7.2f}",
-            end="" if weights is scores[0] else "\n",
-        )
+        rows[pairs].append((named == right).float().mean())
+display.show(rows, columns=["softmax", "state"], corner="pairs")
 
 # %% [markdown]
 # The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its

@@ -18,7 +18,7 @@ HELD = '<span class="aa-held"><span class="aa-heard">blocked</span></span>'
 
 
 def show(
-    numbers: Tensor | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]],
+    numbers: Tensor | Sequence[Sequence[Any]] | Mapping[Any, Sequence[Any]],
     rows: Sequence[Any] = (),
     columns: Sequence[Any] = (),
     *,
@@ -32,7 +32,7 @@ def show(
 
     Args:
         numbers: (rows, columns). A list may also hold texts, whole numbers, which are written in
-            full, and None, which leaves a cell empty; a dictionary has a row under each word. A
+            full, booleans (yes or a dot), and None, which leaves a cell empty; a dictionary has a row under each word. A
             boolean tensor is a mask: True is card, False is a hole in it.
         rows: a word for each row; a dictionary has its own.
         columns: a word for each column.
@@ -66,7 +66,10 @@ def show(
         rows, numbers = [*numbers], [*numbers.values()]
     if isinstance(numbers, Tensor) and numbers.dtype == torch.bool:
         blocked, numbers = numbers, [[None] * numbers.size(1)] * numbers.size(0)
-    values = numbers.tolist() if isinstance(numbers, Tensor) else [[*row] for row in numbers]
+    if isinstance(numbers, Tensor):
+        values = numbers.tolist()
+    else:
+        values = [[x.item() if isinstance(x, Tensor) else x for x in row] for row in numbers]
     widths = {len(row) for row in values}
     if len(rows) != len(values) or widths != {len(columns)}:
         given = f"{len(rows)} words before rows and {len(columns)} over columns"
@@ -94,13 +97,15 @@ def show(
 
 def written(value: Any, form: Decimals = 2) -> str:
     """Write what stands in a cell, without the sign of a number that is rounded to zero."""
-    if value is None or isinstance(value, str):
-        return value or ""
+    if value is None:
+        return ""
     if isinstance(value, bool):
-        return "x" if value else "·"
+        return "yes" if value else "·"
     if isinstance(value, int):
         return f"{value:,}"
-    text = format(float(value), f".{form}f" if isinstance(form, int) else form)
+    if not isinstance(value, float):
+        return str(value)
+    text = format(value, f".{form}f" if isinstance(form, int) else form)
     return text if text.strip("-0.%") else text.removeprefix("-")
 
 

@@ -154,6 +154,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         _mend_links(soup, page, files)
     pages.fold(soup, complain)
     pages.dress_callouts(soup)
+    pages.colour_words(soup)
     if isinstance(page.file, Notebook):
         _add_what_a_chapter_needs(soup, page, config)
         page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}

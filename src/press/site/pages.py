@@ -21,6 +21,14 @@ PLACE = "<aa-aside></aa-aside>"
 DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
 GOING_DEEPER, PROVED = "Going deeper", "✓"
 KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
+# The letters of the notation whose colour a word of the prose wears where it is stressed.
+WEAR = {
+    **dict.fromkeys(("query", "queries"), "n"),
+    **dict.fromkeys(("key", "keys", "value", "values", "keys and values"), "m"),
+    **dict.fromkeys(("head", "heads", "head 1", "head 2", "number of heads"), "h"),
+    **dict.fromkeys(("batch", "batch size"), "b"),
+    **dict.fromkeys(("head width", "width of a head"), "d"),
+}
 # Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
 SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
 <button type="button" class="aa-menu-button" aria-expanded="false">Menu</button>
@@ -136,6 +144,17 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
                 link.decompose()
             summary.clear()
             summary.append(heading.extract())
+
+
+def colour_words(soup: BeautifulSoup) -> None:
+    """Let words that are stressed in the prose wear the colour of what they name.
+
+    ``*queries*`` is blue on the page, as queries are in figures and shapes; in Jupyter it is a
+    stressed word like others.
+    """
+    for word in soup.select(":is(p, li, td, figcaption) :is(em, strong)"):
+        if letter := WEAR.get(word.text.lower().rstrip(".,:;")):
+            word["class"] = f"dim-{letter}"
 
 
 def dress_callouts(soup: BeautifulSoup) -> None:

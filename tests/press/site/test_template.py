@@ -45,4 +45,4 @@ def test_code_and_output_stand_as_the_tags_say(tags, wanted):
 def test_a_proof_of_one_line_and_a_hidden_cell_without_output_leave_nothing_behind():
     (line,) = (nbformat.v4.new_output("stream", text="✓ Equal.\n"),)
     assert not rendered("proof", outputs=[line]).select(".aa-out")
-    assert not rendered("hide-input", outputs=[]).select(".aa-cell")
+    assert not rendered("hide-input", outputs=[]).select_one(".aa-cell").contents
