@@ -589,7 +589,7 @@ display.annotated(TransformerEncoderLayer.forward)
 #
 # A stack is made by copying one layer. Are its layers different when training starts?
 
-# %%
+# %% tags=["fold-input"]
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
 ours = TransformerEncoderLayer(24, 4, 48)
 stacks = {

@@ -3,7 +3,7 @@
 #
 # *How does a model know which word comes first?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can put embeddings, positions and both stacks
+# *22 minutes and 8 of exercises. Afterwards you can put embeddings, positions and both stacks
 # together.*
 #
 # > the cat drank the milk
@@ -318,7 +318,7 @@ display.show(
 # the likeliest word before any training. *Times √e* and *position* show how large a word is after
 # the multiplication, beside the position that is added to it.
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for e in (32, 512):
     torch.manual_seed(0)
@@ -477,9 +477,7 @@ torch.testing.assert_close(found, expected)
 ends = [twin.embed_src.weight, twin.embed_tgt.weight, twin.project.weight]
 mine = one.gradients(found, [*ends, *twin.transformer.parameters()])
 torch.testing.assert_close(mine, one.gradients(expected, [*ends, *theirs.parameters()]))
-print(
-    f"✓ PyTorch's class gives the same scores, and the same gradients of {len(mine)} parameters."
-)
+print(f"✓ PyTorch's class: the same scores, the same gradients of {len(mine)} parameters.")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -610,7 +608,7 @@ print("✓ The scores of all words at once are those of one word after the other
 # </details>
 
 
-# %%
+# %% tags=["fold-input"]
 def terms(moved: int) -> Tensor:
     """Split the score of *it* and *cat*, both moved by some words, into its four terms."""
     i, j = (one.WORDS.index(word) for word in ("it", "cat"))

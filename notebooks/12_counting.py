@@ -3,7 +3,7 @@
 #
 # *What does it cost, before I run it?*
 #
-# *16 minutes and 8 of exercises. Afterwards you can predict parameters, FLOPs and bytes before
+# *14 minutes and 8 of exercises. Afterwards you can predict parameters, FLOPs and bytes before
 # you run anything.*
 #
 # How many parameters does a model have? How much arithmetic does a call take? How many numbers must
@@ -101,7 +101,7 @@ def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
     return forward, counter.get_total_flops() - forward
 
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
     e = h * d
@@ -173,7 +173,7 @@ print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
 # </details>
 
 
-# %%
+# %% tags=["fold-input"]
 def measure_parts(n: int, e: int) -> tuple[int, int]:
     """Let PyTorch count the projections, which have a bias, and the heads' products."""
     module = MultiheadAttention(e, 8, batch_first=True, device="meta")
@@ -458,7 +458,7 @@ print("✓ One by one, the same outputs and gradients, and 8be² + 4bme FLOPs at
 # the layers of encoder and decoder (a model with one stack has 0 decoder layers). The original
 # model is counted with a vocabulary of 37,000; its paper says *about* 37,000.
 
-# %%
+# %% tags=["fold-input"]
 SAID = {
     "transformer-base": 65,
     "transformer-big": 213,

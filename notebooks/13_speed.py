@@ -50,14 +50,16 @@ for b, n, e, h in SIZES:
 # column. The first says how much memory the weights fill.
 
 # %% tags=["fold-input"]
-print(f"{'weights':>16}{'without':>10}{'with':>9}")
+table = {}
 for size in SIZES:
     b, n, _, h = size
     same = {"size": list(size), "mask": "none", "mode": "inference", "memory": "returned"}
     rows = [find("final class", weights=weights, **same)[0] for weights in (False, True)]
     without, given = (row["milliseconds"]["final class"][MIDDLE] for row in rows)
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
-    print(f"n = {n:4}{fill:>8}{without:7.1f} ms{given:6.1f} ms  ×{given / without:.1f}")
+    table[f"n = {n}"] = [fill, without, given, f"×{given / without:.1f}"]
+columns = ["weights", "without, ms", "with, ms", ""]
+display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
 # The matrix products are the same in both columns, yet with weights the call takes 1.6 to 2.1 times
@@ -128,14 +130,17 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # 1, e = 512 and h = 8, measured once in a new process.
 
 # %%
-print("MiB at n =             2048    4096")
+lengths, table = [2048, 4096], {}
 for row in RESULTS["memory"]:
-    name, peaks = row["name"], dict(zip(row["lengths"], row["bytes"]))
-    print(f"{name:20}{peaks[2048] / 2**20:7.0f} {peaks[4096] / 2**20:7.0f}")
-    growth = peaks[4096] / peaks[2048]
-    assert growth > 3.7 if "weights" in name else growth < 2.1
-full = [3 * 4 * SIZES[2][3] * n**2 / 2**20 for n in (2048, 4096)]
-print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
+    peaks = dict(zip(row["lengths"], row["bytes"]))
+    table[row["name"]] = [peaks[n] / 2**20 for n in lengths]
+table["3 · h · n² numbers"] = [3 * 4 * SIZES[2][3] * n**2 / 2**20 for n in lengths]
+display.show(table, columns=lengths, decimals=0, corner="MiB at n =")
+
+# %% tags=["proof"]
+for name, (short, long) in table.items():
+    assert long / short > 3.7 if "weights" in name or "·" in name else long / short < 2.1
+print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
 # %% [markdown]
 # Without weights, twice the length takes at most about twice the memory, even under a causal mask.
@@ -151,14 +156,16 @@ print(f"{'3 · h · n² numbers':20}{full[0]:7.0f} {full[1]:7.0f}")
 # as large as the scores; all others are much smaller.
 
 # %% tags=["fold-input"]
+most = {}
 for kind, every in (("every head", True), ("all other masks", False)):
-    most = max(
+    longest = max(
         ratio[MIDDLE]
         for row in find("masks", weights=False)
         for name, ratio in row["ratios"]["no mask"].items()
         if name.endswith("every head") == every
     )
-    print(f"{kind:16} at most {most:.2f} times as long")
+    most[kind] = [longest]
+display.show(most, columns=["at most, times as long"])
 
 # %% [markdown]
 # The reason is mostly memory again. The class writes a boolean mask for every head out as floats, as
@@ -195,13 +202,12 @@ def spent(row: dict, name: str, title: str = "") -> None:
 
 # %%
 rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
-print(f"{'':24}{'without weights':>20}{'with weights':>20}")
-print(f"{'':24}" + f"{'forward':>12}{'both':>8}" * 2)
-for name in rows[0]["ratios"]["no mask"]:
-    columns = [shown(row["ratios"]["no mask"][name]) for row in rows]
-    print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
 for name in ("no mask", "attn_mask, every head"):
     spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
+names = rows[0]["ratios"]["no mask"]
+table = {name: [shown(row["ratios"]["no mask"][name]) for row in rows] for name in names}
+columns = ["forward", "both", "forward, with weights", "both, with weights"]
+display.show(table, columns=columns)
 
 # %% tags=["fold-input"]
 alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
@@ -258,10 +264,9 @@ CASES = {
     "PyTorch's time: with weights, in evaluation": worst("PyTorch", True, MODES[2:]),
     "the minimum:    without weights": worst("bare minimum", False),
 }
-print("the final class takes at most")
-for case, ratio in CASES.items():
-    print(f"  {ratio:.2f} × {case}")
 assert worst("PyTorch", False) < 1
+table = {case: [ratio] for case, ratio in CASES.items()}
+display.show(table, columns=["at most"], corner="the final class, × …")
 
 # %% [markdown]
 # Look at the first line: without weights, the final class is never slower in this race, so putting
@@ -276,10 +281,11 @@ assert worst("PyTorch", False) < 1
 # memory is returned as glibc does by default:
 
 # %% tags=["fold-input"]
+table = {}
 for row in find("fast path"):
     low, ratio, up = row["ratios"]["fast path off"]["fast path"]
-    print(f"n = {row['size'][1]:4}: {ratio:.2f} times as long", end=" ")
-    print(f"(quartiles {low:.2f} and {up:.2f})")
+    table[f"n = {row['size'][1]}"] = [ratio, low, up]
+display.show(table, columns=["times as long", "lower quartile", "upper quartile"])
 
 # %% [markdown]
 # > **Pitfall.** The fast path is not always fast: it saves time at n = 128 and loses it at n =
@@ -311,24 +317,27 @@ def worse(rows: list[dict], base: str) -> str:
 KINDS = ((True, "PyTorch"), (False, "PyTorch"), (False, "bare minimum"))
 
 
-def race(section: str, masks: tuple[str, ...]) -> None:
-    """Print the ratios of a section: a line for each length and mask."""
-    heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
-    print(f"{'':14}" + "".join(f"{head:27}" for head in heads))
-    print(f"{'':14}" + f"{'forward':9}{'both':9}{'infer.':9}" * 3)
+def race(section: str, masks: tuple[str, ...]) -> dict[str, list[str]]:
+    """Give the ratios of a section: a row for each length and mask."""
+    table = {}
     for (_, n, _, _), mask in itertools.product(SIZES, masks):
-        print(f"{n:4} {mask.split(',')[0]:9}", end="")
         rows = [row for row in find(section, mask=mask) if row["size"][1] == n]
-        for (weights, base), mode in itertools.product(KINDS, MODES):
-            same = [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)]
-            print(f"{worse(same, base):9}", end="")
-        print()
+        table[f"{n}, {mask}"] = [
+            worse(
+                [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)],
+                base,
+            )
+            for (weights, base), mode in itertools.product(KINDS, MODES)
+        ]
+    return table
 
 
 # %%
-race("final class", MASKS)
-print("every head")
-race("boolean, every head", ("boolean, every head",))
+table = race("final class", MASKS) | race("boolean, every head", ("boolean, every head",))
+parts = ("with weights, × PyTorch: ", "without, × PyTorch: ", "without, × minimum: ")
+modes = ("forward", "both", "inference")
+columns = [part * (i == 0) + mode for part in parts for i, mode in enumerate(modes)]
+display.show(table, columns=columns)
 
 # %% [markdown]
 # The goal is that the final class takes at most 1.05<!-- setting --> times as long as PyTorch's
@@ -395,15 +404,16 @@ assert "_softmax" in dict(inference["profile"]["fast path"])
 # weights.
 
 # %%
-print(f"{'':42}{'all at once':>11}{'list':>11}{'ratio':>8}{'pages: all / list':>21}")
+table = {}
 for row in find("one by one"):
     way = "forward" if row["mode"] == "forward" else "both"
-    times, pages = row["milliseconds"], row["pages"]
-    print(f"n = {row['size'][1]:4}, {way:8} memory {row['memory']:18}", end="")
-    for name in ("all heads at once", "a list of heads"):
-        print(f"{times[name][MIDDLE]:8.1f} ms", end="")
+    names = ("all heads at once", "a list of heads")
+    spent_on = [row["milliseconds"][name][MIDDLE] for name in names]
     ratio = shown(row["ratios"]["all heads at once"]["a list of heads"])
-    print(f"{ratio:>8}{pages['all heads at once']:12}{pages['a list of heads']:8}")
+    new = [row["pages"][name] for name in names]
+    table[f"n = {row['size'][1]}, {way}, memory {row['memory']}"] = [*spent_on, ratio, *new]
+columns = ["all at once, ms", "list, ms", "ratio", "pages: all", "list"]
+display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
 # The list takes more time in every row. Where memory is returned, it also takes more pages.

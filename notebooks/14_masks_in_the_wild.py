@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *24 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# *23 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
@@ -151,7 +151,7 @@ display.show(means, columns=["True means"])
 # source. `published` says how to call each design with the mask `given`. The output shows the shape
 # of each design's mask, and what True means.
 
-# %%
+# %% tags=["fold-input"]
 from functools import partial
 
 from annotated_book.published import DESIGNS
@@ -223,7 +223,7 @@ print("✓ This is `blocked`, made from the lengths above.")
 # `F.scaled_dot_product_attention` and to the two mask arguments of `nn.MultiheadAttention`. The
 # sizes all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the mask is refused.
 
-# %%
+# %% tags=["fold-input"]
 SHAPES = {
     "(n, m)": (3, 5),
     "(b, m)": (2, 5),
@@ -422,7 +422,7 @@ for output in (folded(*q_k_v, 4, copied), by_name(*q_k_v, 4, broadcast)):
     torch.testing.assert_close(one.gradients(output, q_k_v), expected)
 assert (broadcast.numel(), copied.numel()) == (30, 120)
 print(
-    "✓ Both give what four axes give, gradients too; folded, the mask is four times as large."
+    "✓ Both give what four axes give, gradients too; folded, the mask is 4 times as large."
 )
 
 # %% [markdown]
@@ -655,7 +655,7 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     return row, "NaN" if gradient.isnan().any() else "finite"
 
 
-# %%
+# %% tags=["fold-input"]
 ROUTES = {
     "weights: softmax": {"need_weights": True, "training": True},
     "no weights: function": {"need_weights": False, "training": True},
@@ -759,7 +759,7 @@ display.finish(drawing, name="corners", alt=alt)
 # Compare that row with both corners, and with the flag `is_causal` in PyTorch's function and in
 # ours.
 
-# %%
+# %% tags=["fold-input"]
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 words = one.embed(one.WORDS).double().requires_grad_()                 # (m, d)

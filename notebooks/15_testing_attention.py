@@ -329,7 +329,7 @@ def reactions(patient: nn.Module, n: int = 8) -> tuple[Tensor, Tensor]:
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 WAYS = {"right": MultiheadAttention}
 for way, part in (
@@ -573,7 +573,7 @@ display.show(rows, columns=["the doctor says"])
 #
 # How many mistakes give the right output with each of five choices of sizes?
 
-# %%
+# %% tags=["fold-input"]
 situations = {
     "one token": (3, 4, 1),
     "one head": (3, 1, 7),

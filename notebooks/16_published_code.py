@@ -3,7 +3,7 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *19 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *20 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is

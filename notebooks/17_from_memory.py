@@ -3,7 +3,7 @@
 #
 # *Can you write it in a quarter of an hour, and answer what they ask next?*
 #
-# *13 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
+# *12 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
 # it tested.*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who

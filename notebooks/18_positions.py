@@ -224,14 +224,14 @@ for begin in range(1, 300):
 print("✓ The scores are the same wherever the sentence begins, tried at 300 places.")
 
 # %% [markdown]
-# The last two columns are equal: the score depends on the distance, not on the place. To write this
+# The last two rows are equal: the score depends on the distance, not on the place. To write this
 # as a formula, let $R_p$ turn every pair by its angle at position p. Then
 #
 # $$(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$$
 #
 # Turning query and key by their positions is the same as turning the query alone, by the distance.
 #
-# The columns also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
+# The rows also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
 # pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left (the
 # 0.31 from above, divided by √4). In a trained model, $W_Q$ and $W_K$ can use the slow pairs for
 # whatever should count at any distance.

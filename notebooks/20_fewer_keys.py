@@ -3,7 +3,7 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
+# *25 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
 # and keep a short summary instead of keys.*
 #
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
@@ -59,7 +59,7 @@ display.chapter_map("project in", "split", "score", "mix")
 # `cache_bytes` takes the number of tokens and how many numbers a token's keys have in all, and counts
 # two bytes for each. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
 
-# %%
+# %% tags=["fold-input"]
 MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "GPT-3 175B": (96, 96, 96, 128),
     "LLaMA 7B": (32, 32, 32, 128),

@@ -3,7 +3,7 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
+# *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
 # merge two halves, and say what a fused kernel saves.*
 #
 # A school wants the mean mark of its pupils, and the classes hand in their marks one after the

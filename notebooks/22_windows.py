@@ -3,7 +3,7 @@
 #
 # *What may a token safely not look at?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
+# *20 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
 # constant size, and put several documents into one row.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
@@ -32,8 +32,8 @@ display.chapter_map("mask", "softmax")
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
 # et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the keys behind the query. The
-# window adds a second bound, w keys back. The cell builds the mask for a window of 3, and prints
-# for each word the keys that it sees (1), and how many they are.
+# window adds a second bound, w keys back. The cell builds the mask for a window of 3: a row for
+# each word that asks, card over the keys that it does not see.
 
 # %%
 from annotated_attention.modern import block_by_position
@@ -360,7 +360,7 @@ print("✓ Each document comes out as it does alone.")
 # to visit. Its table serves all layers, and all heads as well, unless the rule looks at the head. Our `tiled_attention` takes the same rule. Here
 # are three rules, and the masks that they must equal.
 
-# %%
+# %% tags=["fold-input"]
 n, side = 256, 32
 many = torch.arange(n)
 lengths = torch.tensor([70, 20, 100, 66])

@@ -153,7 +153,7 @@ except ImportError:
     print("transformers is not installed: the comparison is left out")
     LlamaConfig = None
 
-# %% tags=["needs-weights"]
+# %% tags=["needs-weights", "fold-input"]
 if LlamaConfig:
     ours = model.settings
     config = LlamaConfig(

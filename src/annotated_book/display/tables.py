@@ -32,8 +32,8 @@ def show(
 
     Args:
         numbers: (rows, columns). A list may also hold texts, whole numbers, which are written in
-            full, booleans (yes or a dot), and None, which leaves a cell empty; a dictionary has a row under each word. A
-            boolean tensor is a mask: True is card, False is a hole in it.
+            full, booleans (yes or a dot), and None, which leaves a cell empty; a dictionary has a
+            row under each word. A boolean tensor is a mask: True is card, False is a hole in it.
         rows: a word for each row; a dictionary has its own.
         columns: a word for each column.
         title: what the table shows, over it.
@@ -64,7 +64,8 @@ def show(
     """
     if isinstance(numbers, Mapping):
         rows, numbers = [*numbers], [*numbers.values()]
-    if isinstance(numbers, Tensor) and numbers.dtype == torch.bool:
+    is_mask = isinstance(numbers, Tensor) and numbers.dtype == torch.bool
+    if isinstance(numbers, Tensor) and is_mask:
         blocked, numbers = numbers, [[None] * numbers.size(1)] * numbers.size(0)
     if isinstance(numbers, Tensor):
         values = numbers.tolist()
@@ -88,7 +89,7 @@ def show(
     head = [corner, *map(str, columns)]
     text = in_columns([head, *([str(word), *row] for word, row in zip(rows, texts, strict=True))])
     lines = [[escape(str(word)), *row] for word, row in zip(rows, marked, strict=True)]
-    kind = "aa-numbers aa-weights" if heat is True else "aa-numbers"
+    kind = "aa-numbers aa-weights" if is_mask or heat is True else "aa-numbers"
     over = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     html = f"{over}{table([[*map(escape, head)], *lines], kind)}"
     said = f"{title}\n" * bool(title) + text

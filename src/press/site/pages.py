@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from html import unescape
+from html import escape, unescape
 from typing import Any, cast
 
 from bs4 import BeautifulSoup, Comment, Tag
@@ -19,6 +19,7 @@ ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
 DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
+CODE = re.compile(r"`([^`]+)`")  # as in Markdown: a proof's line is printed by its cell
 GOING_DEEPER, PROVED = "Going deeper", "✓"
 KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
 # The letters of the notation whose colour a word of the prose wears where it is stressed.
@@ -138,6 +139,10 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
         title, details = summary.text.strip(), cast(Tag, summary.parent)
         kinds = ["aa-proof"] if title.startswith(PROVED) else KINDS.get(title.partition(":")[0], [])
         details["class"] = AttributeValueList(["aa-fold", *kinds])
+        if kinds == ["aa-proof"]:
+            line = CODE.sub(r"<code>\1</code>", escape(title, quote=False))
+            summary.clear()
+            summary.append(BeautifulSoup(line, "html.parser"))
         heading = details.find(re.compile("^h[2-6]$"))
         if heading is not None and heading.text.removesuffix("¶") == title:  # said for Jupyter
             for link in heading.select(".headerlink"):

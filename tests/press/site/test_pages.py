@@ -95,9 +95,19 @@ def test_folds_and_call_outs_say_what_they_hold():
     ):
         soup, _ = mended(fold.format(title))
         assert soup.details["class"] == kinds.split()
+    soup, _ = mended(fold.format("✓ As `a &lt; b` says."))
+    assert str(soup.summary) == "<summary>✓ As <code>a &lt; b</code> says.</summary>"
     soup, _ = pages.parse("<blockquote><p><strong>In short.</strong> All of it.</p></blockquote>")
     pages.dress_callouts(soup)
     assert soup.blockquote["class"] == "aa-callout aa-in-short"
+
+
+def test_a_stressed_word_wears_the_colour_of_what_it_names():
+    html = "<p>The <em>queries</em> ask, <strong>keys</strong> and <em>only</em> keys answer.</p>"
+    soup, _ = pages.parse(f"<h2><em>heads</em></h2>{html}")
+    pages.colour_words(soup)
+    classes = {word.text: word.get("class") for word in soup.select("em, strong")}
+    assert classes == {"heads": None, "queries": "dim-n", "keys": "dim-m", "only": None}
 
 
 def test_an_answer_does_not_stand_beside_its_question():
