@@ -89,8 +89,10 @@ class Seen:
 
     def where(self, *roles: str) -> Where | None:
         """Give the line of the first of these steps that there is."""
-        places = (self.steps[role].where for role in roles if role in self.steps)
-        return next((place for place in places if place is not None), None)
+        for role in roles:
+            if role in self.steps and (place := self.steps[role].where) is not None:
+                return place._replace(step=role)
+        return None
 
 
 def attentions(steps: list[Step]) -> Iterator[Seen]:

@@ -92,7 +92,7 @@ def slips(first: Look) -> Iterator[Finding]:
             symptom = "an einsum sums one operand on its own before it multiplies"
             evidence = f"`{apart.option('equation', 0)}` has a letter in one operand alone, "
             evidence += "and not in the result"
-            yield seen_inside("summed-apart", symptom, evidence, apart.where)
+            yield seen_inside("summed-apart", symptom, evidence, seen.where("apart"))
         if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:  # reshapes
             code = f"{'-and-'.join(made)}-without-transpose"
             symptom = f"the {' and the '.join(made)} of heads: the axis of the tokens is not moved"
@@ -112,7 +112,8 @@ def slips(first: Look) -> Iterator[Finding]:
         for bend in bends[0][:1]:
             symptom = f"the values go through {bend.name} before they are mixed"
             severity = CONVENTION if any(bends[1:]) else WRONG
-            yield seen_inside("values-bent", symptom, "", bend.where, severity)
+            place = bend.where and bend.where._replace(step=bend.name)
+            yield seen_inside("values-bent", symptom, "", place, severity)
 
 
 def returned(patient: Patient, first: Look) -> Iterator[Finding]:
@@ -270,7 +271,8 @@ def masks(looks: Sequence[Look]) -> Iterator[Finding]:
         step = seen.steps.get("weak mask") or seen.steps.get("mask")
         if step is not None and step.name == "mul":
             symptom = "scores are multiplied by the mask"
-            yield seen_inside("mask-multiplied", symptom, evidence, step.where)
+            place = seen.where("weak mask", "mask")
+            yield seen_inside("mask-multiplied", symptom, evidence, place)
             return
         if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
             symptom = "scores that should be hidden get a number that leaves them a weight"

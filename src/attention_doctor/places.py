@@ -22,7 +22,7 @@ _PASSING_ON = tuple(
     for folder in ("site-packages/", "dist-packages/")
     for name in ("einops/", "opt_einsum/", "jaxtyping/", "beartype/")
 )
-Frame = tuple[str, int]
+Frame = tuple[str, int, str]  # file, line, and the function's name
 _LONGEST = 300  # of the letters of a message
 
 
@@ -33,6 +33,9 @@ class Where(NamedTuple):
         file: path of the file, or the name that Python gives to code without one.
         line: the line's number, counted from 1.
         text: the line itself, without its indentation; "" where it cannot be read.
+        function: name of the function that the line stands in; "" where that is unknown.
+        step: what the line does for the attention, such as ``"softmax"`` or ``"mask"``; "" where
+            that is unknown.
 
     Examples:
         >>> from attention_doctor import Where
@@ -46,6 +49,8 @@ class Where(NamedTuple):
     file: str
     line: int
     text: str = ""
+    function: str = ""
+    step: str = ""
 
     def __str__(self) -> str:
         """Show it with the path below the working directory, or with the file's name alone."""
@@ -63,9 +68,9 @@ class Where(NamedTuple):
 
 def where(frame: Frame) -> Where:
     """Read the line of a frame."""
-    file, line = frame
+    file, line, function = frame
     linecache.checkcache(file)
-    return Where(file, line, linecache.getline(file, line).strip())
+    return Where(file, line, linecache.getline(file, line).strip(), function)
 
 
 @functools.cache
@@ -85,7 +90,7 @@ def innermost(until: FrameType) -> Frame | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not until:
         if theirs(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None
 
@@ -96,7 +101,7 @@ def describe(error: BaseException) -> str:
     message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     frame = raised_in(error)
-    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
+    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "", frame.name)
     return f"{text} ({place})" if place else text
 
 

@@ -1,13 +1,16 @@
 """What the doctor says of mistakes and of right code in many forms, recorded.
 
-Of all cases that can be made, the record holds those that reach a branch or a finding that the
-others do not. ``python -m tests.attention_doctor.contract NAME …`` writes it anew, with the named
-cases besides; a diff shows what has changed.
+The record holds behaviour and no text: exit codes, severities, codes, which codes a finding
+explains, the step and the function that it names, and the tests that fail. Of all cases that can be
+made, it has those that reach a branch or a finding that the others do not.
+``python -m tests.attention_doctor.contract NAME …`` writes it anew, with the named cases besides; a
+diff shows what has changed.
 """
 
 import copy
 import itertools
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import make_dataclass
@@ -28,24 +31,33 @@ from annotated_attention.modern import (
     StaticCache,
 )
 from annotated_book.published import DESIGNS
-from attention_doctor import Report, adapters, examine
+from attention_doctor import Finding, Report, adapters, assert_attention, examine
 from attention_doctor.mistakes import MISTAKES
+from attention_doctor.report import exit_code
 from attention_doctor.roles import KINDS
 from tests.attention_doctor import demanded, mistakes_today, planted, right_code
 
+SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm", "bhnm")
 RECORD = Path(__file__).with_suffix(".json")
 Case = Callable[[], Report]
 Found = make_dataclass("Found", ["output", "weights"])
 
 
 def said(report: Report) -> list[str]:
-    """Give what counts of a report: severities and codes, the tests that fail, and lines."""
-    findings = [
-        f"{x.severity}: {x.code}{f' @ {x.where.text}' if x.where else ''}" for x in report.findings
-    ]
+    """Give what counts of a report, each as a line."""
+    findings = [f"{x.severity}: {x.code}{_place(x)}{_explained(x)}" for x in report.findings]
     shows = sorted(test for test, x in report.results.items() if x in ("wrong", "fails"))
     version = [f"version: {report.version}"] if report.version == "right" else []
-    return [*findings, *version, *(f"shows: {test}" for test in shows)]
+    return [f"exit {exit_code(report)}", *findings, *version, *(f"shows: {x}" for x in shows)]
+
+
+def _place(finding: Finding) -> str:
+    place = finding.where
+    return "" if place is None else f" @ {place.step or 'a line'} in {place.function}"
+
+
+def _explained(finding: Finding) -> str:
+    return f" ({', '.join(finding.explains)})" if finding.explains else ""
 
 
 def catalogue(code: str, kind: str, e: int = 12, h: int = 3) -> Report:
@@ -132,6 +144,41 @@ def right(module: nn.Module, e: int = 12, h: int = 3, kind: str = "causal") -> R
     return examine(module, embed_dim=e, num_heads=h, kind=kind)
 
 
+class Masked(demanded.Attention):
+    """Takes a mask of some axes and meaning."""
+
+    def __init__(self, shape: str, meaning: str) -> None:
+        super().__init__()
+        self.shape, self.meaning = shape, meaning
+
+    def changed(self, scores):
+        mask = self.blocked
+        if mask is None:
+            return scores
+        if self.shape == "(bh)nm":
+            mask = mask.unflatten(0, (-1, demanded.H))
+        elif self.shape in ("bnm", "bm"):
+            mask = mask[:, None] if self.shape == "bnm" else mask[:, None, None]
+        assert mask.dim() == (2 if self.shape == "nm" else 4)
+        if self.meaning == "additive":
+            return scores + mask
+        return scores.masked_fill(~mask if self.meaning == "allowed" else mask, -math.inf)
+
+    def hidden(self, n, m):
+        return None
+
+    def forward(self, x, mask=None):
+        return super().forward(x, x, x, mask)
+
+
+def masked(shape: str, meaning: str, words: str) -> Report:
+    """Examine right code by the names of its arguments, with a mask of this form."""
+    torch.manual_seed(0)
+    return assert_attention(
+        Masked(shape, meaning), embed_dim=12, num_heads=3, kind="self", mask=words
+    )
+
+
 def made(make: Callable[..., nn.Module], *arguments: object, **options: object) -> nn.Module:
     torch.manual_seed(0)
     return make(*arguments, **options)
@@ -196,6 +243,11 @@ def cases() -> dict[str, Case]:
         add(f"demanded: {name}, {kind}, from outside", demanded.report, version, kind, False)
     for kind in KINDS:
         add(f"right: in steps, {kind}", demanded.report, demanded.Attention, kind)
+    for shape, meaning in itertools.product(SHAPES, ("blocked", "allowed", "additive")):
+        form = f"{shape} {meaning}"
+        add(f"right: a mask of {form}", masked, shape, meaning, form)
+    for shape, meaning in itertools.product(SHAPES[:6], ("blocked", "allowed")):
+        add(f"right: a mask of {shape} {meaning}, inferred", masked, shape, meaning, "")
     return found
 
 

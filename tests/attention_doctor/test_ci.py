@@ -125,7 +125,7 @@ FINDING = {
     "where": dict,
     "explains": list,  # where may be null
 }
-WHERE = {"file": str, "line": int, "text": str}
+WHERE = {"file": str, "line": int, "text": str, "function": str, "step": str}
 TOP = {"version": int, "versions": dict}
 
 
