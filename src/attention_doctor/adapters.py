@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.masks import block_future
-from attention_doctor.forms import Layout, MaskForm, output_of
+from attention_doctor.call.forms import Layout, MaskForm, output_of
 
 __all__ = ["Adapted", "adapt", "torch_like"]
 # What a callable may be able to do besides.

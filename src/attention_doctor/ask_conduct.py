@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from attention_doctor import situations
-from attention_doctor.compare_parameters import unregistered
-from attention_doctor.influence import across, influence
-from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
-from attention_doctor.places import describe
+from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.call.places import describe
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.influence import across, influence
+from attention_doctor.evidence.parameters import unregistered
 from attention_doctor.report import Finding, convention, wrong
 
 _DROPOUT = 0.5

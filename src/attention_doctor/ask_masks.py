@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from attention_doctor import situations
-from attention_doctor.influence import across, designed, influence
-from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.influence import across, designed, influence
+from attention_doctor.evidence.situations import Situation
 from attention_doctor.report import Finding, convention, wrong
-from attention_doctor.situations import Situation
 
 
 def _needs_masks(patient: Patient) -> None:

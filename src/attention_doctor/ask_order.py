@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
-from attention_doctor import situations
-from attention_doctor.influence import across, influence
-from attention_doctor.patient import Inputs, Patient
+from attention_doctor.call.patient import Inputs, Patient
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.influence import across, influence
+from attention_doctor.evidence.situations import Situation
 from attention_doctor.report import Finding, convention, wrong
-from attention_doctor.situations import Situation
 
 _FOLLOW = "Follow one number through every reshape: it must stay with its token."
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_doctor import situations
-from attention_doctor.influence import exchanged
-from attention_doctor.patient import Failed, Inputs, NotAsked, Patient
-from attention_doctor.places import describe
+from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.call.places import describe
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.influence import exchanged
 from attention_doctor.report import Finding, wrong
 
 _SHIFT = 7

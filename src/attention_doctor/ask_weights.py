@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attention_doctor.influence import exchanged, moves, within
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.call.patient import Inputs, NotAsked, Patient
+from attention_doctor.evidence.influence import exchanged, moves, within
 from attention_doctor.report import Finding, wrong
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens

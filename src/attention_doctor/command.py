@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from attention_doctor.roles import KINDS
+from attention_doctor.call.roles import KINDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

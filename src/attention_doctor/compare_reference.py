@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor.compare_parameters import find
+from attention_doctor.call.patient import Failed, NotAsked, Patient
 from attention_doctor.compare_versions import questions, state_of
+from attention_doctor.evidence.parameters import find
 from attention_doctor.look_inside import Inside
-from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import Finding, wrong
 
 TRUSTED = "given reference"

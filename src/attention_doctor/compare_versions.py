@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from annotated_attention.masks import block_future
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor import situations
 from attention_doctor.adapters import torch_like
-from attention_doctor.compare_parameters import Projections, find
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.parameters import Projections, find
+from attention_doctor.evidence.situations import Situation
 from attention_doctor.mistakes import MISTAKES
-from attention_doctor.patient import Failed, NotAsked, Patient
 from attention_doctor.report import CONVENTION, WRONG, Finding
-from attention_doctor.situations import Situation
 
 Answers = Sequence[tuple[Situation, Tensor]]
 

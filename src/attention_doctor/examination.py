@@ -18,14 +18,14 @@ from attention_doctor import (
     ask_today,
     ask_weights,
 )
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.places import raised_in
+from attention_doctor.call.roles import KINDS, Sizes
 from attention_doctor.compare_reference import TRUSTED, compare
 from attention_doctor.compare_versions import Diagnosis, diagnose
 from attention_doctor.look_inside import Inside, cleared, located, named, summary
-from attention_doctor.patient import Failed, NotAsked, Patient
-from attention_doctor.places import raised_in
 from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report, wrong
 from attention_doctor.report_causes import CONDUCT, OF_SCALES, merged
-from attention_doctor.roles import KINDS, Sizes
 
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from attention_doctor import look_scores, situations
-from attention_doctor.look_attention import Look, look
-from attention_doctor.look_steps import back
-from attention_doctor.look_trace import Step, tensors
-from attention_doctor.patient import Failed, NotAsked, Patient
-from attention_doctor.places import Where
+from attention_doctor import look_scores
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.places import Where
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.sight import Look, look
+from attention_doctor.evidence.situations import Situation
+from attention_doctor.evidence.steps import back
+from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.report import CONVENTION, WRONG, Finding
-from attention_doctor.situations import Situation
 
 # The steps whose line is meant by codes that begin so, the likeliest first.
 _ROLES = {

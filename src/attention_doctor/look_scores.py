@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attention_doctor.compare_parameters import role_of
-from attention_doctor.look_attention import Look, Seen, has_another_way
-from attention_doctor.look_steps import LOW, NORMS, Operand, before, constant, is_projection
-from attention_doctor.look_trace import Step, tensors
-from attention_doctor.patient import Patient
-from attention_doctor.places import Where
+from attention_doctor.call.patient import Patient
+from attention_doctor.call.places import Where
+from attention_doctor.evidence.parameters import role_of
+from attention_doctor.evidence.sight import Look, Seen, has_another_way
+from attention_doctor.evidence.steps import LOW, NORMS, Operand, before, constant, is_projection
+from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.report import CONVENTION, WRONG, Finding
 
 _CLOSE = 1e-3

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
+from attention_doctor.call.patient import Failed, Patient
+from attention_doctor.call.roles import Sizes, size_of
+from attention_doctor.evidence.influence import influence
+from attention_doctor.evidence.trace import tensors
 from attention_doctor.examination import examine_patient
-from attention_doctor.influence import influence
-from attention_doctor.look_trace import tensors
-from attention_doctor.patient import Failed, Patient
 from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
-from attention_doctor.roles import Sizes, size_of
 
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from annotated_attention import __version__
-from attention_doctor.places import Where
+from attention_doctor.call.places import Where
 
 FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
 _PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")

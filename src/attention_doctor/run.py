@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from attention_doctor.build import build, value_of
-from attention_doctor.calls import called
+from attention_doctor.call.build import build, value_of
+from attention_doctor.call.calls import called
+from attention_doctor.call.load import load
+from attention_doctor.call.paste import adapter
+from attention_doctor.call.patient import Patient
+from attention_doctor.call.places import describe
+from attention_doctor.call.roles import Sizes, Unasked, named_parameters
 from attention_doctor.examination import examine_patient
-from attention_doctor.load import load
 from attention_doctor.models import examine_model
-from attention_doctor.paste import adapter
-from attention_doctor.patient import Patient
-from attention_doctor.places import describe
 from attention_doctor.report import UNASKED, Finding, ModelReport, Report
-from attention_doctor.roles import Sizes, Unasked, named_parameters
 
 
 def examined(options: argparse.Namespace) -> Report | ModelReport:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attention_doctor.calls import called
+from attention_doctor.call.calls import called
+from attention_doctor.call.patient import Patient
+from attention_doctor.call.roles import Sizes, Unasked
 from attention_doctor.codes import check, chosen
 from attention_doctor.examination import check_arguments, examine_patient
-from attention_doctor.patient import Patient
 from attention_doctor.report import Report
-from attention_doctor.roles import Sizes, Unasked
 
 
 def assert_attention(

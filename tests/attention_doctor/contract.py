@@ -32,9 +32,9 @@ from annotated_attention.modern import (
 )
 from annotated_book.published import DESIGNS
 from attention_doctor import Finding, Report, adapters, assert_attention, examine
+from attention_doctor.call.roles import KINDS
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import exit_code
-from attention_doctor.roles import KINDS
 from tests.attention_doctor import demanded, mistakes_today, planted, right_code
 
 SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm", "bhnm")

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from attention_doctor import adapters, examine, situations
-from attention_doctor.look_attention import look
-from attention_doctor.patient import Patient
-from attention_doctor.roles import Sizes
+from attention_doctor import adapters, examine
+from attention_doctor.call.patient import Patient
+from attention_doctor.call.roles import Sizes
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.sight import look
 from tests.attention_doctor.planted import HEAD, STYLES, E, H, defined
 
 
@@ -57,7 +58,7 @@ def test_an_error_of_the_sight_is_no_error_of_the_doctor(monkeypatch):
         raise KeyError("lost")
 
     module = made("packed", ("heads.transpose(1, 2)", "heads"))
-    monkeypatch.setattr("attention_doctor.look_trace._copied", stumble)
+    monkeypatch.setattr("attention_doctor.evidence.trace._copied", stumble)
     found = report(module)
     assert found.codes[0] == "merge-without-transpose"
     (reason,) = (x for x in found.not_examined if x.startswith("inside"))

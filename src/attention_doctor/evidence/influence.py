@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from attention_doctor.patient import Inputs, Patient
+from attention_doctor.call.patient import Inputs, Patient
 from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated

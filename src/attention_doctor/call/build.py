@@ -9,8 +9,15 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy as is_uninitialized
 
-from attention_doctor.places import describe
-from attention_doctor.roles import Sizes, Unasked, named_parameters, required, signature, size_of
+from attention_doctor.call.places import describe
+from attention_doctor.call.roles import (
+    Sizes,
+    Unasked,
+    named_parameters,
+    required,
+    signature,
+    size_of,
+)
 
 
 def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from attention_doctor.look_trace import Step
+from attention_doctor.evidence.trace import Step
 
 LOW = -500.0  # a score that is lower leaves no weight
 # They move numbers, and change none.

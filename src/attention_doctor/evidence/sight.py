@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.look_steps import (
+from attention_doctor.call.patient import NotAsked, Patient
+from attention_doctor.call.places import Where
+from attention_doctor.evidence.situations import Situation
+from attention_doctor.evidence.steps import (
     LAYERS,
     LOW,
     NORMS,
@@ -27,10 +30,7 @@ from attention_doctor.look_steps import (
     product,
     softmax_axis,
 )
-from attention_doctor.look_trace import Step, Trace
-from attention_doctor.patient import NotAsked, Patient
-from attention_doctor.places import Where
-from attention_doctor.situations import Situation
+from attention_doctor.evidence.trace import Step, Trace
 
 _CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-_OURS = str(Path(__file__).parent)
-_MISTAKES = str(Path(__file__).with_name("mistakes"))  # examined like anybody's code
+_OURS = str(Path(__file__).parents[1])
+_MISTAKES = str(Path(__file__).parents[1] / "mistakes")  # examined like anybody's code
 _PYTHONS = sysconfig.get_path("stdlib")
 _PYTORCHS = str(Path(torch.__file__).parent)
 _PACKAGES = ("site-packages", "dist-packages")

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attention_doctor.places import Frame, Where, innermost, where
+from attention_doctor.call.places import Frame, Where, innermost, where
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
 _NO_NUMBERS = {

@@ -4,10 +4,10 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from attention_doctor.build import known
-from attention_doctor.load import dotted
-from attention_doctor.matching import TENSORS, matched
-from attention_doctor.roles import Sizes, named_parameters, required, size_of
+from attention_doctor.call.build import known
+from attention_doctor.call.load import dotted
+from attention_doctor.call.matching import TENSORS, matched
+from attention_doctor.call.roles import Sizes, named_parameters, required, size_of
 
 _OPEN = "..."
 _SHAPES = {
@@ -48,7 +48,7 @@ def adapter(
     imported = [f"from {module} import {first}"]
     if not all(map(str.isidentifier, module.split("."))):
         loaded = f"{first}, _ = load({str(file.resolve())!r}, {first!r})"
-        imported = ["from attention_doctor.load import load", "", loaded]
+        imported = ["from attention_doctor.call.load import load", "", loaded]
     command = f"examined.py:make_attention --kind {kind} --embed-dim {sizes.embed_dim}"
     lines = [
         f"# Save this as {folder / 'examined.py'}, complete what stands as ..., and run",

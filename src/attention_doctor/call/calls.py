@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
-from attention_doctor.forms import MEANINGS, MaskForm, is_shape
-from attention_doctor.influence import moves, within
-from attention_doctor.matching import TENSORS, Plan, fitting_kinds, matched
-from attention_doctor.patient import Failed, NotAsked, Patient
-from attention_doctor.roles import (
+from attention_doctor.call.forms import MEANINGS, MaskForm, is_shape
+from attention_doctor.call.matching import TENSORS, Plan, fitting_kinds, matched
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.roles import (
     Sizes,
     Unasked,
     meaning_of,
@@ -20,6 +19,7 @@ from attention_doctor.roles import (
     required,
     signature,
 )
+from attention_doctor.evidence.influence import moves, within
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
 _SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm")

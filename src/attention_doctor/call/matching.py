@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from attention_doctor.roles import KINDS, ROTATIONS, input_of, named_parameters, required
+from attention_doctor.call.roles import KINDS, ROTATIONS, input_of, named_parameters, required
 
 TENSORS = {
     "cross": ("query", "key", "value"),

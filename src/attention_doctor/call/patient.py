@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, module_of, name_of
-from attention_doctor.forms import output_of
-from attention_doctor.places import describe
-from attention_doctor.roles import Sizes
-from attention_doctor.state import State, give_size, left_as_it_was
+from attention_doctor.call.forms import output_of
+from attention_doctor.call.places import describe
+from attention_doctor.call.roles import Sizes
+from attention_doctor.call.state import State, give_size, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.

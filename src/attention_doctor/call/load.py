@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from attention_doctor.places import describe
-from attention_doctor.roles import Unasked
+from attention_doctor.call.places import describe
+from attention_doctor.call.roles import Unasked
 
 
 def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from attention_doctor.patient import Inputs, NotAsked, Patient
+from attention_doctor.call.patient import Inputs, NotAsked, Patient
 
 
 @dataclass(frozen=True)
