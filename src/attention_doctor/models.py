@@ -16,13 +16,12 @@ from attention_doctor.call.roles import Sizes, size_of
 from attention_doctor.evidence.influence import influence
 from attention_doctor.evidence.trace import tensors
 from attention_doctor.examination import examine_patient
-from attention_doctor.report import CONVENTION, UNASKED, Finding, ModelReport, Report
+from attention_doctor.report import UNASKED, Finding, ModelReport, Report
 
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
 _PLAIN = (Tensor, tuple, list, bool, int, float, str)  # anything else may change in the call
 _BY_LAYER = ("layer_idx", "layer_id", "layer_index", "layer_number", "training")
-_HIDDEN = ("visible-unseen", "past-unseen", "order-matters", "query-order-matters")
 
 
 def examine_model(
@@ -192,8 +191,8 @@ def _examined(call: _Call) -> Report:
     elif masks:
         bare = replace(call, arguments=call.arguments | dict.fromkeys(masks))
         patient = _patient(bare, kind) or patient
-    report = examine_patient(patient)
-    return _excused(report, masks) if masks else report
+    patient.given_masks = tuple(masks)
+    return examine_patient(patient)
 
 
 def _patient(call: _Call, kind: str) -> Patient | None:
@@ -260,18 +259,6 @@ def _hides_the_future(patient: Patient) -> bool:
         for pairs in (not_padding.triu(1), not_padding.tril(-1))
     )
     return future < past
-
-
-def _excused(report: Report, masks: list[str]) -> Report:
-    """Take for a convention what the masks that the model gives may hide."""
-    cause = f"the model gives it {', '.join(f'`{name}`' for name in masks)}, which may hide tokens"
-    findings = [
-        replace(x, severity=CONVENTION, cause=cause, remedy="Ask again without padding.")
-        if x.code in _HIDDEN
-        else x
-        for x in report.findings
-    ]
-    return replace(report, findings=tuple(findings))
 
 
 def _unasked(call: _Call, why: str) -> Report:

@@ -47,16 +47,16 @@ def _sizes(options: argparse.Namespace) -> Sizes:
 def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> Report:
     """Build and call what was loaded, and examine it."""
     asked, built = _called(target, names, options)
-    reference = None
+    patient = Patient(asked.attend, _sizes(options), options.kind)
     if options.reference:
         path, _, name = options.reference.rpartition(":")
         trusted, known = load(path, name) if path else (pydoc.locate(name), {})
         if trusted is None:
             remedy = "Name a class: `--reference file.py:Class`."
             raise Unasked("import", f"there is no {name}", remedy)
-        reference = _called(trusted, known, options, as_it_takes=True)[0].attend
-    patient = Patient(asked.attend, _sizes(options), options.kind)
-    report = examine_patient(patient, reference)
+        adapted = _called(trusted, known, options, as_it_takes=True)[0].attend
+        patient.reference = Patient(adapted, _sizes(options), options.kind)
+    report = examine_patient(patient)
     how = [built, f"called with {asked.how}" if asked.how else ""]
     return replace(report, called=tuple(filter(None, how)), inferred=asked.inferred)
 

@@ -72,7 +72,8 @@ def assert_attention(
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
     patient = Patient(asked.attend, sizes, kind)
-    report = examine_patient(patient, trusted and trusted.attend)
+    patient.reference = trusted and Patient(trusted.attend, sizes, kind)
+    report = examine_patient(patient)
     counted = chosen(replace(report, inferred=asked.inferred), select, ignore, wrong)
     assert isinstance(counted, Report)
     if not counted.ok:

@@ -9,7 +9,7 @@ from attention_doctor import adapters, examine
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.roles import Sizes
 from attention_doctor.evidence import situations
-from attention_doctor.evidence.sight import look
+from attention_doctor.evidence.looks import look
 from tests.attention_doctor.planted import HEAD, STYLES, E, H, defined
 
 

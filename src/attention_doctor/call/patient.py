@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +55,16 @@ class Inputs:
         return Inputs(change(self.query), key, value)
 
 
+class Answer(NamedTuple):
+    """What one call gave."""
+
+    output: Tensor  # (b, n, e)
+    weights: Tensor | None  # the first tensor that was returned besides
+    changed: frozenset[str]  # the arguments that are others after the call
+
+
 class Patient:
-    """Calls an implementation in a known state, and records whether it changes its arguments."""
+    """Calls an implementation in a known state."""
 
     def __init__(
         self,
@@ -81,11 +89,10 @@ class Patient:
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
         self.rounding = 0.0  # how coarse its numbers were found to be
-        self.trusted_scale: float | None = None  # as seen in a reference
+        self.reference: Patient | None = None  # which is trusted
+        self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
-        self.weights: Tensor | None = None  # what the last answer returned besides the output
-        self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = (min(x, self.max_length) for x in (5, 7 if self.kind == "cross" else 5))
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
@@ -135,7 +142,13 @@ class Patient:
         return Inputs(tokens(n), tokens(m), tokens(m))
 
     def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
-        """Call the implementation and return its output, (b, n, e).
+        """Call the implementation and return its output alone, as ``answer`` does."""
+        return self.answer(inputs, blocked, gradient).output
+
+    def answer(
+        self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False
+    ) -> Answer:
+        """Call the implementation.
 
         ``blocked`` is (b, n, m) or None; with ``gradient``, the graph is kept.
 
@@ -165,12 +178,16 @@ class Patient:
             finally:
                 if self._state is not None:
                     self._state.put_back()
-        for name, x in vars(given).items() if self.kind == "cross" else [("x", given.query)]:
-            if not torch.equal(x.detach(), getattr(inputs, name, inputs.query).detach()):
-                self.changed.add(name)
+        tokens = vars(given) if self.kind == "cross" else {"x": given.query}
+        changed = {
+            name
+            for name, x in tokens.items()
+            if not torch.equal(x.detach(), getattr(inputs, name, inputs.query).detach())
+        }
         if hidden is not None and before is not None and not torch.equal(hidden, before):
-            self.changed.add("blocked")
-        return self._output(result, inputs)
+            changed.add("blocked")
+        output, weights = self._output(result, inputs)
+        return Answer(output, weights, frozenset(changed))
 
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
         """Ask in another way than by ``attend``, for an output that has the shape of ``x``."""
@@ -179,12 +196,11 @@ class Patient:
                 result = call(x.clone(), *rest)
         except Exception as error:
             raise Failed(describe(error), error) from error
-        return self._output(result, Inputs(x, x, x))
+        return self._output(result, Inputs(x, x, x))[0]
 
-    def _output(self, result: object, inputs: Inputs) -> Tensor:
-        """Take the output from what was returned."""
+    def _output(self, result: object, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+        """Take the output, and the first tensor besides, from what was returned."""
         result, rest = output_of(result, inputs.query.shape)
-        self.weights = rest[0].detach() if rest else None
         if not isinstance(result, Tensor):
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:
@@ -192,7 +208,7 @@ class Patient:
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
             usual = (b, n, inputs.key.size(1)) == (self.b, self.n, self.m)
             raise Failed(text) if usual else NotAsked(text)
-        return result
+        return result, rest[0].detach() if rest else None
 
     def gap(self, found: Tensor, expected: Tensor) -> float:
         """Say how far two results are apart, relative to their size; NaN counts as infinite."""

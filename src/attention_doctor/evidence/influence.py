@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from attention_doctor.call.patient import Inputs, Patient
-from attention_doctor.report import Finding, convention
 
 _COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated
 
@@ -80,50 +79,3 @@ def _small(tokens: Tensor) -> Tensor:
 def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
     """Put other tokens, (b, 1, e), in one place of a sequence."""
     return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
-
-
-def local(seen: Tensor, may: Tensor) -> str:
-    """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
-
-    Of (n, m), ``seen`` has influence, themselves included; ``may`` is what no causal mask hides.
-    """
-    n, m = seen.shape
-    if n != m:
-        return ""
-    place = torch.arange(n)
-    distance = place[:, None] - place
-    designs = [
-        (
-            f"a window of {behind + ahead + 1}, themselves included, and nothing farther away",
-            (distance <= behind) & (distance >= -ahead),
-        )
-        for behind in range(1, n - 1)
-        for ahead in range(n)
-    ]
-    for w in range(1, n - 1):
-        blocks = [(place + offset) // (w + 1) for offset in range(w + 1)]
-        designs += [(f"blocks of {w + 1}", block[:, None] == block) for block in blocks]
-        designs += [
-            (f"a window of {w} on each side, and the first {k}", (distance.abs() < w) | (place < k))
-            for k in range(1, n - w)
-        ]
-        words = f"every token that is a multiple of {w + 1} away"
-        designs.append((words, distance % (w + 1) == 0))
-    return next((words for words, mask in designs if torch.equal(seen & may, mask & may)), "")
-
-
-def designed(patient: Patient, seen: Tensor, deaf: Tensor, may: Tensor) -> Finding | None:
-    """Find that tokens are unseen by design: in windows, or since each query chooses its keys.
-
-    Of (b, n, m), ``seen`` has influence, and ``deaf`` none at all; no causal mask hides what is in
-    ``may``, (n, m).
-    """
-    said = f"{int((deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
-    if (deaf.any(0) & ~deaf.all(0) & may).any():  # others in another sample
-        symptom = "each query chooses some keys: by design, not all that it may see matter"
-        return convention("keys-selected", symptom, said)
-    itself = torch.eye(*may.shape, dtype=torch.bool)
-    visible = seen.any(0) | (itself if patient.kind != "cross" else torch.zeros_like(itself))
-    if words := local(visible & may, may):
-        return convention("sliding-window", f"tokens see {words}", said)
-    return None

@@ -1,18 +1,14 @@
-"""Look inside a call: each softmax over a product in it, what is around it, and on which lines."""
+"""Every attention among the steps of a call: its softmax, the products around it, the lines."""
 
-import contextlib
 import itertools
 import math
-import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import NotAsked, Patient
 from attention_doctor.call.places import Where
-from attention_doctor.evidence.situations import Situation
 from attention_doctor.evidence.steps import (
     LAYERS,
     LOW,
@@ -30,7 +26,7 @@ from attention_doctor.evidence.steps import (
     product,
     softmax_axis,
 )
-from attention_doctor.evidence.trace import Step, Trace
+from attention_doctor.evidence.trace import Step
 
 _CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
@@ -276,40 +272,3 @@ def has_another_way(side: Step, step: Step) -> bool:
     ends = before(side, without=step)
     stops = {"input"} | (LAYERS - NORMS)
     return side is not step and any(x.name in stops or is_projection(x) for x in ends)
-
-
-@dataclass(frozen=True)
-class Look:
-    """One call, and every attention that was seen in it, in order."""
-
-    case: Situation
-    found: tuple[Seen, ...]
-
-
-def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call, if something can be seen, and the result is no other one then."""
-    x, blocked = case.inputs, case.blocked
-    chance = torch.get_rng_state()
-    with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
-        output = patient.ask(x, blocked)
-    if not _alike(patient, output, patient.ask(x, blocked)):
-        torch.set_rng_state(chance)  # of what is random there may be another answer
-        if not _alike(patient, output, patient.ask(x, blocked)):
-            raise NotAsked("the result is another one when it is watched")
-    found = tuple(attentions(trace.steps))
-    if not found:
-        raise NotAsked("no softmax over a product of queries and keys could be seen")
-    return Look(case, found)
-
-
-def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:
-    """Tell whether results agree, those that are not finite in their places."""
-    finite = torch.equal(output.isfinite(), expected.isfinite())
-    return finite and patient.same(*(x.nan_to_num(0, 0, 0) for x in (output, expected)))
-
-
-def _uncompiled() -> contextlib.AbstractContextManager[object]:
-    """Let compiled code run line by line: what is compiled hands nothing over."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    return torch.compiler.set_stance("force_eager")

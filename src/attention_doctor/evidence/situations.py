@@ -63,6 +63,12 @@ def with_masks(patient: Patient) -> Iterator[Situation]:
     yield from masked(patient, square=True)
 
 
+def all_masked(patient: Patient) -> list[Situation]:
+    """Make all these, and one with the future blocked where it takes such a mask."""
+    extra = future(patient)
+    return [*with_masks(patient), *([extra] if extra else [])]
+
+
 def judged(patient: Patient, case: Situation) -> Tensor:
     """Leave out the pairs that say nothing, (b, n, m).
 

@@ -1,4 +1,4 @@
-"""Stage two: compare outputs with the right version and every wrong one, given the same weights."""
+"""Which version, right or wrong, gives the same outputs with the same weights."""
 
 import contextlib
 import itertools
@@ -16,72 +16,65 @@ from attention_doctor.evidence import situations
 from attention_doctor.evidence.parameters import Projections, find
 from attention_doctor.evidence.situations import Situation
 from attention_doctor.mistakes import MISTAKES
-from attention_doctor.report import CONVENTION, WRONG, Finding
 
 Answers = Sequence[tuple[Situation, Tensor]]
 
 
-@dataclass
-class Diagnosis:
-    """The version whose outputs agree with those of the implementation, as in ``Report``."""
+@dataclass(frozen=True)
+class Agreement:
+    """The version that gives the same outputs with the same weights."""
 
-    finding: Finding | None = None  # the mistake that gives the same outputs, if there is one
-    agreement: str = ""
-    version: str = ""
-    reason: str = ""  # why there is no diagnosis, if there is none
+    version: str  # "right", or the code of a mistake
+    said: str  # with which weights, in how many situations
+    code: str = ""  # of a mistake, or of another order of the projections; "" for neither
+    evidence: str = ""
+    packed: bool = False  # that order is one of a packed matrix that no known name has
 
 
-def diagnose(patient: Patient) -> Diagnosis:
-    """Put the weights that can be found into our own versions, and compare outputs."""
+def agreement(patient: Patient) -> Agreement:
+    """Put the weights that can be found into our own versions, and compare outputs.
+
+    Raises:
+        NotAsked: no version agrees, or none can be compared.
+    """
     if patient.module is None:
-        return Diagnosis(reason="no module is given, so that there are no weights to compare with")
+        raise NotAsked("no module is given, so that there are no weights to compare with")
     readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
     if not readings:
-        reason = "no projections are found among the parameters, by name or by shape"
-        return Diagnosis(reason=reason)
+        raise NotAsked("no projections are found among the parameters, by name or by shape")
     answers: list[tuple[Situation, Tensor]] = []
     for case in questions(patient):
         with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
             answers.append((case, patient.ask(case.inputs, case.blocked)))
     if not answers:
-        return Diagnosis(reason="every call fails")
+        raise NotAsked("every call fails")
     usual = [reading for reading in readings if not reading.code]
     # Where masks give NaN, a mistake beside them shows in what is not masked.
     numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
     for reading in usual:
         if _agrees(patient, numbers, MultiheadAttention, reading):
             if len(numbers) < len(answers):
-                return Diagnosis(reason="with some masks, it gives NaN, and nothing else is wrong")
-            return Diagnosis(None, _say(answers, "the right version", reading), "right")
+                raise NotAsked("with some masks, it gives NaN, and nothing else is wrong")
+            return Agreement("right", _say(answers, "the right version", reading))
     for reading, mistake in itertools.product(usual, MISTAKES.values()):
         if (
             mistake.of is MultiheadAttention
             and mistake.code not in _skipped(patient, reading)
             and _agrees(patient, numbers, mistake.version, reading)
         ):
-            # Without a scale, it is wrong only by the parameters of a class that has one.
-            meant = mistake.code == "no-scale" and "in_proj_" not in " ".join(patient.named)
-            found = Finding(
-                mistake.code,
-                CONVENTION if meant else WRONG,
-                "the scores are not scaled" if meant else "",
-                f"with the same weights, its outputs are those of {mistake.version.__name__}",
-            )
-            return Diagnosis(found, _say(numbers, f"`{mistake.code}`", reading), mistake.code)
+            said = f"with the same weights, its outputs are those of {mistake.version.__name__}"
+            text = _say(numbers, f"`{mistake.code}`", reading)
+            return Agreement(mistake.code, text, mistake.code, said)
     for reading in readings:
         if reading.code and _agrees(patient, numbers, MultiheadAttention, reading):
-            severity, said = WRONG, "not what their names say"
-            if reading.packed:
-                severity, said = CONVENTION, "packed in another way than PyTorch's"
-            evidence = f"it agrees with the right version with {reading.how}"
-            found = Finding(reading.code, severity, f"the projections are {said}", evidence)
-            return Diagnosis(found, _say(numbers, "the right version", reading), "right")
-    reason = (
+            said = f"it agrees with the right version with {reading.how}"
+            text = _say(numbers, "the right version", reading)
+            return Agreement("right", text, reading.code, said, reading.packed)
+    raise NotAsked(
         f"put into a right attention, and into each known mistake, its weights ({usual[0].how}) "
         "give other outputs: it does more, has positions inside, or, where something is wrong, "
         "makes two mistakes at once"
     )
-    return Diagnosis(reason=reason)
 
 
 def _skipped(patient: Patient, reading: Projections) -> set[str]:

@@ -1,46 +1,58 @@
 """Compare with an implementation that is trusted, on the same parameters."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.call.patient import Failed, NotAsked, Patient
-from attention_doctor.compare_versions import questions, state_of
+from attention_doctor.evidence import looks
+from attention_doctor.evidence.agreement import questions, state_of
 from attention_doctor.evidence.parameters import find
-from attention_doctor.look_inside import Inside
-from attention_doctor.report import Finding, wrong
 
-TRUSTED = "given reference"
 State = Mapping[str, Tensor]
 
 
-def compare(patient: Patient, reference: Callable[..., Any]) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Compared:
+    """How outputs differ from those of the reference, on the same parameters."""
+
+    scale: float | None  # the factor on its scores; None where that was not seen
+    parameters: str = ""  # how its parameters are others; "" where they fit
+    difference: str = ""  # "" where there is none
+    name: str = ""
+
+
+def compare(patient: Patient) -> Compared:
     """Give both the same parameters, and compare outputs in every situation.
 
     The reference is called in the same way as the patient, and is left as it was.
     """
-    trusted = Patient(reference, patient.sizes, patient.called_as)
+    trusted = patient.reference
+    if trusted is None:
+        raise NotAsked("no reference is given")
     with trusted.admitted(), trusted.converted(patient.dtype):
         mine, theirs = patient.named, trusted.named
         states = list(_shared(patient, trusted.module, mine, theirs))
         differing = [_difference(patient, trusted, state) for state in states]
-        seen = Inside(trusted).first
-        patient.trusted_scale = None if seen is None else seen.found[0].scale
+        scale = _scale(trusted)
     if not states:
         listed = [[f"{x} {tuple(y.shape)}" for x, y in one.items()] for one in (mine, theirs)]
         here, there = ([x for x in a if x not in b] for a, b in (listed, listed[::-1]))
         only = {"only here": here, "only in the reference": there}
-        yield wrong(
-            "parameters-differ",
-            "its parameters are not those of the reference, so that outputs cannot be compared",
-            "; ".join(f"{label}: {', '.join(names)}" for label, names in only.items() if names),
-            "Give both the same parameters: the same names, or the same shapes in the same order.",
-        )
-    elif None not in differing:
-        yield from [x for x in differing if x is not None][:1]
+        text = "; ".join(f"{label}: {', '.join(names)}" for label, names in only.items() if names)
+        return Compared(scale, parameters=text)
+    difference = "" if "" in differing else differing[0]
+    return Compared(scale, difference=difference, name=trusted.name)
+
+
+def _scale(trusted: Patient) -> float | None:
+    try:
+        return looks.free(trusted).found[0].scale
+    except (Failed, NotAsked):
+        return None
 
 
 def _shared(
@@ -63,8 +75,8 @@ def _shared(
                 yield {name: x for name, x in state.items() if name in theirs}
 
 
-def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | None:
-    """Find the first difference, and count the situations that have one."""
+def _difference(patient: Patient, trusted: Patient, state: State) -> str:
+    """Say where the first difference is, and in how many situations there is one; "" for none."""
     for name, x in trusted.named.items():
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
@@ -77,14 +89,10 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         raise NotAsked("there is no situation in which both the reference and this give an output")
     differ = {name: gap for name, gap in asked.items() if gap > patient.tolerance}
     if not differ:
-        return None
+        return ""
     name, gap = next(iter(differ.items()))
     same = ", ".join(case for case in asked if case not in differ)
-    return wrong(
-        "differs-from-reference",
-        f"with the same parameters, outputs are not those of {trusted.name}",
+    return (
         f"first with {name}: the output differs by {min(gap, 9.99):.0%} of its size; "
-        f"{len(differ)} of {len(asked)} situations differ{same and f', and not: {same}'}",
-        "Compare both step by step in that situation: projections, positions (which features a "
-        "rotation turns together), scores, mask, weights, merge.",
+        f"{len(differ)} of {len(asked)} situations differ{same and f', and not: {same}'}"
     )

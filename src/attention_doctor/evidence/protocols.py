@@ -1,10 +1,11 @@
-"""Ask what attention of today can do besides, where an adapter says so: rotation, and a cache.
+"""What attention of today can do besides, where an adapter says so: rotation, and a cache.
 
 What is wrong with a cache shows in which tokens are seen.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,11 +15,10 @@ from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
 from attention_doctor.call.places import describe
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import exchanged
-from attention_doctor.report import Finding, wrong
 
-_SHIFT = 7
+SHIFT = 7
 _CHUNKS = (5, 4, 3)
-Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it
+Named = tuple[str, str]  # code, and what shows besides
 
 
 def claim(patient: Patient, *names: str) -> list[Any]:
@@ -29,8 +29,16 @@ def claim(patient: Patient, *names: str) -> list[Any]:
     return abilities
 
 
-def rotation(patient: Patient) -> Iterator[Finding]:
-    """Rotary positions count by their differences alone, in queries and in keys."""
+@dataclass(frozen=True)
+class Rotation:
+    """How results depend on positions."""
+
+    ignored: bool  # the last token's own makes no difference to it
+    shifted: float  # by how much results change when all positions are moved by ``SHIFT``
+
+
+def rotation(patient: Patient) -> Rotation:
+    """Move positions: the last token's alone, and all of them together."""
     (at_positions,) = claim(patient, "at_positions")
     situations.only_for(patient, "self", "causal")
     x = patient.draw(51).query
@@ -40,25 +48,22 @@ def rotation(patient: Patient) -> Iterator[Finding]:
         return patient.ask_for(at_positions, x, torch.tensor(positions))
 
     here = at(*places)
-    shifted = patient.gap(at(*(place + _SHIFT for place in places)), here)
-    if patient.same(at(*places[:-1], places[-1] + _SHIFT)[:, -1], here[:, -1]):
-        yield wrong(
-            "positions-ignored",
-            "the position of the last token changes nothing",
-            f"moved alone by {_SHIFT}, it gets the same result",
-            "Rotate queries and keys by their positions before the scores.",
-        )
-    elif shifted > patient.tolerance:
-        yield wrong(
-            "positions-not-relative",
-            "the result depends on more than the differences of positions",
-            f"moved by {_SHIFT} together, positions change the output by {shifted:.0%}",
-            "Turn both by the same function, with angles laid out as it pairs the features.",
-        )
+    shifted = patient.gap(at(*(place + SHIFT for place in places)), here)
+    ignored = patient.same(at(*places[:-1], places[-1] + SHIFT)[:, -1], here[:, -1])
+    return Rotation(ignored, shifted)
 
 
-def cache(patient: Patient) -> Iterator[Finding]:
-    """A cache gives what no cache gives, in chunks of any size."""
+@dataclass(frozen=True)
+class Cached:
+    """How results with a cache differ from those without."""
+
+    code: str  # of what is wrong: each mistake has its own effect
+    symptom: str
+    gaps: Mapping[tuple[int, ...], float]  # by the chunks, where they are too large
+
+
+def cache(patient: Patient) -> Cached | None:
+    """Compare results with a cache, in chunks of any size, with those without."""
     claim(patient, "start", "step")
     situations.only_for(patient, "causal")
     text = _Text(patient)
@@ -67,15 +72,8 @@ def cache(patient: Patient) -> Iterator[Finding]:
     written = (uneven[0], *(1,) * (n - uneven[0]))  # a text is given, and goes on by single tokens
     ways = [(1,) * n, written, uneven, (n,)]
     gaps = {chunks: patient.gap(text.stepped(*chunks), text.ends(*chunks)) for chunks in ways}
-    bad = [chunks for chunks, gap in gaps.items() if gap > patient.tolerance]
-    if bad:
-        code, symptom, remedy = text.mistake(bad)
-        symptom = f"with a cache, results differ from those without; {symptom}"
-        said = "; ".join(
-            f"{' + '.join(map(str, chunks))} differs by {gaps[chunks]:.0%}"
-            for chunks in sorted(bad, key=len)
-        )
-        yield wrong(code, symptom, said, remedy)
+    bad = {chunks: gap for chunks, gap in gaps.items() if gap > patient.tolerance}
+    return Cached(*text.mistake([*bad]), bad) if bad else None
 
 
 class _Text:
@@ -122,23 +120,21 @@ class _Text:
         """Name what is wrong: each mistake has its own effect."""
         x, n, whole = self.x, self.n, self.plain(self.x)
         if not self.same(self.stepped(1), self.stepped(1)):
-            remedy = "Make a new cache for each sequence."
-            return "cache-not-empty", "the same tokens get other results in a second one", remedy
+            return "cache-not-empty", "the same tokens get other results in a second one"
         if not self.same(self.stepped(1), self.plain(x[:, :1])):
-            return "cache-zeros-attended", "so does the first token alone", ""
+            return "cache-zeros-attended", "so does the first token alone"
         for chunks in bad:
             if named := _wrong_view(self.seen(chunks), chunks):
                 return named
         short = self.same(self.plain(x[:, :3])[:, :2], self.plain(x[:, :2]))
         if short and not self.same(self.plain(x[:, :-1]), whole[:, :-1]):
-            return "cached-keys-not-rescaled", "without a cache, they change with the length", ""
+            return "cached-keys-not-rescaled", "without a cache, they change with the length"
         swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
         if not self.same(self.plain(swapped)[:, -1], whole[:, -1]):
             after = self.stepped(*ones, tokens=swapped)[:, -1]
             if self.same(after, self.stepped(*ones)[:, -1]):
                 return self.without_places()
-        remedy = "Compare one step with the same row of the whole."
-        return "cache-differs", "every token sees what it should", remedy
+        return "cache-differs", "every token sees what it should"
 
     def seen(self, chunks: Sequence[int]) -> Tensor:
         """Tell which token, in chunks, has influence on which result, (n, n)."""
@@ -155,11 +151,11 @@ class _Text:
         at_positions = getattr(self.patient.attend, "at_positions", None)
         symptom = "one by one, the order of earlier tokens makes no difference"
         if at_positions is None:
-            return "cache-differs", symptom, "Rotate each token by its place in the whole text."
+            return "cache-differs", symptom
         zeros = torch.zeros(self.n, dtype=torch.long)
         nowhere = self.patient.ask_for(at_positions, self.x, zeros)
         starts = self.same(self.stepped(*(1,) * self.n)[:, -1], nowhere[:, -1])
-        return "positions-restart" if starts else "keys-cached-unrotated", symptom, ""
+        return "positions-restart" if starts else "keys-cached-unrotated", symptom
 
 
 def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
@@ -175,12 +171,9 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
     if torch.equal(seen, within):
         return None
     if torch.equal(seen & others, corner & others):
-        return "causal-at-the-wrong-corner", "a chunk's first query sees the first key alone", ""
+        return "causal-at-the-wrong-corner", "a chunk's first query sees the first key alone"
     if (seen & ~within).any():
-        remedy = "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`."
-        return "future-leaks-in-a-chunk", "tokens of a chunk see later ones of it", remedy
+        return "future-leaks-in-a-chunk", "tokens of a chunk see later ones of it"
     if torch.equal(seen, (key >= starts[:, None]) & within):
-        remedy = "Attend to all keys in the cache."
-        return "cache-ignored", "tokens see their own chunk alone", remedy
-    remedy = "Write each chunk behind those before it."
-    return "cache-loses-tokens", "some earlier tokens have no influence", remedy
+        return "cache-ignored", "tokens see their own chunk alone"
+    return "cache-loses-tokens", "some earlier tokens have no influence"

@@ -1,41 +1,35 @@
-"""Ask what weights depend on: queries and keys."""
+"""What weights depend on: queries and keys."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from attention_doctor.call.patient import Inputs, NotAsked, Patient
 from attention_doctor.evidence.influence import exchanged, moves, within
-from attention_doctor.report import Finding, wrong
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
-_MIX = "Mix the values of other tokens, with weights that are made from queries and keys."
 
 
-def attention(patient: Patient) -> Iterator[Finding]:
-    """Tokens are mixed, with weights that depend on queries and on keys."""
+@dataclass(frozen=True)
+class Mixing:
+    """What weights depend on."""
+
+    unmixed: str  # how results depend on no token but their own; "" if they do on others
+    asks: bool = True  # weights depend on queries
+    scores: bool = True  # weights depend on keys
+
+
+def mixing(patient: Patient) -> Mixing:
+    """Measure whether tokens are mixed, with weights that depend on queries and on keys."""
     if patient.tolerance > _FINE_ENOUGH:
         raise NotAsked("its numbers are too coarse to show what the weights depend on")
     inputs = patient.draw(41)
     output = patient.ask(inputs)
-    if symptom := _unmixed(patient, inputs, output):
-        yield wrong("no-attention", symptom, "other tokens change nothing", _MIX)
-        return
+    if unmixed := _unmixed(patient, inputs, output):
+        return Mixing(unmixed)
     judge = _within if inputs.query is inputs.key else _between
-    asks, scores = judge(patient, inputs, output)
-    if not asks and not scores:
-        symptom = "the weights depend neither on queries nor on keys"
-        yield wrong("no-attention", symptom, "other queries, other keys, the same weights", _MIX)
-    elif not asks:
-        remedy = "Compute one row of weights for each query, from that query and the keys."
-        symptom = "which query asks makes no difference"
-        yield wrong("queries-ignored", symptom, "other queries get the same result", remedy)
-    elif not scores:
-        remedy = "Score each query against each key, and let the softmax run over the keys."
-        symptom, evidence = "the weights do not depend on the keys", "other keys, the same weights"
-        yield wrong("keys-ignored", symptom, evidence, remedy)
+    return Mixing("", *judge(patient, inputs, output))
 
 
 def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> str:

@@ -1,0 +1,44 @@
+"""What is known of an attention: each measurement is taken once, and never changes afterwards.
+
+A measurement is a function of the patient. None writes what another one reads, so that their order
+is of no consequence; one that fails is kept as well, and fails again.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.evidence.conditions import Conditions
+
+Value = TypeVar("Value")
+
+
+class Evidence:
+    """Measurements of a patient, taken when they are first asked for.
+
+    Attributes:
+        patient: the implementation under examination.
+        conditions: how it has to be asked; they are measured first.
+    """
+
+    def __init__(self, patient: Patient, conditions: Conditions) -> None:
+        """Measure nothing yet."""
+        self.patient, self.conditions = patient, conditions
+        self._known: dict[Callable[[Patient], Any], Any] = {}
+
+    def of(self, measurement: Callable[[Patient], Value]) -> Value:
+        """Give what a function measures.
+
+        Raises:
+            Failed: a call failed on the way.
+            NotAsked: it does not apply, or cannot be measured.
+        """
+        if measurement not in self._known:
+            try:
+                self._known[measurement] = measurement(self.patient)
+            except (Failed, NotAsked) as reason:
+                self._known[measurement] = reason
+        value = self._known[measurement]
+        if isinstance(value, Failed | NotAsked):
+            raise value
+        return value

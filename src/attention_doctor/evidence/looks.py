@@ -1,0 +1,95 @@
+"""Watched calls: which attentions were seen in each."""
+
+import contextlib
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.evidence import situations
+from attention_doctor.evidence.sight import Seen, attentions
+from attention_doctor.evidence.situations import Situation
+from attention_doctor.evidence.trace import Trace
+
+
+@dataclass(frozen=True)
+class Look:
+    """One call, and every attention that was seen in it, in order."""
+
+    case: Situation
+    found: tuple[Seen, ...]
+
+
+def look(patient: Patient, case: Situation) -> Look:
+    """Watch one call, if something can be seen, and the result is no other one then."""
+    x, blocked = case.inputs, case.blocked
+    chance = torch.get_rng_state()
+    with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
+        output = patient.ask(x, blocked)
+    if not _alike(patient, output, patient.ask(x, blocked)):
+        torch.set_rng_state(chance)  # of what is random there may be another answer
+        if not _alike(patient, output, patient.ask(x, blocked)):
+            raise NotAsked("the result is another one when it is watched")
+    found = tuple(attentions(trace.steps))
+    if not found:
+        raise NotAsked("no softmax over a product of queries and keys could be seen")
+    return Look(case, found)
+
+
+def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:
+    """Tell whether results agree, those that are not finite in their places."""
+    finite = torch.equal(output.isfinite(), expected.isfinite())
+    return finite and patient.same(*(x.nan_to_num(0, 0, 0) for x in (output, expected)))
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[object]:
+    """Let compiled code run line by line: what is compiled hands nothing over."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
+
+
+def free(patient: Patient) -> Look:
+    """Watch a call without a mask.
+
+    Raises:
+        NotAsked: nothing can be seen, for a reason that is given.
+    """
+    return _watched(patient, situations.free(patient))
+
+
+def short(patient: Patient) -> Look | None:
+    """Watch a call of another length; None where it shows nothing."""
+    return _tried(patient, Situation("short", patient.draw(22, n=2, m=2), None))
+
+
+def equal(patient: Patient) -> Look | None:
+    """Watch a call with equal tokens; None where it shows nothing."""
+    inputs = patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
+    return _tried(patient, Situation("equal tokens", inputs, None))
+
+
+def masked(patient: Patient) -> tuple[Look, ...]:
+    """Watch a call with each kind of mask, as far as they show something."""
+    looks = (_tried(patient, case) for case in situations.with_masks(patient))
+    return tuple(x for x in looks if x is not None)
+
+
+def _watched(patient: Patient, case: Situation) -> Look:
+    try:
+        return look(patient, case)
+    except Failed as failure:  # which other measurements say
+        raise NotAsked("the call fails") from failure
+    except NotAsked:
+        raise
+    except Exception as error:  # what the sight stumbles over is no fault of the patient
+        raise NotAsked(f"the sight fails, with {type(error).__name__}") from error
+
+
+def _tried(patient: Patient, case: Situation) -> Look | None:
+    try:
+        return _watched(patient, case)
+    except NotAsked:
+        return None

@@ -1,0 +1,93 @@
+"""What order, samples and equal values change: properties of attention, whatever its weights."""
+
+from dataclasses import dataclass
+
+import torch
+
+from attention_doctor.call.patient import Inputs, Patient
+from attention_doctor.evidence import pairs, situations
+from attention_doctor.evidence.influence import across
+from attention_doctor.evidence.situations import Situation
+
+
+@dataclass(frozen=True)
+class Gap:
+    """By how much results are not what they should be, in the first case where they are not."""
+
+    case: Situation
+    size: float
+    pairs: int = 0  # of tokens from different samples
+
+
+def moved(patient: Patient) -> Gap | None:
+    """Move queries, and keys together with values: by how much results do not move with them."""
+    situations.only_for(patient, "cross", "self")
+    source = torch.Generator().manual_seed(10)
+    queries, keys = (torch.randperm(size, generator=source) for size in (patient.n, patient.m))
+    keys = queries if patient.kind == "self" else keys
+    for case in situations.cases(patient):
+        x, blocked = case.inputs, case.blocked
+        moved = Inputs(x.query[:, queries], x.key[:, keys], x.value[:, keys])
+        if patient.kind == "self":
+            moved = x.map(lambda tokens: tokens[:, queries])
+        turned = None if blocked is None else blocked[:, queries][..., keys]
+        gap = patient.gap(patient.ask(moved, turned), patient.ask(x, blocked)[:, queries])
+        if gap > patient.tolerance:
+            return Gap(case, gap)
+    return None
+
+
+def has_positions(patient: Patient) -> bool:
+    """Tell whether order counts but for equal tokens, and in cross-attention that of queries."""
+    if patient.kind != "self":
+        x = patient.draw(1)
+        moved = Inputs(x.query.flip(1), x.key, x.value)
+        fixed = patient.same(patient.ask(moved).flip(1), patient.ask(x))
+        if fixed or pairs.free(patient).deaf.any():  # what hides some keys is no position
+            return False
+    return equal_tokens_are_alike(patient)
+
+
+def equal_tokens_are_alike(patient: Patient) -> bool:
+    """Tell whether equal tokens get equal results."""
+    output = patient.ask(patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens)))
+    return patient.same(output, output[:, :1].expand_as(output))
+
+
+def samples_apart(patient: Patient) -> Gap | None:
+    """Measure by how much samples of a batch influence each other."""
+    for case in situations.cases(patient):
+        x, blocked = case.inputs, case.blocked
+        mixed = across(patient, x, blocked)
+        one = x.map(lambda tokens: tokens[:1])
+        single = patient.ask(one, None if blocked is None else blocked[:1])
+        gap = patient.gap(patient.ask(x, blocked)[:1], single)
+        if mixed or gap > patient.tolerance:
+            return Gap(case, gap, mixed)
+    return None
+
+
+def equal_values(patient: Patient) -> Gap | None:
+    """Measure by how much the result of equal values is not that of a single key."""
+
+    def flat(length: int, seed: int) -> Inputs:
+        one, other = patient.draw(12, n=1, m=1), patient.draw(seed, m=length)
+        many = one.map(lambda x: x.expand(-1, length, -1))
+        if many.query is many.key:
+            return many
+        query = one.query.expand(-1, patient.n, -1)
+        return Inputs(query, many.value if patient.memory else other.key, many.value)
+
+    short = patient.ask(flat(1, 13))[:, :1]
+    for case in situations.cases(patient):
+        blocked = case.blocked
+        inputs = flat(patient.m if blocked is None else case.inputs.key.size(1), 14)
+        output = patient.ask(inputs, blocked)
+        expected = short.expand_as(output)
+        if blocked is not None and patient.kind == "self" and case.varies == "padding":
+            tokens = ~blocked[:, 0]  # what padding gets is nobody's concern
+            output, expected = output[tokens], expected[tokens]
+        gap = patient.gap(output, expected)
+        if gap > patient.tolerance:
+            return Gap(case, gap)
+    return None

@@ -1,0 +1,28 @@
+"""All rules, in the order in which they are asked: the first whose sign shows is said."""
+
+from attention_doctor.rules import (
+    causal,
+    conduct,
+    designs,
+    masks,
+    positions,
+    projections,
+    reshapes,
+    scale,
+    softmax,
+)
+from attention_doctor.rules.rule import Rule
+
+RULES: tuple[Rule, ...] = (
+    *scale.RULES,
+    *masks.RULES,
+    *designs.RULES,
+    *causal.RULES,
+    *positions.RULES,
+    *reshapes.RULES,
+    *softmax.RULES,
+    *projections.RULES,
+    *conduct.RULES,
+)
+BY_CODE = {rule.code: rule for rule in RULES}
+assert len(BY_CODE) == len(RULES), "two rules have one code"

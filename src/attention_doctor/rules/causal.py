@@ -1,0 +1,148 @@
+"""The causal mask, rows of which masks leave nothing, and numbers that half precision lacks."""
+
+from attention_doctor.evidence import conduct, pairs
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.report import CONVENTION
+from attention_doctor.rules.masks import FILLS, HIDING, no_finite_row
+from attention_doctor.rules.questions import MASKED
+from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
+
+
+# Under a causal mask.
+def with_padding(e: Evidence) -> Sign | None:
+    said = e.of(pairs.future_with_padding)
+    symptom = "with a mask that blocks padding, tokens see some of their future"
+    remedy = "Join the two masks: neither stands in for the other."
+    return Sign(symptom, said, remedy) if said else None
+
+
+def future_seen(next_alone: bool) -> Test:
+    def test(e: Evidence) -> Sign | None:
+        found = e.of(pairs.future)
+        if not found.leaks.any() or found.next_alone != next_alone:
+            return None
+        i, j = found.leaks.nonzero()[0].tolist()
+        return Sign(
+            "each token sees the one after it" if next_alone else "tokens see some of their future",
+            f"{int(found.leaks.sum())} of {int(found.ahead.sum())} pairs with a later token react, "
+            f"the first is output {i} to input {j}, counted from 0",
+        )
+
+    return test
+
+
+def future_leaks(e: Evidence) -> Sign | None:
+    return with_padding(e) or future_seen(next_alone=False)(e)
+
+
+def past_unseen(itself: bool) -> Test:
+    def test(e: Evidence) -> Sign | None:
+        found = missed(e)
+        if found is None or bool(found.behind.diagonal().any()) != itself:
+            return None
+        pairs_ = f"{int(found.behind.sum())} of {int((~found.ahead).sum())} pairs"
+        symptom = "tokens do not react to what they may see"
+        return Sign(symptom, f"{pairs_} with itself or an earlier token")
+
+    return test
+
+
+def missed(e: Evidence) -> pairs.Order | None:
+    """Give what is seen under a causal mask, where something is not that should be."""
+    if e.of(pairs.future_with_padding):
+        return None
+    found = e.of(pairs.future)
+    return found if found.misses and not found.is_turned else None
+
+
+def first_row_empty(e: Evidence) -> Sign | None:
+    return no_finite_row(e, "first")
+
+
+# Fully masked rows, and modes.
+def nan_spreads(e: Evidence) -> Sign | None:
+    said = e.of(pairs.fully_masked).spreads
+    return Sign("a fully masked query makes others NaN", said) if said else None
+
+
+def nan_row(e: Evidence) -> Sign | None:
+    said = e.of(pairs.fully_masked).nan
+    return Sign("a fully masked query gets NaN", said, severity=CONVENTION) if said else None
+
+
+def refused_in_half(e: Evidence) -> Sign | None:
+    found = e.of(conduct.half_precision)
+    if found is None or not found.error:
+        return None
+    symptom = f"with {found.case.name}, it fails in float16"
+    return Sign(symptom, found.error, severity=CONVENTION)
+
+
+def differs_in_half(e: Evidence) -> Sign | None:
+    found = e.of(conduct.half_precision)
+    if found is None or found.error:
+        return None
+    return Sign(
+        f"with {found.case.name}, the result in float16 is far from the precise one",
+        f"the result has NaN or infinity in it: {not found.finite}; else it differs by up to "
+        f"{min(found.gap, 9.99):.0%} of its size",
+    )
+
+
+def unseen(e: Evidence) -> Sign | None:
+    found = e.of(pairs.visible)
+    if found is None:
+        return None
+    return Sign("keys that nothing hides have no influence", found.text)
+
+
+RULES = (
+    of_mistake(
+        "causal-off-by-one", signs={"future": future_seen(True)}, steps=HIDING, explains=MASKED
+    ),
+    Rule(
+        "future-leaks",
+        "a causal mask that is missing or too small, or a straight reshape",
+        "Block with `triu(diagonal=1)`, and follow one number through every reshape.",
+        signs={"future": future_leaks},
+        steps=HIDING,
+        neighbours=("causal-off-by-one", "mask-taken-for-causal"),
+    ),
+    of_mistake(
+        "causal-hides-itself",
+        signs={"answers": first_row_empty, "past": past_unseen(itself=True)},
+        steps=HIDING,
+        explains=MASKED,
+    ),
+    Rule(
+        "past-unseen",
+        "a mask that blocks too much, or is inverted",
+        "Block with `triu(diagonal=1)`.",
+        signs={"past": past_unseen(itself=False)},
+        hides=True,
+    ),
+    Rule(
+        "visible-unseen",
+        "a straight reshape, a mask that is always there, or scores cut off",
+        "Let each query see every key that its mask allows.",
+        signs={"visible": unseen},
+        hides=True,
+        neighbours=("sliding-window",),
+    ),
+    Rule(
+        "nan-spreads",
+        "the NaN of a fully masked row reaches other rows",
+        signs={"fully masked rows": nan_spreads},
+        steps=HIDING,
+        neighbours=("nan-row",),
+    ),
+    of_mistake("nan-row", signs={"fully masked rows": nan_row}, steps=HIDING),
+    of_mistake("finite-fill-in-half", signs={"half precision": refused_in_half}, steps=FILLS),
+    Rule(
+        "half-differs",
+        "a number that half precision does not hold, such as a large fill",
+        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+        signs={"half precision": differs_in_half},
+        steps=FILLS,
+    ),
+)

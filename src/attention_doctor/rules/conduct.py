@@ -1,0 +1,133 @@
+"""How it behaves as a module: modes, dropout, precision, hooks, arguments; and the reference."""
+
+from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.evidence import conduct, pairs
+from attention_doctor.evidence.conditions import DROPOUT, STEP, TRIES
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.reference import compare
+from attention_doctor.rules.questions import TRUSTED
+from attention_doctor.rules.rule import Rule, Sign, of_mistake
+
+
+def had(value: float | Failed | NotAsked) -> float:
+    """Give a condition, or raise what prevented it."""
+    if isinstance(value, Failed | NotAsked):
+        raise value
+    return value
+
+
+def not_finite(e: Evidence) -> Sign | None:
+    finite = e.conditions.finite
+    if finite.all():
+        return None
+    bad = e.of(pairs.unfilled)
+    said = f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, "
+    said += f"infinite or huge: {', '.join(bad) or 'none'}"
+    remedy = "Initialise every parameter in the constructor." if bad else ""
+    return Sign("standard normal inputs give NaN or infinity", said, remedy)
+
+
+def random_in_evaluation(e: Evidence) -> Sign | None:
+    gap = had(e.conditions.varies)
+    if not gap:
+        return None
+    return Sign(
+        "in evaluation mode the same input gives a different result each time",
+        f"{TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {DROPOUT}",
+    )
+
+
+def coarse(e: Evidence) -> Sign | None:
+    steps = had(e.conditions.steps)
+    if not steps:
+        return None
+    name = str(e.patient.dtype).removeprefix("torch.")
+    return Sign(
+        "the result is coarser than the inputs",
+        f"{name} goes in; moved by {STEP}, the inputs move the output in steps of up to "
+        f"{steps:.0e} of its size",
+    )
+
+
+def dropped_scores(e: Evidence) -> Sign | None:
+    found = e.of(conduct.dropout)
+    if found.constant > e.patient.tolerance:
+        return None
+    said = f"in training results vary by {found.varied:.0%}, and not at all where all values are "
+    return Sign("with dropout, the weights still sum to one", f"{said}equal")
+
+
+def no_hooks(e: Evidence) -> Sign | None:
+    if e.of(conduct.hook_runs):
+        return None
+    name = type(e.patient.module).__name__
+    return Sign("hooks on the module never run", f"{name} defines `__call__`")
+
+
+def changed(e: Evidence) -> Sign | None:
+    names = e.of(conduct.changed_arguments)
+    symptom = "an argument has changed after the call"
+    return Sign(symptom, f"changed: {', '.join(names)}") if names else None
+
+
+def other_parameters(e: Evidence) -> Sign | None:
+    said = e.of(compare).parameters
+    symptom = "its parameters are not those of the reference, so that outputs cannot be compared"
+    return Sign(symptom, said) if said else None
+
+
+def other_outputs(e: Evidence) -> Sign | None:
+    found = e.of(compare)
+    symptom = f"with the same parameters, outputs are not those of {found.name}"
+    return Sign(symptom, found.difference) if found.difference else None
+
+
+RULES = (
+    Rule(
+        "output-not-finite",
+        "parameters that are never filled, or a mask that hides everything",
+        signs={"answers": not_finite},
+        steps=("mask", "softmax"),
+    ),
+    of_mistake(
+        "dropout-in-evaluation",
+        signs={"evaluation": random_in_evaluation},
+        steps=("dropout", "softmax"),
+    ),
+    Rule(
+        "computed-in-low-precision",
+        "the softmax, or another step, runs in half precision",
+        "Compute the softmax in the dtype of the scores, or in float32.",
+        signs={"precision": coarse},
+        steps=("softmax",),
+    ),
+    of_mistake(
+        "dropout-before-softmax", signs={"dropout": dropped_scores}, steps=("dropout", "softmax")
+    ),
+    of_mistake("call-instead-of-forward", signs={"hooks": no_hooks}),
+    of_mistake("input-changed-in-place", signs={"inputs": changed}),
+    Rule(
+        "parameters-differ",
+        "other parameters than those of the reference that was given",
+        "Give both the same parameters: the same names, or the same shapes in the same order.",
+        signs={TRUSTED: other_parameters},
+    ),
+    Rule(
+        "differs-from-reference",
+        "outputs are not those of the reference that was given",
+        "Compare both step by step in that situation: projections, positions (which features a "
+        "rotation turns together), scores, mask, weights, merge.",
+        signs={TRUSTED: other_outputs},
+    ),
+    Rule("fails", "the call raises an error"),
+    Rule("wrong-result", "what it returns is no output of (b, n, e)"),
+    *(
+        of_mistake(code)
+        for code in (
+            "correction-forgotten",
+            "window-off-by-one",
+            "documents-leak",
+            "sink-added-to-scores",
+        )
+    ),
+)

@@ -1,0 +1,250 @@
+"""Designs: what is no mistake, and which answers it predicts that would be wrong elsewhere."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from attention_doctor.evidence import looks, pairs
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.looks import Look
+from attention_doctor.evidence.steps import back
+from attention_doctor.evidence.trace import Step, tensors
+from attention_doctor.report import CONVENTION
+from attention_doctor.rules.causal import missed
+from attention_doctor.rules.rule import Excuse, Observed, Rule, Sign
+
+_SUMS = "weights-do-not-sum-to-one"
+_ORDER = "query-order-matters"
+
+
+# What is unseen by design.
+def unseen(e: Evidence, part: str) -> tuple[pairs.Pairs, Tensor] | None:
+    """Give what is seen, and what may be, (n, m), where something is not seen."""
+    if part == "visible":
+        found = e.of(pairs.visible)
+        return None if found is None else (found.every, torch.ones_like(found.seen))
+    past = missed(e)
+    return None if past is None or past.leaks.any() else (past.every, ~past.ahead)
+
+
+def _said(every: pairs.Pairs, may: Tensor) -> str:
+    return f"{int((every.deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
+
+
+def chosen(part: str):
+    def test(e: Evidence) -> Sign | None:
+        if (found := unseen(e, part)) is None:
+            return None
+        every, may = found
+        if not (every.deaf.any(0) & ~every.deaf.all(0) & may).any():  # others in another sample
+            return None
+        symptom = "each query chooses some keys: by design, not all that it may see matter"
+        return Sign(symptom, _said(every, may))
+
+    return test
+
+
+def windowed(part: str):
+    def test(e: Evidence) -> Sign | None:
+        if (found := unseen(e, part)) is None:
+            return None
+        every, may = found
+        itself = torch.eye(*may.shape, dtype=torch.bool)
+        visible = every.seen.any(0)
+        visible |= itself if e.patient.kind != "cross" else torch.zeros_like(itself)
+        words = local(visible & may, may)
+        return Sign(f"tokens see {words}", _said(every, may)) if words else None
+
+    return test
+
+
+def local(seen: Tensor, may: Tensor) -> str:
+    """Say which design lets queries see some tokens: windows, blocks, steps; "" if none does.
+
+    Of (n, m), ``seen`` has influence, themselves included; ``may`` is what no causal mask hides.
+    """
+    if seen.size(0) != seen.size(1):
+        return ""
+    shapes = _shapes(len(seen))
+    return next((words for words, mask in shapes if torch.equal(seen & may, mask & may)), "")
+
+
+def _shapes(n: int) -> Iterator[tuple[str, Tensor]]:
+    """Give windows, blocks and steps, with their words."""
+    place = torch.arange(n)
+    distance = place[:, None] - place
+    for behind in range(1, n - 1):
+        for ahead in range(n):
+            words = f"a window of {behind + ahead + 1}, themselves included, and nothing farther"
+            yield f"{words} away", (distance <= behind) & (distance >= -ahead)
+    for w in range(1, n - 1):
+        for offset in range(w + 1):
+            block = (place + offset) // (w + 1)
+            yield f"blocks of {w + 1}", block[:, None] == block
+        for k in range(1, n - w):
+            words = f"a window of {w} on each side, and the first {k}"
+            yield words, (distance.abs() < w) | (place < k)
+        yield f"every token that is a multiple of {w + 1} away", distance % (w + 1) == 0
+
+
+# What shows inside.
+def keys(one: Look) -> set[int]:
+    """Give the numbers of keys that the attentions of a call have."""
+    return {x.scores.size(x.axis) for x in one.found}
+
+
+def watched(e: Evidence) -> list[Look]:
+    """Give a call of the usual length, and one of another."""
+    first, short = e.of(looks.free), e.of(looks.short)
+    return [first] if short is None else [first, short]
+
+
+def keys_appended(e: Evidence) -> bool:
+    more = [{size - x.case.inputs.key.size(1) for size in keys(x)} for x in watched(e)]
+    return len(more) == 2 and more[0] == more[1] and min(more[0]) > 0
+
+
+def queries_are_keys(e: Evidence) -> bool:
+    both = [{x.case.inputs.query.size(1) + x.case.inputs.key.size(1)} for x in watched(e)]
+    return e.patient.memory and [keys(x) for x in watched(e)] == both
+
+
+def heads_mixed(e: Evidence) -> bool:
+    return any("heads mixed" in x.steps for x in e.of(looks.free).found)
+
+
+def table_mixed(e: Evidence) -> bool:
+    return e.patient.kind != "cross" and any("table" in x.steps for x in e.of(looks.free).found)
+
+
+def positions_added(e: Evidence) -> bool:
+    return any(back(x.value.step, _adds_places) for x in e.of(looks.free).found)
+
+
+def _adds_places(step: Step) -> bool:
+    """Tell whether a step adds rows that differ, and that no token has made."""
+    made = zip(step.given, tensors(step.arguments), strict=False) if step.name == "add" else ()
+    rows = [x for given, x in made if given is None and x.dim() > 1]
+    return any(x.size(-2) > 1 and not x[..., :1, :].equal(x[..., 1:2, :]) for x in rows)
+
+
+def tokens_projected(e: Evidence) -> bool:
+    calls = watched(e)
+    sizes = [keys(x) for x in calls]
+    named = any(not sizes[0].isdisjoint(x.shape) for part in parts(e) for x in part.parameters())
+    alike = len(sizes) == 2 and sizes[0] == sizes[1] != {calls[0].case.inputs.key.size(1)}
+    return alike and named and not sees_a_window(e)
+
+
+def window_of_one(e: Evidence) -> bool:
+    named = [x for part in parts(e) for name, x in vars(part).items() if "window" in name]
+    return keys(e.of(looks.free)) == {1} and 1 in named
+
+
+def tokens_convolved(e: Evidence) -> bool:
+    return any(isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts(e))
+
+
+def parts(e: Evidence) -> list[nn.Module]:
+    """Give the modules inside."""
+    return [] if e.patient.module is None else [*e.patient.module.modules()]
+
+
+def sees_a_window(e: Evidence) -> bool:
+    part = "past" if e.patient.kind == "causal" else "visible"
+    return windowed(part)(e) is not None
+
+
+def whenever(holds) -> Excuse:
+    """Excuse what a design predicts wherever it holds."""
+
+    def excuse(e: Evidence, observed: Observed) -> bool:
+        return bool(holds(e))
+
+    return excuse
+
+
+def design(code: str, cause: str, holds, *codes: str) -> Rule:
+    """Make the rule of a design that shows inside: it is said where it excuses something."""
+    excuses = dict.fromkeys(codes, whenever(holds))
+    return Rule(code, cause, severity=CONVENTION, excuses=excuses, steps=_STEPS.get(code, ()))
+
+
+_STEPS = {
+    "keys-appended": ("softmax",),
+    "table-mixed": ("table",),
+    "heads-mixed": ("heads mixed",),
+}
+RULES = (
+    Rule(
+        "keys-selected",
+        "each query chooses keys, such as the k with the highest scores",
+        severity=CONVENTION,
+        signs={"visible": chosen("visible"), "past": chosen("past")},
+    ),
+    design(
+        "keys-appended",
+        "a learned key or score (an attention sink) takes a part of the weight",
+        keys_appended,
+        _SUMS,
+    ),
+    design(
+        "queries-are-keys",
+        "the queries' own tokens are keys beside the context",
+        queries_are_keys,
+        _SUMS,
+    ),
+    design(
+        "heads-mixed",
+        "the weights of all heads are mixed with each other, as talking heads do",
+        heads_mixed,
+        _SUMS,
+    ),
+    design(
+        "table-mixed",
+        "a table of fixed vectors is mixed in beside the values",
+        table_mixed,
+        _SUMS,
+        _ORDER,
+    ),
+    design(
+        "positions-added",
+        "positions are added to the tokens inside, and so to the values, too",
+        positions_added,
+        _SUMS,
+        _ORDER,
+    ),
+    design(
+        "tokens-projected",
+        "keys and values are projected along the tokens' axis (low rank)",
+        tokens_projected,
+        _SUMS,
+        _ORDER,
+        "blocked-has-influence",
+    ),
+    design(
+        "window-of-one",
+        "each token attends to itself alone, in a window of one",
+        window_of_one,
+        "no-attention",
+        "parameters-without-gradient",
+    ),
+    design(
+        "tokens-convolved",
+        "a convolution over neighbouring tokens stands beside the attention",
+        tokens_convolved,
+        _SUMS,
+        _ORDER,
+        "blocked-has-influence",
+        "visible-unseen",
+    ),
+    Rule(
+        "sliding-window",
+        "a sliding window, or local attention",
+        severity=CONVENTION,
+        signs={"visible": windowed("visible"), "past": windowed("past")},
+        excuses={_SUMS: whenever(sees_a_window), _ORDER: whenever(sees_a_window)},
+        neighbours=("split-and-merge-without-transpose", "visible-unseen"),
+    ),
+)

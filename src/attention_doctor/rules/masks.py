@@ -1,0 +1,279 @@
+"""Masks that are given: which they are, by the pairs that react; how hidden scores keep weight."""
+
+from collections.abc import Callable
+
+import torch
+
+from attention_doctor.evidence import conduct, looks, pairs
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.pairs import Leak
+from attention_doctor.evidence.sight import Seen
+from attention_doctor.evidence.steps import LOW, constant
+from attention_doctor.evidence.trace import Step
+from attention_doctor.rules.questions import MASKED
+from attention_doctor.rules.rule import HIDE, Rule, Sign, Test, of_mistake
+
+_SYMPTOM = "blocked keys have influence, or allowed ones have none"
+_ANY = ("mask", "weak mask", "late mask", "softmax")
+HIDING = ("mask", "softmax")
+FILLS = ("mask", "weak mask", "softmax")
+_TURN = (  # the way out, where it is no mistake
+    "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
+    'back; in Python, `adapt(attend, mask="bnm allowed")`.'
+)
+
+
+# Which mask it is, by the pairs that react.
+def failing(e: Evidence) -> Sign | None:
+    failures = e.of(pairs.failing_masks)
+    case = next(iter(failures), None)
+    return None if case is None else Sign(f"it fails with {case}", failures[case])
+
+
+def leaking(symptom: str, applies: Callable[[Evidence, Leak], bool], remedy: str = "") -> Test:
+    """Make the test of a mask that hides other pairs than it should."""
+
+    def test(e: Evidence) -> Sign | None:
+        leak = e.of(pairs.leak)
+        if leak is None or not applies(e, leak):
+            return None
+        return Sign(symptom, leak.text, remedy)
+
+    return test
+
+
+def makes_nan(e: Evidence) -> Sign | None:
+    leak = e.of(pairs.leak)
+    if leak is None or leak.finite:
+        return None
+    symptom = "results are NaN or infinite with a mask that leaves them keys to see"
+    return Sign(symptom, f"every row, with {leak.case.name}")
+
+
+def transposed(e: Evidence, leak: Leak) -> bool:
+    usual = leak.is_square and leak.case.varies != "padding"
+    return usual and leak.is_mask(leak.blocked.mT)
+
+
+def of_another_sample(e: Evidence, leak: Leak) -> bool:
+    masks = pairs.read_in_the_wrong_order(leak.blocked, e.patient.num_heads)
+    return not leak.mixed and leak.is_mask(*masks)
+
+
+def no_finite_row(e: Evidence, place: str) -> Sign | None:
+    """Tell whether one token, the first or the last, is left with nothing to see."""
+    if e.conditions.finite.all() or e.of(pairs.row_without_keys) != place:
+        return None
+    symptom = "the mask hides every token from one query, even the query's own"
+    return Sign(symptom, f"the result of the {place} token is NaN in every sample")
+
+
+def inverted_answers(e: Evidence) -> Sign | None:
+    if e.conditions.finite.all():
+        return None
+    if e.of(pairs.finite_once_all_is_hidden):
+        symptom = "results are NaN or infinite, unless a mask blocks every key"
+        return Sign(symptom, "there is none with a mask that blocks every key")
+    return no_finite_row(e, "last")
+
+
+def past_hidden(e: Evidence) -> Sign | None:
+    if not e.of(pairs.future).is_turned:
+        return None
+    said = "with an earlier token no pair reacts, with a later one every pair"
+    return Sign("the past is hidden, and not the future", said)
+
+
+def unasked(e: Evidence) -> Sign | None:
+    found = e.of(pairs.visible)
+    if found is None or not torch.equal(found.seen, torch.ones_like(found.seen).tril()):
+        return None
+    return Sign("without a mask, the future is hidden", found.text)
+
+
+# In one mode.
+def missing_in(mode: str) -> Test:
+    """Make the test of a mask that is missing in one mode."""
+
+    def test(e: Evidence) -> Sign | None:
+        found = e.of(conduct.training)
+        if found is None or found.mode != mode:
+            return None
+        return Sign(
+            f"in {mode} mode tokens see what is hidden in the other",
+            f"with {found.case.name} and without dropout, {found.pairs} of {found.hidden} hidden "
+            "pairs have influence",
+        )
+
+    return test
+
+
+# How hidden scores keep a weight, inside.
+def masked_calls(e: Evidence) -> list[Seen]:
+    """Give the attentions in which a mask hides something."""
+    calls = (e.of(looks.free),) if e.patient.kind == "causal" else e.of(looks.masked)
+    return [seen for call in calls for seen in call.found]
+
+
+def entering(e: Evidence) -> tuple[int, str]:
+    """Count the scores that enter the softmax hidden."""
+    found = masked_calls(e)
+    low = sum(int(x.mask.sum()) for x in found)
+    return low, f"{low} of {sum(x.mask.numel() for x in found)} scores enter the softmax hidden"
+
+
+def multiplied(e: Evidence) -> Sign | None:
+    for seen in masked_calls(e):
+        step = seen.steps.get("weak mask") or seen.steps.get("mask")
+        if step is not None and step.name == "mul":
+            place = seen.where("weak mask", "mask")
+            return Sign("scores are multiplied by the mask", entering(e)[1], place=place)
+        if "weak mask" in seen.steps and _put(seen.steps["weak mask"]) is not None:
+            return None
+    return None
+
+
+def weakly_filled(e: Evidence) -> Sign | None:
+    for seen in masked_calls(e):
+        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
+            symptom = "scores that should be hidden get a number that leaves them a weight"
+            return Sign(symptom, f"the number is {number:g}", place=seen.where("weak mask"))
+    return None
+
+
+def too_late(e: Evidence) -> Sign | None:
+    low, said = entering(e)
+    late = next((x for seen in masked_calls(e) if (x := seen.where("late mask"))), None)
+    if late is None or low:
+        return None
+    symptom = "nothing is hidden before the softmax, and weights are set to zero after it"
+    return Sign(symptom, said, place=late)
+
+
+def _put(step: Step) -> float | None:
+    """Give the one number that a step puts in the place of scores, or adds to some of them."""
+    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
+    if not olds or constant(olds[0], step) is not None:
+        return None
+    old, new = olds[0].value, step.value
+    numbers = (new - old if step.name in ("add", "sub") else new)[old != new]
+    alike = numbers.numel() and (numbers - numbers[0]).abs().max() <= 1e-6 * (1 + numbers[0].abs())
+    return numbers[0].item() if alike and numbers[0] > LOW else None
+
+
+RULES = (
+    Rule(
+        "mask-fails",
+        "a mask whose axes do not broadcast to those of the scores",
+        "Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding (b, 1, 1, m). "
+        "If it takes another mask, say its form.",
+        signs={"failing masks": failing},
+        steps=_ANY,
+    ),
+    of_mistake(
+        "mask-multiplied",
+        signs={"hidden inside": multiplied},
+        steps=FILLS,
+        explains=MASKED,
+        neighbours=("fill-does-not-block",),
+    ),
+    Rule(
+        "fill-does-not-block",
+        "blocked scores are filled with a number that does not block, such as 0",
+        signs={"hidden inside": weakly_filled},
+        steps=("weak mask",),
+        explains=MASKED | {"half precision"},
+        neighbours=("mask-multiplied",),
+    ),
+    of_mistake(
+        "mask-after-softmax",
+        signs={"hidden inside": too_late},
+        steps=("late mask", "softmax"),
+        explains=MASKED,
+        neighbours=("mask-makes-nan",),
+    ),
+    Rule(
+        "mask-makes-nan",
+        "a mask or a fill of the wrong sign, or one that is multiplied in",
+        "Add minus infinity, or fill with it, where a key is hidden; add 0 elsewhere.",
+        signs={"blocked": makes_nan},
+        steps=_ANY,
+        explains=MASKED,
+        neighbours=("mask-after-softmax",),
+    ),
+    of_mistake(
+        "mask-ignored",
+        signs={"blocked": leaking("the mask changes nothing", lambda e, x: not x.moves)},
+        steps=_ANY,
+        explains=MASKED,
+        neighbours=("mask-missing-in-evaluation",),
+    ),
+    of_mistake(
+        "mask-inverted",
+        way_out=_TURN,
+        signs={
+            "answers": inverted_answers,
+            "blocked": leaking(
+                "exactly the blocked keys have influence", lambda e, x: x.is_mask(~x.blocked)
+            ),
+        },
+        steps=_ANY,
+        explains=MASKED | {"attention"},  # one that must be given then hides everything
+    ),
+    of_mistake(
+        "mask-transposed",
+        signs={"blocked": leaking(_SYMPTOM, transposed), "future": past_hidden},
+        steps=_ANY,
+        explains=MASKED,
+    ),
+    Rule(
+        "mask-taken-for-causal",
+        "any mask that is given hides the future, whatever is in it",
+        "Use the mask; or, where it is only a switch, ask without it: `--mask none`.",
+        signs={
+            "blocked": leaking(
+                "any mask hides the future",
+                lambda e, x: x.is_square and x.is_mask(torch.ones_like(x.blocked).triu(1)),
+            )
+        },
+        steps=_ANY,
+        explains=MASKED,
+        neighbours=("future-leaks",),
+    ),
+    of_mistake(
+        "mask-in-the-wrong-order",
+        signs={"blocked": leaking(_SYMPTOM, of_another_sample)},
+        steps=_ANY,
+        explains=MASKED,
+    ),
+    of_mistake(
+        "padding-mask-on-queries",
+        signs={"blocked": leaking(_SYMPTOM, lambda e, x: x.hides_queries)},
+        steps=HIDING,
+        explains=MASKED,
+    ),
+    of_mistake("mask-on-the-wrong-axis", steps=_ANY, explains=MASKED),
+    Rule(
+        "blocked-has-influence",
+        "a mask on the wrong axis, applied too late, or too weak to block",
+        HIDE,
+        signs={"blocked": leaking(_SYMPTOM, lambda e, x: True)},
+    ),
+    Rule(
+        "mask-missing-in-training",
+        "a mask that is applied in evaluation mode only",
+        "Apply the mask in both modes.",
+        signs={"training": missing_in("training")},
+        steps=_ANY,
+    ),
+    Rule(
+        "mask-missing-in-evaluation",
+        "a mask that is applied in training mode only",
+        "Apply the mask in both modes.",
+        signs={"training": missing_in("evaluation")},
+        steps=_ANY,
+        explains=MASKED,
+        instead_of=("mask-ignored",),
+    ),
+    of_mistake("causal-unasked", signs={"visible": unasked}, steps=HIDING, explains=MASKED),
+)

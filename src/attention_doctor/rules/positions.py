@@ -1,0 +1,173 @@
+"""Positions inside, and what a cache does with them and with its keys."""
+
+import torch
+from torch import Tensor
+
+from attention_doctor.evidence import looks, order, protocols
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.report import CONVENTION
+from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
+
+_TURNED = OUTPUTS | {"positions-not-relative"}
+
+
+def by_order(e: Evidence) -> Sign | None:
+    gap = e.of(order.moved)
+    if gap is None or gap.case.blocked is not None or not e.of(order.has_positions):
+        return None
+    symptom = "results do not move with their tokens, but equal tokens get equal results"
+    said = f"with {gap.case.name}, results of moved tokens differ by {gap.size:.0%} of their size"
+    return Sign(symptom, said)
+
+
+def ignored(e: Evidence) -> Sign | None:
+    if not e.of(protocols.rotation).ignored:
+        return None
+    symptom = "the position of the last token changes nothing"
+    return Sign(symptom, f"moved alone by {protocols.SHIFT}, it gets the same result")
+
+
+def not_relative(e: Evidence) -> Sign | None:
+    found = e.of(protocols.rotation)
+    if found.ignored or found.shifted <= e.patient.tolerance:
+        return None
+    far = f"positions change the output by {found.shifted:.0%}"
+    symptom = "the result depends on more than the differences of positions"
+    return Sign(symptom, f"moved by {protocols.SHIFT} together, {far}")
+
+
+# What positions turn, as equal tokens show it.
+def values_turn(e: Evidence) -> Sign | None:
+    equal = e.of(looks.equal)
+    for seen in () if equal is None else equal.found[:1]:
+        if _turns(seen.value.step.value, seen.value.summed, seen.value.own):
+            place = seen.where("mix")
+            return Sign("equal tokens have different values", "they differ by a turn", place=place)
+    return None
+
+
+def one_side_turns(e: Evidence) -> Sign | None:
+    equal = e.of(looks.equal)
+    for seen in () if equal is None else equal.found[:1]:
+        sides = {"queries": seen.query, "keys": seen.key}
+        turns = {_turns(x.step.value, x.own, x.summed): name for name, x in sides.items()}
+        if turns.keys() == {True, False}:
+            said = f"with equal tokens, {turns[True]} differ by a turn, {turns[False]} do not"
+            cause, place = f"the {turns[False]} are not rotated", seen.where("product")
+            return Sign(f"positions turn the {turns[True]} alone", said, cause=cause, place=place)
+    return None
+
+
+def _turns(x: Tensor, tokens: int | None, features: int | None) -> bool | None:
+    """Tell whether rows of equal tokens differ by a turn; None if they differ otherwise."""
+    if tokens is None or features is None:
+        return None
+    rows = x.movedim((tokens, features), (-2, -1))
+
+    def alike(y: Tensor) -> bool:
+        return torch.allclose(y, y[..., :1, :].expand_as(y), atol=1e-6)
+
+    if alike(rows):
+        return False
+    return True if alike(rows.norm(dim=-1, keepdim=True)) else None
+
+
+# A cache: each mistake has its own effect.
+def cached(code: str) -> Test:
+    """Make the test of an effect that a cache has."""
+
+    def test(e: Evidence) -> Sign | None:
+        found = e.of(protocols.cache)
+        if found is None or found.code != code:
+            return None
+        said = "; ".join(
+            f"{' + '.join(map(str, chunks))} differs by {found.gaps[chunks]:.0%}"
+            for chunks in sorted(found.gaps, key=len)
+        )
+        return Sign(f"with a cache, results differ from those without; {found.symptom}", said)
+
+    return test
+
+
+def of_cache(code: str, cause: str, remedy: str, **more: tuple[str, ...]) -> Rule:
+    return Rule(code, cause, remedy, signs={"cache": cached(code)}, **more)
+
+
+RULES = (
+    Rule(
+        "order-matters",
+        "positions inside the attention: rotary, relative, or a learned bias",
+        severity=CONVENTION,
+        signs={"order": by_order},
+        hides=True,
+        neighbours=("query-order-matters",),
+    ),
+    Rule(
+        "positions-ignored",
+        "a rotation that is not used, has no angles, or runs along another axis",
+        "Rotate queries and keys by their positions before the scores.",
+        signs={"rotation": ignored},
+    ),
+    Rule(
+        "positions-not-relative",
+        "queries and keys are turned in opposite senses, or by other angles",
+        "Turn both by the same function, with angles laid out as it pairs the features.",
+        signs={"rotation": not_relative},
+        steps=("product",),
+    ),
+    Rule(
+        "values-rotated",
+        "values are rotated together with queries and keys",
+        signs={"values turn": values_turn},
+        steps=("mix",),
+        explains=_TURNED,
+    ),
+    of_mistake(
+        "rotates-one-side",
+        signs={"one side turns": one_side_turns},
+        steps=("product",),
+        explains=_TURNED,
+    ),
+    of_mistake("rotation-layout-mixed"),
+    of_cache(
+        "cache-differs",
+        "positions, a mask or a scale that differ from step to step",
+        "Compare one step with the same row of the whole.",
+    ),
+    of_cache(
+        "cache-ignored",
+        "keys and values are kept in a cache and never read",
+        "Attend to all keys in the cache.",
+    ),
+    of_cache(
+        "cache-loses-tokens",
+        "keys in the cache are written over, or a mask hides some of them",
+        "Write each chunk behind those before it.",
+    ),
+    of_cache(
+        "cache-not-empty",
+        "a cache that still holds another sequence",
+        "Make a new cache for each sequence.",
+    ),
+    of_cache(
+        "future-leaks-in-a-chunk",
+        "no causal mask within a chunk that is added to a cache",
+        "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`.",
+        steps=("mask", "softmax"),
+    ),
+    of_mistake(
+        "causal-at-the-wrong-corner",
+        signs={"cache": cached("causal-at-the-wrong-corner")},
+        steps=("mask", "softmax"),
+    ),
+    *(
+        of_mistake(code, signs={"cache": cached(code)})
+        for code in (
+            "positions-restart",
+            "cache-zeros-attended",
+            "keys-cached-unrotated",
+            "cached-keys-not-rescaled",
+        )
+    ),
+)

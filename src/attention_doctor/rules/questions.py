@@ -1,0 +1,70 @@
+"""The questions that an examination asks, with what must hold; rules say what an answer means."""
+
+# What each test of a report asks, in this order.
+HOLDS = {
+    "answers": "The output is finite; what is not leaves no numbers to compare.",
+    # What is wrong in these two would show in every other answer: it is said once, and allowed for.
+    "evaluation": "In evaluation mode, the same input gives the same result.",
+    "precision": "The output is as precise as the inputs; if not, later tests tolerate the "
+    "difference.",
+    "attention": "Tokens are mixed, with weights that depend on queries and on keys.",
+    "visible": "Without a mask, every key matters to every query, but for windows, which are "
+    "reported.",
+    "order": "Results move with their queries, and stay where keys move together with their "
+    "values.",
+    "samples apart": "Samples of a batch do not influence each other.",
+    "equal values": "With equal values, the weights do not matter, because they sum to one over "
+    "the keys.",
+    "blocked": "Blocked keys have no influence, and allowed keys have some.",
+    "future": "Under a causal mask, a token sees itself and what came before.",
+    "fully masked rows": "A fully masked row has no agreed result, but it must not change other "
+    "rows.",
+    "dropout": "In training mode, dropout drops weights, not scores.",
+    "training": "Training hides what evaluation hides, and the other way round.",
+    "weights": "Weights that are returned sum to one over the keys.",
+    "registration": "Every parameter is registered.",
+    "gradients": "Gradients reach the inputs and every parameter, and are finite.",
+    "rotation": "Rotary positions count by their differences alone, in queries and in keys.",
+    "cache": "A cache gives what no cache gives, in chunks of any size.",
+    "hooks": "Hooks on the module run.",
+    "half precision": "In float16 the result is about the same, with and without a mask.",
+    "inputs": "No call changed its arguments.",
+}
+TRUSTED = "given reference"
+# How the module behaves: no mistake in the computation explains it.
+CONDUCT = (
+    "evaluation",
+    "precision",
+    "dropout",
+    "training",
+    "registration",
+    "rotation",
+    "cache",
+    "hooks",
+    "half precision",
+    "inputs",
+    TRUSTED,
+)
+# What follows from results that are not those of an attention, and from a wrong mask.
+OUTPUTS = frozenset({*HOLDS} - {*CONDUCT})
+MASKED = frozenset(
+    {
+        "answers",
+        "visible",
+        "order",
+        "samples apart",
+        "equal values",
+        "blocked",
+        "future",
+        "fully masked rows",
+    }
+)
+# They say which mask is wrong, where nothing inside does.
+OF_MASKS = ("answers", "blocked", "future", "training")
+# Of the tests that have more than one answer, the parts: each brings out one code at most.
+PARTS = {
+    "blocked": ("blocked", "failing masks"),
+    "future": ("future", "past"),
+    "fully masked rows": ("fully masked rows",),
+    "gradients": ("gradients", "finite gradients"),
+}

@@ -1,0 +1,154 @@
+"""Heads that are split, merged and repeated; samples that are mixed; an einsum that sums apart."""
+
+import re
+
+from attention_doctor.evidence import looks, order
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.sight import Seen
+from attention_doctor.evidence.steps import Operand
+from attention_doctor.report import CONVENTION, WRONG
+from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, of_mistake
+
+# The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
+_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
+
+
+def straight(*parts: str) -> Test:
+    """Make the test of a split and a merge of heads that move no axis."""
+
+    def test(e: Evidence) -> Sign | None:
+        for seen in e.of(looks.free).found:
+            if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:
+                if tuple(made) != parts:
+                    return None
+                heads = f"the {' and the '.join(made)} of heads"
+                symptom = f"{heads}: the axis of the tokens is not moved"
+                place = seen.where(*(f"straight {x}" for x in made))
+                return Sign(symptom, "the numbers are those of a straight reshape", place=place)
+        return None
+
+    return test
+
+
+def summed_apart(e: Evidence) -> Sign | None:
+    for seen in e.of(looks.free).found:
+        if (step := seen.steps.get("apart")) is not None:
+            said = f"`{step.option('equation', 0)}` has a letter in one operand alone, "
+            said += "and not in the result"
+            symptom = "an einsum sums one operand on its own before it multiplies"
+            return Sign(symptom, said, place=seen.where("apart"))
+    return None
+
+
+def shared(e: Evidence) -> Sign | None:
+    h = e.patient.num_heads
+    for seen in e.of(looks.free).found:
+        if h > 1 and all(len(_alike(x, h)) == h for x in (seen.query, seen.key, seen.value)):
+            symptom = "all heads have the same queries, keys and values"
+            return Sign(symptom, place=seen.where("split", "product"))
+    return None
+
+
+def tiled(e: Evidence) -> Sign | None:
+    """Find heads that share a key and are no neighbours."""
+    checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name in e.patient.named)
+    for seen in e.of(looks.free).found:
+        if sign := _tiled(seen, e.patient.num_heads, checkpoint):
+            return sign
+    return None
+
+
+def _tiled(seen: Seen, h: int, checkpoint: bool) -> Sign | None:
+    groups = [x for x in (_alike(side, h) for side in (seen.key, seen.value)) if len(x) < h]
+    apart = next((heads for heads in groups if heads[-1] - heads[0] >= len(heads)), [])
+    if not apart:
+        return None
+    mixed = groups[0] != groups[-1]
+    symptom = "the heads that share a key and a value are not neighbours"
+    return Sign(
+        "keys and values are repeated for different heads" if mixed else symptom,
+        f"heads {' and '.join(map(str, apart))} share the first, counted from 0",
+        severity=WRONG if mixed or checkpoint else CONVENTION,
+        place=seen.where("repeat", "split"),
+    )
+
+
+def _alike(side: Operand, h: int) -> list[int]:
+    """Name the heads that have the same numbers as the first; that one alone where none is told."""
+    x = side.step.value
+    axes = {*range(-x.dim(), 0)} - {side.summed, side.own}
+    axis = next((axis for axis in sorted(axes) if x.size(axis) == h), None)
+    if axis is None:
+        return [0]
+    heads = x.movedim(axis, 0).flatten(1)
+    return [int(i) for i in (heads == heads[0]).all(1).nonzero().flatten()]
+
+
+def mixed_samples(e: Evidence) -> Sign | None:
+    gap = e.of(order.samples_apart)
+    if gap is None:
+        return None
+    return Sign(
+        "samples of a batch influence each other",
+        f"with {gap.case.name}, {gap.pairs} pairs of tokens from different samples react, and a "
+        f"sample alone differs from the same one in a batch by {gap.size:.0%}",
+    )
+
+
+def moved(e: Evidence) -> Sign | None:
+    gap = e.of(order.moved)
+    if gap is None:
+        return None
+    symptom = "results do not move with their queries, or change when keys and values are moved"
+    said = f"with {gap.case.name}, results of moved tokens differ by {gap.size:.0%} of their size"
+    return Sign(symptom, said)
+
+
+_SPLIT = ("straight split", "split")
+RULES = (
+    Rule(
+        "summed-apart",
+        "an einsum that sums one operand on its own before it multiplies",
+        signs={"numbers": summed_apart},
+        steps=("apart",),
+        explains=OUTPUTS,
+    ),
+    of_mistake(
+        "split-and-merge-without-transpose",
+        signs={"numbers": straight("split", "merge")},
+        steps=_SPLIT,
+        explains=OUTPUTS,
+        neighbours=("sliding-window",),
+    ),
+    of_mistake(
+        "split-without-transpose",
+        signs={"numbers": straight("split")},
+        steps=_SPLIT,
+        explains=OUTPUTS,
+    ),
+    of_mistake(
+        "merge-without-transpose",
+        signs={"numbers": straight("merge")},
+        steps=("straight merge", "merge", "mix"),
+        explains=OUTPUTS,
+    ),
+    of_mistake("batch-mixed-into-sequence", steps=("split",), explains=OUTPUTS),
+    of_mistake("heads-of-other-samples", steps=("merge", "mix"), explains=OUTPUTS),
+    of_mistake("shared-heads", signs={"numbers": shared}, steps=("split",), explains=OUTPUTS),
+    of_mistake("groups-tiled", signs={"numbers": tiled}, steps=("repeat", "split")),
+    Rule(
+        "samples-mixed",
+        "a reshape or a mask that mixes the batch with tokens or heads",
+        "Keep the batch axis in front; fold and unfold (b, h) in the same order.",
+        signs={"samples apart": mixed_samples},
+    ),
+    Rule(
+        "query-order-matters",
+        "a straight reshape, or a softmax or mask along the wrong axis",
+        FOLLOW,
+        signs={"order": moved},
+        hides=True,
+        neighbours=("order-matters",),
+    ),
+)

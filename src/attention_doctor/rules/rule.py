@@ -1,0 +1,125 @@
+"""What a rule is: everything about one code."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from annotated_attention.multihead import MultiheadAttention
+from attention_doctor.call.patient import NotAsked
+from attention_doctor.call.places import Where
+from attention_doctor.evidence import looks
+from attention_doctor.evidence.agreement import agreement
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.mistakes import MISTAKES
+from attention_doctor.report import WRONG
+
+HIDE = "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
+FOLLOW = "Follow one number through every reshape: it must stay with its token."
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a rule goes by in one implementation; what it does not say is as the rule has it."""
+
+    symptom: str = ""
+    evidence: str = ""
+    remedy: str = ""
+    severity: str = ""
+    cause: str = ""
+    place: Where | None = None
+
+
+Test = Callable[[Evidence], Sign | None]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A rule that applies, by a sign, and the question that brought it out."""
+
+    rule: "Rule"
+    sign: Sign
+    question: str
+
+    @property
+    def severity(self) -> str:
+        """How grave it is here."""
+        return self.sign.severity or self.rule.severity
+
+
+Excuse = Callable[[Evidence, Observed], bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Everything about one code.
+
+    Attributes:
+        code: its stable name.
+        cause: the probable cause, in a few words.
+        remedy: what to change; "" where the sign says it.
+        severity: "wrong" or "convention", where the sign does not say.
+        explanation: what follows from it and why nobody notices; "" for most.
+        signs: by question, what tells that it applies; see ``questions``.
+        steps: the steps of the attention whose line is meant, the likeliest first.
+        explains: questions and codes; what is found in their answers follows from it.
+        excuses: codes that it predicts by design, with what tells that it predicts this one.
+        hides: by a model's own masks it is a convention, since these may hide tokens.
+        neighbours: codes that it must not be confused with.
+        instead_of: codes that are half of it, which it is said in the place of.
+        way_out: what to do besides where masks are given and nothing is wrong; "" for most.
+    """
+
+    code: str
+    cause: str = ""
+    remedy: str = ""
+    severity: str = WRONG
+    explanation: str = ""
+    signs: Mapping[str, Test] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    explains: frozenset[str] = frozenset()
+    excuses: Mapping[str, Excuse] = field(default_factory=dict)
+    hides: bool = False
+    neighbours: tuple[str, ...] = ()
+    instead_of: tuple[str, ...] = ()
+    way_out: str = ""
+
+    def place(self, evidence: Evidence) -> Where | None:
+        """Give the line of the step that is meant, first in calls with masks if they show it."""
+        watched = (looks.masked, looks.free) if "mask" in self.steps else (looks.free, looks.masked)
+        for measurement in watched if self.steps else ():
+            try:
+                found = evidence.of(measurement)
+            except NotAsked:
+                return None
+            calls = found if isinstance(found, tuple) else (found,)
+            seen = [x for call in calls for x in call.found]
+            for step in self.steps:
+                places = (x.where(step) for x in seen)
+                if (place := next((x for x in places if x is not None), None)) is not None:
+                    return place
+        return None
+
+
+def of_mistake(code: str, **more: Any) -> Rule:
+    """Make the rule of a mistake in the list, which has its cause, its remedy and its version."""
+    entry = MISTAKES[code]
+    signs = dict(more.pop("signs", {}))
+    if entry.of is MultiheadAttention:
+        signs.setdefault("reference", lambda e: agrees(e, code))
+    return Rule(code, entry.title, entry.remedy, explanation=entry.explanation, signs=signs, **more)
+
+
+def agrees(evidence: Evidence, code: str) -> Sign | None:
+    """Tell whether a mistake gives the same outputs, with the same weights."""
+    found = evidence.of(agreement)
+    return Sign(evidence=found.evidence) if found.code == code else None
+
+
+def named(code: str, found: Callable[[Evidence], tuple[str, Sign] | None]) -> Test:
+    """Make the test of one code among those that are told from each other in one place."""
+
+    def test(evidence: Evidence) -> Sign | None:
+        answer = found(evidence)
+        return answer[1] if answer is not None and answer[0] == code else None
+
+    return test

@@ -1,0 +1,218 @@
+"""The softmax, its axis, and the weights: those that mix the values, those that are returned."""
+
+from torch import Tensor
+
+from attention_doctor.evidence import conduct, looks, mixing, order
+from attention_doctor.evidence.conditions import DROPOUT
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.sight import Seen
+from attention_doctor.report import CONVENTION
+from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
+
+_CLOSE = 1e-3
+_MIX = "Mix the values of other tokens, with weights that are made from queries and keys."
+
+
+# What the weights depend on.
+def unmixed(e: Evidence) -> Sign | None:
+    found = e.of(mixing.mixing)
+    if found.unmixed:
+        return Sign(found.unmixed, "other tokens change nothing")
+    if found.asks or found.scores:
+        return None
+    symptom = "the weights depend neither on queries nor on keys"
+    return Sign(symptom, "other queries, other keys, the same weights")
+
+
+def unasked(e: Evidence) -> Sign | None:
+    if e.of(mixing.mixing).asks:
+        return None
+    symptom = "which query asks makes no difference"
+    return Sign(symptom, "other queries get the same result")
+
+
+def unscored(e: Evidence) -> Sign | None:
+    if e.of(mixing.mixing).scores:
+        return None
+    return Sign("the weights do not depend on the keys", "other keys, the same weights")
+
+
+# What they sum to.
+def not_one(e: Evidence) -> Sign | None:
+    gap = e.of(order.equal_values)
+    if gap is None:
+        return None
+    symptom = "with equal values the result should not depend on the weights, and it does"
+    remedy = ""
+    if gap.case.blocked is not None:
+        symptom += " as soon as there is a mask"
+        remedy = "Set blocked scores to minus infinity before the softmax."
+    said = f"with {gap.case.name}, it differs by {gap.size:.0%} from the result of a single key"
+    return Sign(symptom, said, remedy)
+
+
+def axis(e: Evidence) -> tuple[str, Sign] | None:
+    """Tell whether the softmax runs over the axis that is summed over when values are mixed."""
+    patient = e.patient
+    h, n = patient.num_heads, patient.n
+    for seen in e.of(looks.free).found:
+        shape, (mixed, summed) = tuple(seen.scores.shape), as_mixed(seen)
+        if patient.kind != "cross" and shape[-2:] == (h, h) and h != n and n in shape[:-2]:
+            symptom = "each token attends over heads, and sees no other token"
+            said = f"the scores have shape {shape}: {h} heads against {h} heads"
+            return "heads-attended-over", Sign(symptom, said, place=seen.where("product"))
+        if sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights):
+            continue  # or more than their order has changed since the softmax
+        if not mixed.isfinite().any():
+            continue  # a mask that hides everything leaves nothing to tell the axis by
+        over = [axis for axis in range(-mixed.dim(), 0) if sums_to_one(mixed, axis)]
+        sizes = {h: "heads", patient.b: "samples"}
+        what = sizes.get(shape[seen.axis], "heads" if over else "queries")
+        what = "queries" if seen.mixed.own in over else what
+        if seen.keys == seen.axis and what == "queries":
+            symptom = "each output sums the weights of one key over the queries"
+            said = f"the softmax runs over the keys, axis {seen.axis} of {shape}"
+            return "mixed-over-queries", Sign(symptom, said, place=seen.where("mix"))
+        symptom = f"weights sum to one over the {what}, and not over the keys"
+        said = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
+        return f"softmax-over-{what}", Sign(symptom, said, place=seen.where("softmax"))
+    return None
+
+
+def as_mixed(seen: Seen) -> tuple[Tensor, int]:
+    """Give the weights as they are mixed with values, and the axis that is summed over."""
+    return seen.mixed.step.value, seen.mixed.summed
+
+
+def _reordered(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors hold the same numbers in any order."""
+    numbers = [z.double().flatten().sort().values for z in (x, y)]
+    same = numbers[0].shape == numbers[1].shape
+    return same and bool(((numbers[0] - numbers[1]).nan_to_num().abs() < 1e-6).all())
+
+
+def sums_to_one(weights: Tensor, axis: int) -> bool:
+    """Tell whether weights, as far as they are finite, sum to one over an axis."""
+    sums = weights.double().sum(axis)
+    sums = sums[sums.isfinite()]
+    return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())
+
+
+def scaled_late(e: Evidence) -> Sign | None:
+    for seen in e.of(looks.free).found:
+        if "late scale" in seen.steps and not sums_to_one(*as_mixed(seen)):
+            symptom = "the weights are multiplied by a number after the softmax"
+            return Sign(symptom, place=seen.where("late scale"))
+    return None
+
+
+# What is returned.
+def no_weights(e: Evidence) -> Sign | None:
+    sums = e.of(conduct.weights).calm
+    if (sums - 1).abs().max().item() <= 100 * e.patient.tolerance:
+        return None
+    symptom = "the returned weights do not sum to one over the keys"
+    return Sign(symptom, f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}")
+
+
+def after_dropout(e: Evidence) -> Sign | None:
+    sums = e.of(conduct.weights).trained
+    if sums is None or not (sums - 1).abs().max() > 0.01:
+        return None
+    return Sign(
+        "in training, the returned weights are those after dropout",
+        f"with dropout at {DROPOUT}, a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
+    )
+
+
+def others_returned(e: Evidence) -> Sign | None:
+    first = e.of(looks.free)
+    given, (seen, *more) = e.patient.answer(first.case.inputs).weights, first.found
+    if more or given is None or given.shape != seen.weights.shape:
+        return None
+    if not sums_to_one(given, seen.axis) or e.patient.same(given, seen.weights):
+        return None
+    symptom = "the weights that are returned are not those that were used"
+    said = f"they differ by {e.patient.gap(given, seen.weights):.0%} of their size"
+    return Sign(symptom, said, place=seen.where("softmax"))
+
+
+RULES = (
+    Rule(
+        "no-attention",
+        "heads attended over, weights that are never used, or no attention at all",
+        _MIX,
+        signs={"attention": unmixed},
+    ),
+    Rule(
+        "queries-ignored",
+        "weights that are averaged over the queries, or made from the keys alone",
+        "Compute one row of weights for each query, from that query and the keys.",
+        signs={"attention": unasked},
+    ),
+    Rule(
+        "keys-ignored",
+        "weights that are made from the queries alone, or without a softmax",
+        "Score each query against each key, and let the softmax run over the keys.",
+        signs={"attention": unscored},
+    ),
+    Rule(
+        "weights-do-not-sum-to-one",
+        "a mask after the softmax, or a softmax over another axis",
+        "Let the softmax run over the last axis of (b, h, n, m), and mix the values.",
+        signs={"equal values": not_one},
+        steps=("late mask", "softmax"),
+    ),
+    Rule(
+        "weights-are-no-weights",
+        "scores, or weights of another step, are returned as weights",
+        severity=CONVENTION,
+        signs={"weights": no_weights},
+    ),
+    Rule(
+        "weights-after-dropout",
+        "the weights that are returned are those after dropout",
+        severity=CONVENTION,
+        signs={"weights": after_dropout},
+        steps=("dropout",),
+    ),
+    Rule(
+        "scaled-after-softmax",
+        "the scale is applied to the weights, and not to the scores",
+        signs={"numbers": scaled_late},
+        steps=("late scale",),
+        explains=OUTPUTS,
+    ),
+    Rule(
+        "other-weights-returned",
+        "the weights that are returned are not those that mix the values",
+        signs={"returned": others_returned},
+        explains=OUTPUTS,
+    ),
+    *(
+        of_mistake(code, signs={"axis": named(code, axis)}, steps=("softmax",), explains=OUTPUTS)
+        for code in ("softmax-over-queries", "softmax-over-heads")
+    ),
+    of_mistake(
+        "heads-attended-over",
+        signs={"axis": named("heads-attended-over", axis)},
+        steps=("product",),
+        explains=OUTPUTS,
+    ),
+    Rule(
+        "softmax-over-samples",
+        "the softmax runs over the samples of the batch",
+        signs={"axis": named("softmax-over-samples", axis)},
+        steps=("softmax",),
+        explains=OUTPUTS,
+    ),
+    Rule(
+        "mixed-over-queries",
+        "weights that are summed over the queries when values are mixed",
+        signs={"axis": named("mixed-over-queries", axis)},
+        steps=("mix",),
+        explains=OUTPUTS,
+    ),
+    of_mistake("weights-averaged-over-heads", explains=OUTPUTS),
+)
