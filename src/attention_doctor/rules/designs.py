@@ -1,21 +1,25 @@
 """Designs: what is no mistake, and which answers it predicts that would be wrong elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.evidence import looks, pairs
+from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.evidence import inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.inner import Inner
 from attention_doctor.evidence.looks import Look
 from attention_doctor.evidence.steps import back
 from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.report import CONVENTION
 from attention_doctor.rules.causal import missed
-from attention_doctor.rules.rule import Excuse, Observed, Rule, Sign
+from attention_doctor.rules.rule import Excuse, Observed, Rule, Sign, Test
+from attention_doctor.rules.softmax import as_mixed, sums_to_one
 
 _SUMS = "weights-do-not-sum-to-one"
 _ORDER = "query-order-matters"
+Holds = Callable[[Evidence], bool]
 
 
 # What is unseen by design.
@@ -32,7 +36,7 @@ def _said(every: pairs.Pairs, may: Tensor) -> str:
     return f"{int((every.deaf.any(0) & may).sum())} of {int(may.sum())} pairs are not seen"
 
 
-def chosen(part: str):
+def chosen(part: str) -> Test:
     def test(e: Evidence) -> Sign | None:
         if (found := unseen(e, part)) is None:
             return None
@@ -45,10 +49,12 @@ def chosen(part: str):
     return test
 
 
-def windowed(part: str):
+def windowed(part: str) -> Test:
     def test(e: Evidence) -> Sign | None:
         if (found := unseen(e, part)) is None:
             return None
+        if (inside := measured(e)) is not None and not inside.near:
+            return None  # a window hides tokens; it does not take one for another
         every, may = found
         itself = torch.eye(*may.shape, dtype=torch.bool)
         visible = every.seen.any(0)
@@ -143,7 +149,45 @@ def window_of_one(e: Evidence) -> bool:
 
 
 def tokens_convolved(e: Evidence) -> bool:
-    return any(isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts(e))
+    """Tell whether neighbours are mixed in, as far as they may be seen."""
+    if (found := measured(e)) is None:
+        convolutions = (x for x in parts(e) if isinstance(x, nn.Conv1d | nn.Conv2d))
+        return any(max(x.kernel_size) > 1 for x in convolutions)
+    near = found.near
+    everywhere = len(near) == 2 * e.patient.n - 1
+    return near > {0} and not everywhere and (e.patient.kind != "causal" or max(near) <= 0)
+
+
+def measured(e: Evidence) -> Inner | None:
+    """Give what moves what inside, where that can be measured."""
+    try:
+        return e.of(inner.inner)
+    except (Failed, NotAsked):
+        return None
+
+
+def spread(e: Evidence, _: Observed) -> bool:
+    """Excuse the pairs that a convolution spreads, of one case with a mask, and no others."""
+    leak = e.of(pairs.leak)
+    if leak is None or not tokens_convolved(e):
+        return False
+    size = leak.case.inputs.query.size(1), leak.case.inputs.key.size(1)
+    usual = size == (e.patient.n, e.patient.m)
+    try:
+        found = e.of(inner.inner if usual else inner.square)
+    except (Failed, NotAsked):
+        return False
+    visible = ~leak.blocked
+    if e.patient.own_future:
+        visible = visible & torch.ones_like(visible).tril()
+    return bool((found.seen(visible) | ~leak.seen | ~leak.judged).all())
+
+
+def weights_are_whole(e: Evidence, _: Observed) -> bool:
+    """Excuse results of equal values where weights sum to one, and neighbours are mixed in."""
+    calls = (e.of(looks.free), *e.of(looks.masked))
+    whole = all(sums_to_one(*as_mixed(x)) for call in calls for x in call.found)
+    return whole and tokens_convolved(e)
 
 
 def parts(e: Evidence) -> list[nn.Module]:
@@ -156,16 +200,16 @@ def sees_a_window(e: Evidence) -> bool:
     return windowed(part)(e) is not None
 
 
-def whenever(holds) -> Excuse:
+def whenever(holds: Holds) -> Excuse:
     """Excuse what a design predicts wherever it holds."""
 
     def excuse(e: Evidence, observed: Observed) -> bool:
-        return bool(holds(e))
+        return holds(e)
 
     return excuse
 
 
-def design(code: str, cause: str, holds, *codes: str) -> Rule:
+def design(code: str, cause: str, holds: Holds, *codes: str) -> Rule:
     """Make the rule of a design that shows inside: it is said where it excuses something."""
     excuses = dict.fromkeys(codes, whenever(holds))
     return Rule(code, cause, severity=CONVENTION, excuses=excuses, steps=_STEPS.get(code, ()))
@@ -230,14 +274,17 @@ RULES = (
         "no-attention",
         "parameters-without-gradient",
     ),
-    design(
+    Rule(
         "tokens-convolved",
         "a convolution over neighbouring tokens stands beside the attention",
-        tokens_convolved,
-        _SUMS,
-        _ORDER,
-        "blocked-has-influence",
-        "visible-unseen",
+        severity=CONVENTION,
+        excuses={
+            _SUMS: weights_are_whole,
+            _ORDER: whenever(tokens_convolved),
+            "blocked-has-influence": spread,
+            "visible-unseen": whenever(tokens_convolved),
+        },
+        neighbours=("blocked-has-influence", "future-leaks"),
     ),
     Rule(
         "sliding-window",

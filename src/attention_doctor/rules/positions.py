@@ -90,8 +90,8 @@ def cached(code: str) -> Test:
     return test
 
 
-def of_cache(code: str, cause: str, remedy: str, **more: tuple[str, ...]) -> Rule:
-    return Rule(code, cause, remedy, signs={"cache": cached(code)}, **more)
+def of_cache(code: str, cause: str, remedy: str, steps: tuple[str, ...] = ()) -> Rule:
+    return Rule(code, cause, remedy, signs={"cache": cached(code)}, steps=steps)
 
 
 RULES = (

@@ -2,7 +2,8 @@
 
 import re
 
-from attention_doctor.evidence import looks, order
+from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.evidence import inner, looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
@@ -18,17 +19,31 @@ def straight(*parts: str) -> Test:
     """Make the test of a split and a merge of heads that move no axis."""
 
     def test(e: Evidence) -> Sign | None:
+        rows = by_rows(e)
         for seen in e.of(looks.free).found:
-            if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:
+            shown = {x for x in ("split", "merge") if f"straight {x}" in seen.steps} | rows
+            if made := sorted(shown, reverse=True):
                 if tuple(made) != parts:
                     return None
                 heads = f"the {' and the '.join(made)} of heads"
                 symptom = f"{heads}: the axis of the tokens is not moved"
-                place = seen.where(*(f"straight {x}" for x in made))
+                place = seen.where(*(f"straight {x}" for x in made), *made)
                 return Sign(symptom, "the numbers are those of a straight reshape", place=place)
         return None
 
     return test
+
+
+def by_rows(e: Evidence) -> set[str]:
+    """Tell by the rows that tokens move which of split and merge is straight."""
+    try:
+        if e.of(order.equal_values) is None:
+            return set()
+        found = e.of(inner.inner)
+    except (Failed, NotAsked):
+        return set()
+    straight = {"split": found.split_is_straight, "merge": found.merge_is_straight}
+    return {x for x, holds in straight.items() if holds}
 
 
 def summed_apart(e: Evidence) -> Sign | None:

@@ -86,15 +86,14 @@ class Rule:
     def place(self, evidence: Evidence) -> Where | None:
         """Give the line of the step that is meant, first in calls with masks if they show it."""
         watched = (looks.masked, looks.free) if "mask" in self.steps else (looks.free, looks.masked)
-        for measurement in watched if self.steps else ():
-            try:
-                found = evidence.of(measurement)
-            except NotAsked:
-                return None
-            calls = found if isinstance(found, tuple) else (found,)
-            seen = [x for call in calls for x in call.found]
-            for step in self.steps:
-                places = (x.where(step) for x in seen)
+        for step in self.steps:
+            for measurement in watched:
+                try:
+                    found = evidence.of(measurement)
+                except NotAsked:
+                    return None
+                calls = found if isinstance(found, tuple) else (found,)
+                places = (x.where(step) for call in calls for x in call.found)
                 if (place := next((x for x in places if x is not None), None)) is not None:
                     return place
         return None
