@@ -58,7 +58,7 @@ class Inputs:
 class Answer(NamedTuple):
     """What one call gave."""
 
-    output: Tensor  # (b, n, e)
+    output: Tensor
     weights: Tensor | None  # the first tensor that was returned besides
     changed: frozenset[str]  # the arguments that are others after the call
 

@@ -20,7 +20,7 @@ _COARSE = 0.02  # what one step in bfloat16 may be off by
 class Conditions:
     """What was measured before all else; a failure stands in the place of what it prevented."""
 
-    finite: Tensor  # (b, n): rows of the first answer
+    finite: Tensor  # rows of the first answer
     varies: float | Failed | NotAsked = 0.0  # with dropout, in evaluation mode; 0 where it does not
     calm: bool = False  # whether one question has one answer, if need be without dropout
     steps: float | Failed | NotAsked = 0.0  # in which coarse results move; 0 where they are exact

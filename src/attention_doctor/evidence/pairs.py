@@ -52,7 +52,7 @@ class Leak:
     """The first case in which a mask hides something else than it should."""
 
     case: Situation
-    blocked: Tensor  # (b, n, m)
+    blocked: Tensor
     judged: Tensor  # pairs that say something
     seen: Tensor
     leaks: Tensor
