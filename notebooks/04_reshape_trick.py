@@ -8,30 +8,19 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. One reshape and one
-# transpose give the same heads without moving a number: they read the same memory in another way.
-# Many implementations do this, as [Published code](16_published_code.ipynb) shows. It is easy to
-# make two mistakes on the way, and both keep every shape and run without an error. You will see
-# where each mistake sends the numbers, and two quick tests that find them.
+# Think of a long shelf with one number per place. However many axes a tensor has, its numbers stand on
+# one such shelf. Our sentence is a shelf of 32: eight words of four features each.
 #
-# So far each row stood for a word. Trained models cut text into words and pieces of words, and each
-# piece is called a **token**. For attention, a token is a row and nothing more. From here on the
-# book says *token* wherever the particular word does not matter.
+# [Split and stack](03_split_and_stack.ipynb) built a second shelf and copied all 32 numbers to it. How many
+# of them have to move?
+#
+# <details><summary>What do you expect?</summary>
+#
+# None. You can leave the shelf as it is, and walk along it in another way.
+#
+# </details>
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("split", "merge")
-
-# %% [markdown]
-# ## The trick
-#
-# Splitting takes two steps. First `view`, a reshape that never copies, cuts the features:
-# `(n, h * d)` → `(n, h, d)`. Then `transpose` moves the heads in front: `(n, h, d)` → `(h, n, d)`.
-# Merging takes the same steps backwards. The package has both operations, as `split_heads` and
-# `merge_heads`. Try them on the words of the sentence, and compare with the last chapter.
-
-# %%
 import torch
 from torch import Tensor, nn
 
@@ -46,107 +35,96 @@ n, h, d = 8, 2, 2
 x = one.EMBEDDINGS           # (n, h * d)
 cut = x.view(n, h, d)        # (n, h, d)
 heads = cut.transpose(0, 1)  # (h, n, d)
+print("the same shelf:", x.data_ptr() == heads.data_ptr())
+
+# %% [markdown]
+# That is the whole trick. `view` cuts the four features into two heads of two. It is a reshape that never
+# copies. Then `transpose` moves the heads in front. The package calls the two steps `split_heads`, and the
+# way back `merge_heads`; both count axes from the end, so that further axes may stand in front (three dots
+# in comments: `(..., h, n, d)`).
+#
+# From here on a row is called a **token**: trained models cut text into words and pieces of words. For
+# attention, a token is a row and nothing more.
+
+# %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
 assert torch.equal(heads, three.split_and_stack(x, h))
-
 merged = heads.transpose(0, 1).reshape(n, h * d)  # (h, n, d) -> (n, h * d)
 assert torch.equal(merged, merge_heads(heads))
 assert torch.equal(merged, three.unstack_and_concatenate(heads))
-print("split and merged: the same numbers as splitting and stacking")
-print("same memory:", x.data_ptr() == heads.data_ptr())
-
-# %% [markdown]
-# The package's two functions count axes from the end, so that further axes may stand in front
-# (three dots in comments: `(..., h, n, d)`). They cut with `unflatten`, which never copies either,
-# and join with `flatten(-2)`, which like `reshape` copies only where memory has another order.
+print("✓ Split and merged this way: the same numbers as splitting and stacking.")
 
 # %% [markdown] name="strides"
-# ## A tensor is a row of numbers and a rule for stepping through it
+# ## How to walk along a shelf
 #
-# Why did no number move? Think of a long shelf with one number per place. However many axes a tensor
-# has, its numbers stand on one such shelf. The **strides** are the rule for stepping along the
-# shelf: for each axis, how many places one step along that axis moves.
-#
-# Follow one number through four layouts: the *animal* feature of *cat*, a 3. The cell prints the
-# index at which you find the number in each layout, and its place on the shelf: the sum of each
-# index times its stride.
-
+# A tensor is its shelf and a rule for stepping along it. For each axis the **stride** says how many places
+# one step along that axis moves. Follow one number through four layouts: the *animal* feature of *cat*, a
+# 3. Its place is the sum of each index times its stride.
 
 # %%
-def describe(name: str, x: Tensor, index: tuple[int, ...]) -> None:
-    """Print how ``x`` lies in memory, and where the number at ``index`` stands."""
-    place = sum(i * stride for i, stride in zip(index, x.stride()))
-    order = "contiguous" if x.is_contiguous() else "not contiguous"
-    print(f"{name:10} {tuple(x.shape)!s:9} strides {x.stride()!s:9}", end=" ")
-    print(f"index {index!s:9} place {place}, number {x[index]:.0f}, {order}")
+layouts = [  # a name, a tensor, and where the number stands in it
+    ("the shelf", x.view(-1), (4,)),
+    ("(n, h·d)", x, (1, 0)),
+    ("(n, h, d)", cut, (1, 0, 0)),
+    ("(h, n, d)", heads, (0, 1, 0)),
+]
 
-
-describe("the shelf", x.view(-1), (4,))
-describe("(n, h·d)", x, (1, 0))
-describe("(n, h, d)", cut, (1, 0, 0))
-describe("(h, n, d)", heads, (0, 1, 0))
-
-# %% [markdown]
-# The number stays in place 4, and all others stay in theirs: the four tensors share one memory.
-# `view` cuts the four features into two heads of two. After this cut, a step to the next token is
-# four places and a step to the next head is two. `transpose` exchanges these two strides, so that
-# heads come first. If you read the last layout axis by axis, you jump back and forth along the
-# shelf. Such a tensor is called *not contiguous*.
-#
-# So the answer is yes: the split copies nothing. The merge after `attend` copies every number once,
-# because `attend` has written the heads one after the other.
+# %% tags=["hide-input"]
+walked = {}
+for name, tensor, index in layouts:
+    place = sum(i * stride for i, stride in zip(index, tensor.stride()))
+    kept = "yes" if tensor.is_contiguous() else "no"
+    walked[name] = [str(tensor.stride()), str(index), place, int(tensor[index]), kept]
+display.show(walked, columns=["strides", "index", "place", "number", "contiguous"])
 
 # %% [markdown]
-# <!-- deeper: why the merge copies -->
-# ### Going deeper: why the merge copies
+# Place 4, in all four. In `(n, h, d)` a step to the next token is four places and a step to the next head is
+# two. `transpose` exchanges these two strides, and nothing else. Read the result axis by axis, and you jump
+# along the shelf; a tensor that is read in jumps is called *not contiguous*.
+
+# %% tags=["hide-input"]
+places = torch.arange(32).view(n, h * d)  # (n, h * d)
+read = {
+    "split: view, then transpose": places.view(n, h, d).transpose(0, 1),
+    "one reshape to (h, n, d)": places.reshape(h, n, d),
+}
+display.shelf(read, [f"{number:.0f}" for number in x.flatten()], name="shelf")
+
+# %% [markdown]
+# The first row is the trick: two places, a jump over two, two places, a jump. The second row is what people
+# try first, because it is shorter, and because it gives the same shape.
 #
-# The merge above moved no number, because its transpose undid that of the split. But `attend` runs
-# in between, and writes its result into new memory: the whole first head stands on the shelf before
-# the second. In the cell, `.contiguous()` stands in for `attend`: it copies the heads into that
-# order.
+# ## The shorter way
+#
+# `x.reshape(h, n, d)`, without a transpose: no error, the shape (2, 8, 2), all 32 numbers there. How many of
+# them stand in the right place among the heads?
 
 # %%
-mixed = heads.contiguous()  # (h, n, d)
-describe("(h, n, d)", mixed, (0, 1, 0))
-moved = mixed.transpose(0, 1)  # (n, h, d)
-describe("(n, h, d)", moved, (1, 0, 0))
-try:
-    moved.view(n, h * d)
-except RuntimeError as error:
-    print("view:", str(error).split(".")[0])
-joined = moved.reshape(n, h * d)  # (n, h * d)
-describe("(n, h·d)", joined, (1, 0))
-print("same memory:", joined.data_ptr() == mixed.data_ptr())
+straight = places.reshape(h, n, d)  # (h, n, d)
+print(
+    "in their place:", int((straight == split_heads(places, h)).sum()), "of", places.numel()
+)
 
 # %% [markdown]
-# Before the merge, the four numbers of *cat* stand in places 2, 3, 18 and 19. A view has one stride
-# for its last axis, and the steps here are 1, 15 and 1. So `view` refuses, and `reshape` copies the
-# 3 back to place 4, without asking.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="two-mistakes-that-keep-every-shape"
-# ## Two mistakes that keep every shape
+# Four. Look at the shelf again: a reshape never jumps. Head 1 is the first half of the shelf, orange, so it
+# holds the first four words with all their features, and *it* is not among them.
 #
-# A reshape reads the numbers in the order of the axes, the last axis fastest, wherever the numbers
-# lie in memory. It only asks that the number of numbers stays the same. So PyTorch also accepts both
-# reshapes without their transpose:
+# The way back can be shortened as well. So there are two mistakes:
 #
-# - **wrong merge**: `heads.reshape(n, h * d)`
 # - **wrong split**: `x.reshape(h, n, d)`
+# - **wrong merge**: `heads.reshape(n, h * d)`
 #
-# The usual check is the round trip: split, merge, and compare the result with the input. Each step
-# can be right or wrong, so there are four ways. Which of them give the input back?
+# The usual check is the round trip: split, merge, and compare with the input. Each step can be right or
+# wrong, so there are four ways. Which of them give the input back?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The right way does, and so does the way with both steps wrong. A reshape without a transpose never
-# changes the reading order, so two of them in a row change nothing at all.
+# The right way does, and so does the way with both steps wrong. A reshape without a transpose never changes
+# the reading order, so two of them in a row change nothing at all.
 #
 # </details>
 
-# %%
+# %% tags=["hide-input"]
 from attention_doctor.mistakes.reshapes import merge_without_transpose as merge_wrongly
 from attention_doctor.mistakes.reshapes import split_without_transpose as split_wrongly
 
@@ -160,11 +138,12 @@ WAYS = {
 }
 cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
 results = {name: merge(split(cells, 2)) for name, (split, merge) in WAYS.items()}
-back = [name for name, result in results.items() if torch.equal(result, cells)]
-print("gives the input back:", ", ".join(back))
-assert back == ["right", "both wrong"]
+back = {name: [str(torch.equal(result, cells))] for name, result in results.items()}
+display.show(back, columns=["gives the input back"])
 
-# %% [markdown]
+# %% [markdown] name="two-mistakes-that-keep-every-shape"
+# ## Two mistakes that keep every shape
+#
 # Follow single numbers to see why. Take 3 tokens and 2 heads of width 2, and name every number by
 # its origin: 2c is the third feature of the second token. The table shows what each head holds, and
 # the first row of the result, which belongs to the first token.
@@ -177,10 +156,10 @@ def spell(numbers: Tensor) -> str:
     return " ".join(f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places)
 
 
-print(f"{'':11}  {'first head':17}  {'second head':17}  first row")
+spelled = {}
 for name, (split, _) in WAYS.items():
-    first, second = split(cells, 2)
-    print(f"{name:11}  {spell(first)}  {spell(second)}  {spell(results[name][0])}")
+    spelled[name] = [*map(spell, split(cells, 2)), spell(results[name][0])]
+display.show(spelled, columns=["first head", "second head", "first row"])
 
 # %% [markdown]
 # With the right split, the first head holds the features a and b of every token. With the wrong
@@ -191,7 +170,7 @@ for name, (split, _) in WAYS.items():
 # With both steps wrong, all numbers come back to where they were, so the round trip finds nothing.
 # But attention runs between the split and the merge, and it runs on wrongly split heads.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 from matplotlib.patches import Polygon, Rectangle
 
 FOLLOW = 6  # the number 2c
@@ -210,7 +189,7 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
     ax.text(x + 0.47, y + 0.5, spell(torch.tensor(number)), weight=weight, **place)
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 def draw_grid(ax, left: float, top: float, origin: Tensor, right: Tensor) -> str:
     for place, number in enumerate(origin.flatten().tolist()):
         row, column = divmod(place, origin.size(1))
@@ -231,13 +210,11 @@ drawing, (ax,) = display.panels(450, 375)
 told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
 # %% [markdown]
-# The figure follows 2c from the input to the result. A black corner marks a wrong number. Where
-# JavaScript runs, the figure has sliders: move *step* up to 5, one step at a time. The steps are the
-# input, the cut, two transposes and the join, and each transpose has a ticked box. Without its tick,
-# the numbers are read into the new shape in their old order: the bare reshape. Untick one, predict
-# where 2c will end up, and look. Point at another number to follow that one.
+# The figure follows 2c from the input to the result. Where JavaScript runs, two transposes have a ticked
+# box. Untick one, predict where 2c will end up, and look: a black corner marks each number that now stands
+# in a wrong place. Point at another number to follow that one.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
     ax.text(middle, -0.3, name, ha="center")
 ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
@@ -327,14 +304,18 @@ torch.manual_seed(4)
 models = {name: Reshaped(4, 2, *way).double() for name, way in WAYS.items()}
 models["untransposed"] = Untransposed(4, 2).double()
 it, cat, wide = one.WORDS.index("it"), one.WORDS.index("cat"), x.double()
-found = []
-print(f"{'':12}  shuffle gap  “it” reacts to “cat”")
-for name, model in models.items():
-    gap, reaction = shuffle_gap(model, wide), reacts(model, wide, it, cat)
-    found.append((gap < 1e-12, reaction))
-    print(f"{name:>12}  {gap:11.2f}  {'yes' if reaction else 'no'}")
+found = {
+    name: (shuffle_gap(model, wide), reacts(model, wide, it, cat))
+    for name, model in models.items()
+}
+told = {name: [gap, "yes" if reaction else "no"] for name, (gap, reaction) in found.items()}
+display.show(told, columns=["shuffle gap", "“it” reacts to “cat”"])
+
+# %% tags=["proof"]
+passed = [(gap < 1e-12, reaction) for gap, reaction in found.values()]
 one_wrong = (False, True)
-assert found == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
+assert passed == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
+print("✓ Only the right way passes both tests.")
 
 # %% [markdown]
 # In the right way the shuffle gap is zero, up to rounding, and in the three ways with a reshape
@@ -351,6 +332,34 @@ assert found == [(True, True), one_wrong, one_wrong, (False, False), (True, Fals
 # tokens than heads**. With one head both mistakes change nothing, and with 4 tokens and 4 heads the
 # shuffle misses them together. Change the last word and watch the first row, because not every pair
 # of words reveals two wrong steps. [Testing attention](15_testing_attention.ipynb) has more tests.
+
+# %% [markdown]
+# <!-- deeper: why the merge copies -->
+# ### Going deeper: why the merge copies
+#
+# The merge above moved no number, because its transpose undid that of the split. But `attend` runs
+# in between, and writes its result into new memory: the whole first head stands on the shelf before
+# the second. In the cell, `.contiguous()` stands in for `attend`: it copies the heads into that
+# order.
+
+# %%
+mixed = heads.contiguous()     # (h, n, d)
+moved = mixed.transpose(0, 1)  # (n, h, d)
+try:
+    moved.view(n, h * d)
+except RuntimeError as error:
+    print("view:", str(error).split(".")[0])
+joined = moved.reshape(n, h * d)  # (n, h * d)
+print("strides:", mixed.stride(), moved.stride(), joined.stride())
+print("the same shelf:", joined.data_ptr() == mixed.data_ptr())
+
+# %% [markdown]
+# Before the merge, the four numbers of *cat* stand in places 2, 3, 18 and 19. A view has one stride
+# for its last axis, and the steps here are 1, 15 and 1. So `view` refuses, and `reshape` copies the
+# 3 back to place 4, without asking.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: how many tokens, and which words -->

@@ -3,53 +3,44 @@
 #
 # *Where does the batch go?*
 #
-# *10 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
 # >
 # > the cat drank milk because **it** was sweet
 #
-# In practice a model processes many sentences together, because hardware is fastest on many numbers
-# at once. A tensor then needs one more axis, the batch, which the strip below leaves out. In this
-# chapter you treat sentences as you treated heads, all at once. Some libraries put the batch first,
-# others second: you bring both **layouts** to one form, and see a mistake that self-attention never
-# reports.
-#
-# Think of a batch as a house with one sentence in each room. Words talk to the other words in their
-# room, never through a wall.
+# Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of a batch
+# as a house with one sentence in each room. Words talk to the other words in their room, never through a
+# wall. How much do you have to change to build the walls?
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("split", "score", "softmax", "mix", "merge")
-
-# %% [markdown]
-# ## Four axes
-#
-# Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is
-# a sentence.
-
-# %%
 import torch
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads
-from annotated_book import chapters
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
+it = one.WORDS.index("it")
 
+# %% [markdown]
+# ## Walls for nothing
+#
+# Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is a
+# sentence.
+
+# %%
 b, n, h, d = 2, 8, 2, 2
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 print(tuple(x.shape))
 
 # %% [markdown]
-# A loop could attend to one sentence after the other. But for attention, batch and heads are the
-# same kind of axis: each sentence and each head is a problem of its own, computed without the others.
-# So give samples and heads an axis each, `(b, h, n, d)`. The package's `split_heads` counts its axes
-# from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand in front. (The
-# `transpose(0, 1)` of the last chapter would now swap the wrong axes.) `attend` runs over all axes in
-# front, too, so no loop is needed.
+# A loop could attend to one sentence after the other. But you have seen such walls before: the heads do
+# not hear one another either. To attention, batch and heads are the same kind of axis. So give each an
+# axis of its own, `(b, h, n, d)`. The package's `split_heads` counts its axes from the end,
+# `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand in front. (The `transpose(0, 1)` of
+# the last chapter would now swap the wrong axes.) `attend` runs over all axes in front, too.
 
 
 # %%
@@ -61,35 +52,16 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 fast = four_axes(x, x, x, h)  # (b, n, h * d)
-it = one.WORDS.index("it")
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, fast[:, it])
-torch.testing.assert_close(fast[0, it, [0, 1]], fast[1, it, [1, 0]])  # animal and food swap
+display.show(fast[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# To keep the numbers readable, there are no projections, so these are not the heads of *Two heads*:
-# the first has *animal* and *food*, the second *action* and *quality*. (Projections work on the last
-# axis alone, so a batch changes nothing for them.) In the first sentence *it* collects more *animal*
-# than *food* (1.29 against 1.01). In the second the two numbers trade places, because *thirsty* fits
-# the animal and *sweet* fits the food.
-#
-# The split is still a view, but with more than one sample the product `@` copies q, k and v first.
-# PyTorch's **fused kernel**, one routine from queries, keys and values to the output that never
-# stores the weights, copies nothing ([Going deeper](#cell-id=what-is-copied) counts, and says
-# why).
-#
-# Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
-# `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This
-# one may copy the numbers but does not mix them: in `(b, h, n, d)` the axes b and h stand side by
-# side, so `flatten` only renumbers the slices. Slice 0 is sentence 0, head 0; slice 1 is sentence
-# 0, head 1; and so on. [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch)
-# shows what the fold does to a mask.
-#
-# ## One sentence after the other
-#
-# Does each sentence get what it would get alone? Compare with the plain, slow way, a loop.
+# Not one line of `attend` has changed, and there are four rooms: two sentences, two heads in each. With
+# *thirsty*, *it* collects more *animal* than *food*, 1.29 against 1.01; with *sweet* the two trade places.
+# (To keep the numbers readable there are no projections, so these are not the heads of *Two heads*.
+# Projections work on the last axis alone; a batch changes nothing for them.)
 
 
-# %%
+# %% tags=["hide-input"]
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend within each sequence of a batch, in a loop.
 
@@ -107,77 +79,64 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return torch.stack(outputs)  # (b, n, h * d)
 
 
-slow = one_by_one(x, x, x, h)  # (b, n, h * d)
-torch.testing.assert_close(fast, slow)
-print("four axes: the same as one sentence after the other")
-
-# %% [markdown]
-# Yes: the rooms are separate.
-
-# %% [markdown] name="equal-to-the-loop-gradients-too"
-# ## Equal to the loop, gradients too
-#
-# The batch above has as many queries as keys, and as many heads as samples, so a swapped axis could
-# hide in it. Repeat the check with sizes that all differ: 2 samples, 3 queries, 5 keys, 4 heads of
-# width 6. `one.gradients(outputs, inputs)` adds up the outputs, each number times a fixed random
-# factor, and returns the gradient of each input.
-
-# %%
+# %% tags=["proof"] name="equal-to-the-loop-gradients-too"
+torch.testing.assert_close(fast, one_by_one(x, x, x, h))
 torch.manual_seed(5)
 q = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
 k = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
 v = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-loop = one_by_one(q, k, v, 4)                                       # (2, 3, 24)
-output = four_axes(q, k, v, 4)                                      # (2, 3, 24)
+loop, output = one_by_one(q, k, v, 4), four_axes(q, k, v, 4)        # (2, 3, 24), (2, 3, 24)
 expected = one.gradients(loop, [q, k, v])
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
-print("four axes: equal to the loop, and so are the gradients")
+print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown]
-# ## Batch first or second
+# Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
+# `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
+# does not mix anything: b and h stand side by side, so `flatten` only renumbers the rooms.
+# [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what the fold
+# does to a mask.
 #
-# So far x was **batch-first**, `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first**
-# is `(n, b, e)`: the first word of every sentence, then the second word of every sentence, and so
-# on. `torch.nn.MultiheadAttention` expects it, unless it is told `batch_first=True`. One
-# `transpose(0, 1)` leads from either layout to the other.
+# ## The batch comes second
 #
-# `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
+# Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects **sequence-first** data, `(n, b,
+# e)`, unless it is told `batch_first=True`. Why would anyone? Recurrent networks read one word after the
+# other, and in this layout `x[t]` is word t of every sentence, side by side in memory. PyTorch's recurrent
+# layers came first, and attention kept their habit.
+#
+# You have batch-first data, (2, 8, 4), and need (8, 2, 4). `x.reshape(8, 2, 4)` has exactly that shape. Of
+# the 16 words, how many stand where they should?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. A reshape keeps the order in which the numbers are read, and `x` is read one whole sentence
-# after the other. So each pair holds two neighbours from *one* sentence instead of one word from
-# *each* sentence.
+# Two. A reshape keeps the order in which the numbers are read, and `x` is read one whole sentence after
+# the other. So each row holds two neighbours from *one* sentence instead of one word from *each*. Only the
+# very first and the very last word end up right.
 #
 # </details>
-#
-# Number the 16 words of the batch, and arrange the numbers in both ways.
 
 # %%
-sequence_first = x.transpose(0, 1)  # (n, b, h * d), made from x here
-print("batch-first", tuple(x.shape), "-> sequence-first", tuple(sequence_first.shape))
-
 sentences = (one.WORDS, one.SWEET)
-number = torch.arange(16).view(2, 8)  # (2, 8)
-for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2))):
-    pairs = [[sentences[i // 8][i % 8] for i in row] for row in arranged.tolist()]
-    print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
+number = torch.arange(16).view(2, 8)                   # (2, 8), the words of both sentences
+transposed, reshaped = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
+print("in their place:", int((transposed == reshaped).sum()), "of", number.numel())
+
+# %% tags=["hide-input"]
+named = {
+    name: ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
+    for name, places in (("transpose", transposed), ("reshape", reshaped))
+}
+display.show(named, columns=[*map(str, range(8))], corner="word")
 
 # %% [markdown]
-# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts
-# *thirsty* beside *was*.
+# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts *thirsty*
+# beside *was*. `x.transpose(0, 1)` leads from either layout to the other.
 
-# %% [markdown]
-# <!-- deeper: the same as PyTorch, in both layouts -->
-# ### Going deeper: the same as PyTorch, in both layouts
-#
-# PyTorch's class has to agree, too. Identity matrices stand in for its projections.
-
-# %%
+# %% tags=["proof"]
 for batch_first in (True, False):
     torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
-    with torch.no_grad():
+    with torch.no_grad():  # identity matrices in the place of its projections
         torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
         torchs.out_proj.weight.copy_(torch.eye(24))
     given = [each if batch_first else each.transpose(0, 1) for each in (q, k, v)]
@@ -185,47 +144,52 @@ for batch_first in (True, False):
     theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
     torch.testing.assert_close(theirs, loop)
     torch.testing.assert_close(one.gradients(theirs, [q, k, v]), expected)
-    print(f"PyTorch, batch_first={batch_first}: equal, and so are the gradients")
-
-# %% [markdown]
-# <!-- /deeper -->
+print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %% [markdown] name="what-equal-sizes-hide"
-# ## What equal sizes hide
+# ## A house with the wrong walls
 #
-# Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first data. The code takes
-# the 8 words for 8 samples, and the 2 sentences for 2 words. What happens: an error, a wrong shape,
-# or wrong numbers?
+# Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first data. The code takes the 8
+# words for 8 samples, and the 2 sentences for 2 words. What happens: an error, a wrong shape, or wrong
+# numbers? And what does *it* collect?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so
-# nothing can fail. But each room now holds the words at one place of every sentence. A word meets
-# itself and the words at the same place in the other sentences, but no other word of its own
-# sentence.
+# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
+# can fail. But each room now holds the words at one place of every sentence. The word *it* meets nobody
+# but *it* of the other sentence, who is its twin. Two equal keys get half each, so *it* collects what it
+# is.
 #
 # </details>
-#
-# Take the gradient of the row of *it* in the first sentence, the thirsty one, and list the words
-# that the row reacts to.
 
 # %%
-given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
-wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
-gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
-print("shape", tuple(wrong.shape), "is right, and “it” reacts to:")
-for place, sentence in gradient.any(-1).nonzero().tolist():
-    print(f"    “{one.WORDS[place]}” in the sentence with “{sentences[sentence][-1]}”")
-assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
+given = x.transpose(0, 1).clone().requires_grad_()  # (n, b, h * d)
+wrong = four_axes(given, given, given, h)           # (n, b, h * d)
+print(tuple(wrong.shape))
+display.show(wrong[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# > **Pitfall.** The row of *it* reacts to *it* in both sentences, and no longer to *thirsty*.
-# > Neither a shape nor an error reveals the mistake. The second test of the last chapter does:
-# > change one word, and see whether *it* reacts.
-#
-# Now make the same mistake in cross-attention. Transpose q, k and v of the check above to
-# sequence-first, `(3, 2, 24)` and `(5, 2, 24)`, and hand them over as if they were batch-first. Then
-# do it with a single query.
+# The shape is right, and both rows are 1, 1, 0, 1: the four numbers that *it* went in with. It has learned
+# nothing. Ask with a gradient which words its row reacts to, and the walls show.
+
+# %% tags=["hide-input"]
+right_given = x.clone().requires_grad_()                            # (b, n, h * d)
+right = four_axes(right_given, right_given, right_given, h)[0, it]  # (h * d,)
+(inside,) = torch.autograd.grad(right.sum(), right_given)           # (b, n, h * d)
+(across,) = torch.autograd.grad(wrong[it, 0].sum(), given)          # (n, b, h * d)
+reactions = [inside.any(-1), across.any(-1).T]
+titles = [
+    "batch first: it hears its own sentence",
+    "batch second, unnoticed: it hears its twin",
+]
+assert reactions[0].nonzero()[:, 0].tolist() == [0] * 8
+assert reactions[1].nonzero().tolist() == [[0, it], [1, it]]
+display.rooms(sentences, reactions, titles, (0, it), name="rooms")
+
+# %% [markdown]
+# Neither a shape nor an error reveals the mistake. Changing one word does: *it* no longer reacts to
+# *thirsty*. Will cross-attention complain at least? Hand over q, `(3, 2, 24)`, and k and v, `(5, 2, 24)`, as
+# if they were batch-first. Then do it with a single query.
 
 # %%
 swapped = [split_heads(each.transpose(0, 1), 4) for each in (q, k, v)]
@@ -233,17 +197,17 @@ try:
     one.attend(*swapped)
 except RuntimeError as error:
     print(error)
-
 swapped[0] = swapped[0][:1]                    # (1, 4, 2, 6)
 merged = merge_heads(one.attend(*swapped)[0])  # (5, 2, 24)
-print(f"one query: {tuple(merged.shape)}, and (1, 2, 24) would be right")
-assert merged.shape == (5, 2, 24)
+print("one query:", tuple(merged.shape))
 
 # %% [markdown]
-# The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no
-# error, because an axis of size 1 is stretched to any other: five rows come back for one query, and
-# only this shape shows the mistake. So test with cross-attention, and with sizes that all differ and
-# are not 1.
+# The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no error,
+# because an axis of size 1 is stretched to any other: five rows come back for one query, where (1, 2, 24)
+# would be right.
+#
+# > **Pitfall.** The more your sizes agree, the less a test can see. Test with cross-attention, and with
+# > sizes that all differ and are not 1.
 
 # %% [markdown] name="what-is-copied"
 # <!-- deeper: what is copied -->
@@ -281,16 +245,15 @@ def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 torch.testing.assert_close(fused(q, k, v, 4), loop)
-counted = []
+counted = {}
 for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
     inputs = [each.detach()[:samples] for each in (q, k, v)]
     with Copies() as copies:
         output = function(*inputs, 4)  # (..., 24)
-    counted.append(copies.numbers)
     size = sum(each.numel() for each in inputs)
-    print(f"{function.__name__:>9}, b = {samples}: {copies.numbers:3} copied, of", end=" ")
-    print(f"{size} in q, k and v and {output.numel()} in the output")
-assert counted == [624 + 144, 72, 0]
+    counted[f"{function.__name__}, b = {samples}"] = [copies.numbers, size, output.numel()]
+assert [row[0] for row in counted.values()] == [624 + 144, 72, 0]
+display.show(counted, columns=["copied", "in q, k and v", "in the output"])
 
 # %% [markdown]
 # With two samples, the product copies all of q, k and v, and the merge copies the output: `@` joins
@@ -422,5 +385,5 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So test
 # > cross-attention, with sizes that all differ and are not 1.
 #
-# A word should not look at padding, or at words that come after it. [Masks](06_masks.ipynb) hide
-# both.
+# The walls stand. But inside a room not every word should hear every other: not padding, and not words
+# that come later. [Masks](06_masks.ipynb) hide both.

@@ -99,7 +99,7 @@ export default {
     const { follow, ...sizes } = model.get("data");
     const at = { token: follow[0], feature: follow[1] };
     const transposed = { split: true, merge: true };
-    let [upTo, light] = [1, []];
+    let [upTo, light] = [5, []];
     const said = readout();
 
     const choose = (number) => {
