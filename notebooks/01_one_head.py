@@ -39,7 +39,7 @@ from torch import Tensor, nn
 FEATURES = ["animal", "food", "action", "quality"]
 DIGITS = "the 0000 cat 3000 drank 0020 milk 0300 because 0000 it 1101 was 0010"
 HAND_MADE = dict(zip(*[iter(f"{DIGITS} thirsty 2002 sweet 0202".split())] * 2))
-WORDS = "the cat drank milk because it was thirsty".split()
+WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 SWEET = [*WORDS[:-1], "sweet"]
 
 
@@ -295,8 +295,8 @@ display.show(weights[4:], WORDS[4:], WORDS, heat=True)
 # about an alarming glass of milk. What does *drank* collect in each?
 
 # %%
-tame = embed("the cat drank the milk".split())  # (5, 4)
-wild = embed("the milk drank the cat".split())  # (5, 4)
+tame = embed(["the", "cat", "drank", "the", "milk"])  # (5, 4)
+wild = embed(["the", "milk", "drank", "the", "cat"])  # (5, 4)
 rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
 display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 

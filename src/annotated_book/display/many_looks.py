@@ -24,7 +24,9 @@ def looks(
     drawing, axes = panels(560, 190 * len(sentences), rows=len(sentences))
     said = []
     for ax, (words, weights) in zip(axes, sentences, strict=True):
-        for i, (row, (letter, style)) in enumerate(zip(weights[:, query].tolist(), _HEADS)):
+        for i, (row, (letter, style)) in enumerate(
+            zip(weights[:, query].tolist(), _HEADS, strict=True)
+        ):
             look = {"color": COLOURS[letter]}
             height = 1.45 - 0.17 * i
             ax.text(-0.55, height, f"head {i + 1}", ha="right", fontsize=12, **look)
@@ -32,7 +34,9 @@ def looks(
                 ends = [query + 0.06 * i - 0.03, j + 0.06 * i - 0.03], [0.08, 0.98]
                 ax.plot(*ends, lw=0.3 + 9 * weight, linestyle=style, alpha=0.85, **look)
                 ax.text(j, height, f"{weight:.2f}", ha="center", fontsize=12, **look)
-            told = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, row))
+            told = ", ".join(
+                f"{word} {weight:.2f}" for word, weight in zip(words, row, strict=True)
+            )
             said.append(f"“{words[-1]}” last, head {i + 1}: {told}")
         for j, word in enumerate(words):
             ax.text(j, 1.06, word, ha="center", fontsize=13, color=COLOURS["m"])
