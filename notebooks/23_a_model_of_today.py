@@ -751,7 +751,7 @@ small = LanguageModel(
     )
 ).double()
 ten, heads = torch.randint(50, (1, 10)), [layer.self_attn for layer in small.layers]
-rotation = small.rotation
+rotations = small.rotations
 
 
 def in_chunks(model: LanguageModel, tokens: Tensor) -> Tensor:
@@ -763,7 +763,7 @@ def in_chunks(model: LanguageModel, tokens: Tensor) -> Tensor:
 # %% tags=["fold-input"]
 mistakes = {
     "A": (heads, "attend", [partial(shifted, x.attend) for x in heads]),
-    "B": ([small], "rotation", [lambda places, *given: rotation(places % 3, *given)]),
+    "B": ([small], "rotations", [lambda at, *given: rotations(at % 3, *given)]),
     "C": ([small], "rotary", [RotaryEmbedding(8, base=100)]),
     "D": (heads, "window", [4, 4]),
 }

@@ -87,12 +87,12 @@ def compute_attention(
     key: Tensor,
     value: Tensor,
     *,
-    blocked: Tensor | None,
-    bias: Tensor | None,
-    is_causal: bool,
-    dropout_p: float,
     need_weights: bool,
-    score: Score | None,
+    blocked: Tensor | None = None,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    score: Score | None = None,
     scale: float | None = None,
     enable_gqa: bool = False,  # on the fused path: several heads of queries share one of keys
 ) -> tuple[Tensor, Tensor | None]:

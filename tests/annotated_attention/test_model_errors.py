@@ -182,7 +182,7 @@ VALUES = [
     (scaled(**LINEAR, factor=2.0, rope_theta=1.0), "scaling's rope_theta (1.0) must be above 1"),
     (scaled(base=9, rope_type="default", rope_theta=5), "base (9) must be None, or scaling's rope"),
     (scaled(rope_type="default", partial_rotary_factor=0.5), "must not have partial_rotary_factor"),
-    (scaled(full_attention=LINEAR), "scaling must be one of its own entries: full_attention"),
+    (scaled(full_attention=LINEAR), "scaling's rope_type (None) must be one of default, linear"),
     (scaled(**YARN), "'yarn' must have original_max_position_embeddings"),
     (scaled(rope_type="dynamic", factor=2.0), "max_length (None) must be given"),
     (scaled(rope_type="dynamic", factor=2.0, max_length=8, d=2), "head_dim (2) must be at least 4"),

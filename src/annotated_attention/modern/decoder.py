@@ -23,9 +23,9 @@ Parts = Callable[[int, int | None, bool], list[Part]]  # see ``parts_by_kind``
 
 
 class LanguageModel(nn.Module):
-    """A decoder as Llama, Mistral, Qwen and SmolLM2 are built: it scores the next token.
+    """A decoder as Llama, Mistral, Qwen, SmolLM, OLMo 2 and Gemma 3 are built: it scores the next.
 
-    The names of its parts are those of transformers' checkpoints of these families.
+    The names of its parts are those of transformers' checkpoints of Llama.
 
     Examples:
         Five tokens at once, and in chunks of 3 and 2 with a cache for each layer:
@@ -51,12 +51,15 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(DecoderBlock(settings, window) for window in settings.windows)
         self.norm = nn.RMSNorm(e, settings.norm_eps)
         self.lm_head = None if settings.tie_embeddings else nn.Linear(e, vocab_size, bias=False)
+        width = settings.head_dim if settings.rotary_dim is None else settings.rotary_dim
         self.rotary: RotaryEmbedding | None = RotaryEmbedding(  # with None, nothing is rotated
-            settings.head_dim if settings.rotary_dim is None else settings.rotary_dim,
+            width,
             base=settings.rotary_base,
             scaling=settings.rotary_scaling,
             max_length=settings.max_length,
         )
+        local = settings.local_base
+        self.local_rotary = None if local is None else RotaryEmbedding(width, base=local)
 
     def forward(
         self,
@@ -89,11 +92,13 @@ class LanguageModel(nn.Module):
         check_call(self, tokens, caches, key_padding_mask)
         kept = [None] * len(self.layers) if caches is None else caches
         x = self.embed_tokens(tokens)  # (b, n, e)
-        # Rotations and masks are made once: the one for all layers, the others for each kind.
+        if self.settings.scale_embeddings:
+            x = x * x.new_tensor(self.settings.embed_dim).sqrt()  # (b, n, e)
+        # Rotations and masks are made once for each kind of layer.
         positions = next_positions(kept[0], tokens.size(1), tokens.device)  # (..., n)
-        rotation = self.rotation(positions, key_padding_mask, x)
+        rotations = self.rotations(positions, key_padding_mask, x.dtype)
         parts = parts_by_kind(positions, kept[0], key_padding_mask)
-        for layer, cache in zip(self.layers, kept, strict=True):
+        for layer, rotation, cache in zip(self.layers, rotations, kept, strict=True):
             x = layer(x, rotation, parts, cache)  # (b, n, e)
         return self.norm(x)                       # (b, n, e)
 
@@ -102,36 +107,48 @@ class LanguageModel(nn.Module):
         head = self.embed_tokens if self.lm_head is None else self.lm_head
         return F.linear(states, head.weight)
 
-    def rotation(
-        self, positions: Tensor, key_padding_mask: Tensor | None, x: Tensor
-    ) -> Rotation | None:
-        """Give the cosines and sines for positions, (n,) or (b, n), once padding is not counted."""
-        if self.rotary is None:
-            return None
+    def rotations(
+        self, positions: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype
+    ) -> list[Rotation | None]:
+        """Give each layer the cosines and sines of positions, (n,) or (b, n), without padding."""
         if key_padding_mask is not None:
-            real = (~key_padding_mask).cumsum(1) - 1                  # (b, m)
-            positions = real.gather(1, positions.expand(len(x), -1))  # (b, n)
-        return self.rotary.angles(positions.clamp(min=0), x.dtype)    # (..., n, r), (..., n, r)
+            real = (~key_padding_mask).cumsum(1) - 1                     # (b, m)
+            positions = real.gather(1, positions.expand(len(real), -1))  # (b, n)
+        made = {
+            rotary: None if rotary is None else rotary.angles(positions.clamp(min=0), dtype)
+            for rotary in {self.rotary, self.local_rotary}
+        }
+        local = self.rotary if self.local_rotary is None else self.local_rotary
+        each = [made[local if window else self.rotary] for window in self.settings.windows]
+        return [None if i in self.settings.nope_layers else x for i, x in enumerate(each)]
 
 
 class DecoderBlock(nn.Module):
-    """One layer: attention, then the feed-forward part, each normed before and added after."""
+    """One layer: attention, then the feed-forward part, each normed and added."""
 
     def __init__(self, settings: Settings, window: int | None) -> None:
-        """Create the parts."""
+        """Create the parts; a norm that ``settings.norms`` does not name changes nothing."""
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(settings.embed_dim, settings.norm_eps)
+
+        def norm(place: str) -> nn.Module:
+            here = settings.norms in (place, "both")
+            return nn.RMSNorm(settings.embed_dim, settings.norm_eps) if here else nn.Identity()
+
+        self.input_layernorm = norm("before")
         self.self_attn = DecoderAttention(settings, window)
-        self.post_attention_layernorm = nn.RMSNorm(settings.embed_dim, settings.norm_eps)
+        self.attention_norm = norm("after")
+        self.post_attention_layernorm = norm("before")
         self.mlp = GatedFeedForward(settings)
+        self.feedforward_norm = norm("after")
 
     def forward(
         self, x: Tensor, rotation: Rotation | None, parts: Parts, cache: Cache | None = None
     ) -> Tensor:
         """Take (b, n, e) to (b, n, e); the other arguments are those of the attention."""
         attended, _ = self.self_attn(self.input_layernorm(x), rotation, parts, cache)
-        x = x + attended                                       # (b, n, e)
-        return x + self.mlp(self.post_attention_layernorm(x))  # (b, n, e)
+        x = x + self.attention_norm(attended)              # (b, n, e)
+        made = self.mlp(self.post_attention_layernorm(x))  # (b, n, e)
+        return x + self.feedforward_norm(made)             # (b, n, e)
 
 
 class DecoderAttention(nn.Module):
@@ -151,8 +168,10 @@ class DecoderAttention(nn.Module):
         self.k_proj = nn.Linear(e, g * d, settings.qkv_bias)
         self.v_proj = nn.Linear(e, g * d, settings.qkv_bias)
         self.o_proj = nn.Linear(h * d, e, settings.out_bias)
-        self.q_norm = nn.RMSNorm(d, settings.norm_eps) if settings.qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(d, settings.norm_eps) if settings.qk_norm else nn.Identity()
+        self.scale, self.whole, eps = settings.scale, settings.qk_norm_whole, settings.norm_eps
+        normed = settings.qk_norm or self.whole
+        self.q_norm = nn.RMSNorm(h * d if self.whole else d, eps) if normed else nn.Identity()
+        self.k_norm = nn.RMSNorm(g * d if self.whole else d, eps) if normed else nn.Identity()
 
     def forward(
         self,
@@ -174,10 +193,13 @@ class DecoderAttention(nn.Module):
         Returns:
             (b, n, e), and the weights, (b, h, n, m), or None.
         """
-        # With ``qk_norm``, each head of queries and keys is normed; else its norm changes nothing.
-        q = self.q_norm(split_heads(self.q_proj(x), self.num_heads))     # (b, h, n, d)
-        k = self.k_norm(split_heads(self.k_proj(x), self.num_kv_heads))  # (b, g, n, d)
-        v = split_heads(self.v_proj(x), self.num_kv_heads)               # (b, g, n, d)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        # Queries and keys are normed all together, each head alone, or not at all.
+        q, k = (self.q_norm(q), self.k_norm(k)) if self.whole else (q, k)
+        q = split_heads(q, self.num_heads)     # (b, h, n, d)
+        k = split_heads(k, self.num_kv_heads)  # (b, g, n, d)
+        v = split_heads(v, self.num_kv_heads)  # (b, g, n, d)
+        q, k = (q, k) if self.whole else (self.q_norm(q), self.k_norm(k))
         if rotation is not None:
             q, k = rotate_part(q, *rotation), rotate_part(k, *rotation)  # (b, ..., n, d)
         # From here on keys and values are those of all tokens, kept and new.
@@ -216,11 +238,9 @@ class DecoderAttention(nn.Module):
             k,
             v,
             blocked=blocked,
-            bias=None,
             is_causal=blocked is None and q.size(-2) > 1,
-            dropout_p=0.0,
             need_weights=need_weights,
-            score=None,
+            scale=self.scale,
             enable_gqa=not need_weights,
         )
 

@@ -162,15 +162,10 @@ def read_scaling(
 def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
     """Refuse a type that is not known, and settings that it lacks or does not know."""
     kind = settings.pop("rope_type")
-    if nested := [name for name, x in settings.items() if isinstance(x, Mapping)]:
-        raise ValueError(f"scaling must be one of its own entries: {', '.join(nested)}")
     if kind not in _NEEDS:
         raise ValueError(f"scaling's rope_type ({kind!r}) must be one of {', '.join(_NEEDS)}")
-    if settings.pop("partial_rotary_factor", None) not in (None, 1):
-        raise ValueError(
-            "scaling must not have partial_rotary_factor: leave it out, and pass the width of the "
-            "part that is rotated as head_dim"
-        )
+    if settings.get("partial_rotary_factor") == 1:
+        del settings["partial_rotary_factor"]
     needs, given = _NEEDS[kind], {name for name, x in settings.items() if x is not None}
     if missing := [name for name in needs if name not in given]:
         raise ValueError(f"scaling of rope_type {kind!r} must have {', '.join(missing)}")

@@ -42,7 +42,14 @@ class Settings:
             means that all are of one kind, sliding where there is a ``window``, and is replaced by
             their kinds.
         window: how many keys a query of a sliding layer sees, itself included.
-        qk_norm: norm the queries and keys of each head, before they turn.
+        local_base: the base of sliding layers, which are then not scaled; None means that of all.
+        nope_layers: the numbers of layers, from 0, whose queries and keys are not rotated.
+        norms: where the norms of a layer stand: ``"before"`` its parts, ``"after"`` them, or
+            ``"both"``.
+        scale: factor on the scores; None means 1 / sqrt(d).
+        scale_embeddings: multiply them by sqrt(e).
+        qk_norm: norm the queries and keys of each head, before they are rotated.
+        qk_norm_whole: norm those of all heads together instead.
         qkv_bias: give W_Q, W_K and W_V a bias.
         out_bias: give W_O a bias.
         mlp_bias: give the matrices of the feed-forward parts a bias.
@@ -75,7 +82,13 @@ class Settings:
     rotary_dim: int | None = None
     layer_types: tuple[str, ...] = ()
     window: int | None = None
+    local_base: float | None = None
+    nope_layers: tuple[int, ...] = ()
+    norms: str = "before"
+    scale: float | None = None
+    scale_embeddings: bool = False
     qk_norm: bool = False
+    qk_norm_whole: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
@@ -105,14 +118,17 @@ def _check(settings: Settings) -> None:
     check_sizes({name: getattr(s, name) for name in (*sizes, *optional)})
     check_settings({"num_heads": s.num_heads, "num_kv_heads": s.num_kv_heads})
     check_number("norm_eps", s.norm_eps, above=0)
-    if s.activation not in ACTIVATIONS:
-        raise ValueError(f"activation ({s.activation!r}) must be one of {', '.join(ACTIVATIONS)}")
+    check_number("scale", 1.0 if s.scale is None else s.scale)
+    for name, options in (("activation", [*ACTIVATIONS]), ("norms", ["before", "after", "both"])):
+        if (found := getattr(s, name)) not in options:
+            raise ValueError(f"{name} ({found!r}) must be one of {', '.join(options)}")
     rotary_dim = s.head_dim if s.rotary_dim is None else s.rotary_dim
     if rotary_dim > s.head_dim or rotary_dim % 2:
         raise ValueError(
             f"rotary_dim ({rotary_dim}) must be even, and at most head_dim ({s.head_dim})"
         )
     read_scaling(rotary_dim, s.rotary_base, s.rotary_scaling, s.max_length)
+    read_scaling(rotary_dim, s.local_base, None, None)
     if s.layer_types and len(s.layer_types) != s.num_layers:
         raise ValueError(f"layer_types {s.layer_types} must be the kinds of {s.num_layers} layers")
     if odd := [kind for kind in s.layer_types if kind not in LAYER_TYPES]:

@@ -1,7 +1,8 @@
 """Trained checkpoints, read into the classes of this package.
 
-``load_encoder`` reads a BERT-type checkpoint, and ``load_language_model`` one of Llama, Mistral or
-Qwen, from a folder in the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``;
+``load_encoder`` reads a BERT-type checkpoint, and ``load_language_model`` one of Llama, Mistral,
+Qwen2, Qwen3, OLMo 2, SmolLM3 or Gemma 3 (text), from a folder in the usual layout:
+``config.json``, ``model.safetensors``, ``tokenizer.json``;
 ``load_gguf`` reads a GGUF file. A file that does not fit is refused before any parameter is filled,
 and nothing is unpickled.
 ``find_weights`` finds the models of the chapters "Trained weights" and "A model of today". Reading

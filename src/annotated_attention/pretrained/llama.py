@@ -1,4 +1,4 @@
-"""Checkpoints of Llama, and of the families that are built like it: Mistral, Qwen2, Qwen3."""
+"""Checkpoints of Llama and of families that are built like it, from Mistral to Gemma 3."""
 
 import json
 import os
@@ -30,6 +30,17 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
         "max_window_layers": 28,
         "head_dim": 128,
     },
+    "olmo2": {"rms_norm_eps": 1e-5},
+    "smollm3": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
+    "gemma3_text": {
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "query_pre_attn_scalar": 256,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "tie_word_embeddings": True,
+    },
 }
 ACTIVATIONS = {
     "swish": "silu",
@@ -39,6 +50,14 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
+# What norms are called in checkpoints of families that have them after a part, too.
+RENAMED = {
+    "post_attention_layernorm": "pre_feedforward_layernorm",
+    "attention_norm": "post_attention_layernorm",
+    "feedforward_norm": "post_feedforward_layernorm",
+}
+# Settings that Llama has as they are left out alone.
+NOT_LLAMA = "window local_base nope_layers norms scale scale_embeddings qk_norm qk_norm_whole"
 ORIGINAL = "original_max_position_embeddings"
 UNREAD = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"  # computed from the settings
 
@@ -46,7 +65,10 @@ UNREAD = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"  # computed f
 def load_language_model(
     folder: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32
 ) -> LanguageModel:
-    """Read a checkpoint of Llama, Mistral, Qwen2 or Qwen3, as transformers 4 and 5 write them.
+    """Read a checkpoint of Llama, Mistral, Qwen2, Qwen3, OLMo 2, SmolLM3 or Gemma 3 (text).
+
+    They may be as transformers 4 or 5 writes them. Gemma stores the weights of its norms less one;
+    here they are whole.
 
     Tensors are copied one by one out of the files, which are mapped into memory and let go at the
     end: the parameters are all that stays.
@@ -92,9 +114,14 @@ def load_language_model(
             settings = replace(settings, tie_embeddings=False)
         with torch.device("meta"):  # sizes without memory; no random number is drawn
             model = LanguageModel(settings).to(dtype)
-        names = {name: [stored_name(name)] for name in model.state_dict()}
+        names = {name: [stored_name(name, settings.norms)] for name in model.state_dict()}
         unread = f"{UNREAD}|lm_head.weight" if settings.tie_embeddings else UNREAD
-        return fill_stored(model, weights, names, unread)
+        model = fill_stored(model, weights, names, unread)
+    if config.fields["model_type"] == "gemma3_text":
+        with torch.no_grad():
+            for norm in (x for x in model.modules() if isinstance(x, torch.nn.RMSNorm)):
+                norm.weight.add_(1)
+    return model
 
 
 def save_language_model(model: LanguageModel, folder: str | os.PathLike[str]) -> None:
@@ -118,8 +145,10 @@ def save_language_model(model: LanguageModel, folder: str | os.PathLike[str]) ->
     (home / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def stored_name(name: str) -> str:
+def stored_name(name: str, norms: str = "before") -> str:
     """Give the name that a parameter of ``LanguageModel`` has in a checkpoint."""
+    renamed = {} if norms == "before" else RENAMED
+    name = ".".join(renamed.get(part, part) for part in name.split("."))
     return name if name.startswith("lm_head.") else f"model.{name}"
 
 
@@ -132,7 +161,7 @@ def read_settings(config: Config) -> Settings:
     )
     given = {
         **_read_sizes(config),
-        **_read_rotation(config),
+        **_read_rotation(config, kind),
         **_read_layers(config, kind),
         **_read_parts(config, kind),
     }
@@ -160,20 +189,37 @@ def _read_sizes(config: Config) -> dict[str, Any]:
 def _read_parts(config: Config, kind: str) -> dict[str, Any]:
     """Give norms, biases and the activation."""
     # Mistral has no biases and Qwen2 has always some, whatever is said.
-    bias = kind in ("llama", "qwen3") and config.flag("attention_bias")
+    bias = kind not in ("mistral", "qwen2") and config.flag("attention_bias")
+    gemma = kind == "gemma3_text"
+    if gemma:
+        config.require(final_logit_softcapping=None, attn_logit_softcapping=None)
+        config.require(use_bidirectional_attention=False)
+        config.fields["hidden_act"] = config.fields.get("hidden_activation", "gelu_pytorch_tanh")
     return {
+        "norms": {"olmo2": "after", "gemma3_text": "both"}.get(kind, "before"),
         "norm_eps": config.number("rms_norm_eps"),
-        "qk_norm": kind == "qwen3",
+        "qk_norm": kind == "qwen3" or gemma,
+        "qk_norm_whole": kind == "olmo2",
+        "scale": config.number("query_pre_attn_scalar") ** -0.5 if gemma else None,
+        "scale_embeddings": gemma,
         "qkv_bias": bias or kind == "qwen2",
         "out_bias": bias,
-        "mlp_bias": kind == "llama" and config.flag("mlp_bias"),
+        "mlp_bias": kind in ("llama", "smollm3") and config.flag("mlp_bias"),
         "tie_embeddings": config.flag("tie_word_embeddings"),
         "activation": config.choice("hidden_act", ACTIVATIONS, left_out="silu"),
     }
 
 
-def _read_rotation(config: Config) -> dict[str, Any]:
+def _read_rotation(config: Config, kind: str) -> dict[str, Any]:
     """Give the base and the scaling, from today's ``rope_parameters`` or what stood for them."""
+    own: dict[str, Any] = {}
+    if kind == "gemma3_text":
+        both = config.fields.get("rope_parameters") or {}
+        local = both.get("sliding_attention") or {}
+        if local.get("rope_type", "default") != "default":
+            raise config.error("rope_parameters", both, "must not scale sliding layers")
+        config.fields["rope_parameters"] = both.get("full_attention")
+        own["local_base"] = local.get("rope_theta", config.fields["rope_local_base_freq"])
     names = ("rope_parameters", "rope_scaling")
     for name in names:
         if not isinstance(found := config.fields.get(name), dict | None):
@@ -189,42 +235,52 @@ def _read_rotation(config: Config) -> dict[str, Any]:
     elif config.fields.get("rope_scaling") is not None and today != older:
         found = config.fields["rope_scaling"]
         raise config.error("rope_scaling", found, "must say what rope_parameters say, or be null")
-    return {
+    return own | {
         "rotary_base": 10_000.0 if base is None else base,
         "rotary_scaling": None if today == {"rope_type": "default"} else today,
     }
 
 
 def _read_layers(config: Config, kind: str) -> dict[str, Any]:
-    """Give the window, and which layers have it."""
-    num_layers = config.size("num_hidden_layers")
+    """Give the window, which layers have it, and which layers rotate nothing."""
+    layers = range(config.size("num_hidden_layers"))
     window, types = config.size_or("sliding_window", None), config.fields.get("layer_types")
-    if kind == "llama":
+    if kind in ("llama", "olmo2"):
         config.require(sliding_window=None)
-    if kind in ("llama", "mistral"):  # one kind of layer, whatever is said
-        fits = [LAYER_TYPES[window is not None]] * num_layers
+    if kind in ("llama", "mistral", "olmo2"):  # one kind of layer, whatever is said
+        fits = [LAYER_TYPES[window is not None]] * len(layers)
         if types not in (None, fits):
             raise config.error("layer_types", types, f"must be {fits[0]} in every layer")
         return {"window": window, "layer_types": tuple(fits)}
-    if not config.flag("use_sliding_window"):
+    if kind != "gemma3_text" and not config.flag("use_sliding_window"):
         window = None
+    nope: tuple[int, ...] = ()
+    if kind == "smollm3":
+        step = config.size_or("no_rope_layer_interval", 4)
+        rotated = config.fields.get("no_rope_layers") or [(i + 1) % step for i in layers]
+        if not isinstance(rotated, list) or len(rotated) < len(layers):
+            raise config.error("no_rope_layers", rotated, "must have a number for each layer")
+        nope = tuple(i for i in layers if not rotated[i])
     if types is None:
-        first = num_layers if window is None else config.size("max_window_layers", at_least=0)
-        types = [LAYER_TYPES[i >= first] for i in range(num_layers)]
+        if kind == "gemma3_text":
+            step = config.size_or("sliding_window_pattern", 6)
+            slides = [bool((i + 1) % step) for i in layers]
+        elif kind == "smollm3":
+            slides = [window is not None and i in nope for i in layers]
+        else:
+            first = 0 if window is None else config.size("max_window_layers", at_least=0)
+            slides = [window is not None and i >= first for i in layers]
+        types = [LAYER_TYPES[x] for x in slides]
     if not isinstance(types, list):
         raise config.error("layer_types", types, "must be an array")
     window = window if "sliding_attention" in types else None
-    return {"window": window, "layer_types": tuple(types)}
+    return {"window": window, "layer_types": tuple(types), "nope_layers": nope}
 
 
 def write_settings(settings: Settings) -> dict[str, Any]:
     """Translate settings into a ``config.json`` of Llama, and refuse what it does not have."""
-    fits = {
-        "window": None,
-        "qk_norm": False,
-        "out_bias": settings.qkv_bias,
-        "rotary_dim": settings.head_dim,
-    }
+    fits = {name: getattr(Settings, name) for name in NOT_LLAMA.split()}
+    fits |= {"out_bias": settings.qkv_bias, "rotary_dim": settings.head_dim}
     for name, value in fits.items():
         if (found := getattr(settings, name)) != value:
             raise ValueError(f"{name} ({found}) must be {value} in a Llama checkpoint")

@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen2 and Qwen3 compute here what they compute in ``transformers``."""
+"""Every family computes here what it computes in ``transformers``."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from annotated_attention.pretrained import (
     save_language_model,
 )
 from annotated_attention.pretrained.checkpoint import Config
-from annotated_attention.pretrained.llama import read_settings
+from annotated_attention.pretrained.llama import read_settings, stored_name
 from tests.settings import REPRODUCIBLE, TOLERANCE
 
 SIZES = {
@@ -38,6 +38,7 @@ SIZES = {
     "initializer_range": 0.3,
     "bos_token_id": None,
     "eos_token_id": None,
+    "pad_token_id": None,
 }
 FAMILIES = {  # the class, and what it needs besides to be small
     "llama": ("Llama", {"head_dim": 6}),
@@ -50,7 +51,27 @@ FAMILIES = {  # the class, and what it needs besides to be small
         "Qwen3",
         {"head_dim": 10, "use_sliding_window": True, "max_window_layers": 2, "sliding_window": 3},
     ),  # h * d = 40 where e = 20
+    "olmo2": ("Olmo2", {"head_dim": 6}),
+    "smollm3": (
+        "SmolLM3",
+        {
+            "head_dim": 6,
+            "use_sliding_window": True,
+            "sliding_window": 2,
+            "no_rope_layers": [1, 0, 1],
+        },
+    ),
+    "gemma3_text": (
+        "Gemma3Text",
+        {
+            "head_dim": 6,
+            "sliding_window": 3,
+            "query_pre_attn_scalar": 5,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
 }
+LOCAL = {"rope_type": "default", "rope_theta": 90.0}  # of Gemma's sliding layers
 ROTATIONS = [
     {"rope_type": "default", "rope_theta": 500.0},
     {"rope_type": "linear", "rope_theta": 700.0, "factor": 2.0},
@@ -82,7 +103,7 @@ def made(folder, family, tensors=None, **fields):
     kind, own = FAMILIES[family]
     torch.random.default_generator.manual_seed(5)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **own, **fields})
-    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, 0.3)
@@ -101,12 +122,17 @@ def written(folder, change, name="config.json"):
 def as_long_ago(fields):
     """Write a ``config.json`` as transformers 4 did, and as it did before heads had widths."""
     rope = fields.pop("rope_parameters")
+    if fields["model_type"] == "gemma3_text":
+        fields["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+        fields["sliding_window_pattern"] = 2
     fields["rope_theta"] = rope.pop("rope_theta")
     kind = rope.pop("rope_type")
     fields["rope_scaling"] = None if kind == "default" else {**rope, "type": kind}
     fields["torch_dtype"] = fields.pop("dtype")
     fields.pop("layer_types", None)
-    if fields["model_type"] != "qwen3" and fields["head_dim"] * 4 == fields["hidden_size"]:
+    usual = fields["model_type"] not in ("qwen3", "gemma3_text")  # these have a default
+    if usual and fields["head_dim"] * 4 == fields["hidden_size"]:
         del fields["head_dim"]
     if fields["model_type"] == "llama" and fields["num_key_value_heads"] == 4:
         del fields["num_key_value_heads"]
@@ -123,12 +149,13 @@ def close(found, expected, dtype=torch.float32):
     torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, check_dtype=False)
 
 
-def gradients(logits, model, real):
+def gradients(logits, model, real, norms="before"):
     """Differentiate a mixture of the logits at real tokens, by each parameter's stored name."""
     mixture = torch.linspace(-1, 2, logits.numel(), dtype=logits.dtype).view_as(logits)
     model.zero_grad()
     (logits * mixture)[real].sum().backward()
-    return {name.removeprefix("model."): x.grad for name, x in model.named_parameters()}
+    named = {name.removeprefix("model."): x.grad for name, x in model.named_parameters()}
+    return {stored_name(name, norms): gradient for name, gradient in named.items()}
 
 
 CHOICES = st.fixed_dictionaries(
@@ -165,8 +192,16 @@ def fields_of(choice):
     """Give the fields of a choice; a family reads some of them, and passes over the others."""
     family = choice["family"]
     fields = choice["own"] | {"rope_parameters": dict(choice["rotation"])}
-    if family == "llama":
+    if family in ("llama", "olmo2"):
         fields.pop("sliding_window", None)  # which is refused
+    if family == "gemma3_text":
+        fields["rope_parameters"] = {
+            "full_attention": fields["rope_parameters"],
+            "sliding_attention": LOCAL,
+        }
+        if fields.get("sliding_window", 1) is None:
+            del fields["sliding_window"]
+        fields["hidden_activation"] = fields.get("hidden_act", "gelu_pytorch_tanh")
     if choice["narrow"]:
         fields |= {"hidden_size": 24, "head_dim": 6}
     whole = FAMILIES[family][1] | fields
@@ -199,7 +234,8 @@ def test_logits_states_and_gradients(choice):
     expected, logits = model(given, **options), ours(given, None, padding)
     close(logits[real], expected.logits[real])
     close(ours.states(given, None, padding)[real], expected.hidden_states[-1][real])
-    found, right = gradients(logits, ours, real), gradients(expected.logits, model, real)
+    found = gradients(logits, ours, real, ours.settings.norms)
+    right = gradients(expected.logits, model, real)
     assert found.keys() == right.keys()
     for name, gradient in right.items():
         close(found[name], gradient)
@@ -244,9 +280,10 @@ def test_chunks_with_a_cache(family, tmp_path):
         torch.testing.assert_close(torch.cat(parts, 1)[~PADDING], whole[~PADDING])
 
 
-def test_half_precision(tmp_path):
+@pytest.mark.parametrize("family", ["qwen3", "olmo2", "smollm3", "gemma3_text"])
+def test_half_precision(family, tmp_path):
     """In bfloat16, which rounds positions from 256 on, no further off than transformers is."""
-    model, given = made(tmp_path, "qwen3"), tokens(300)
+    model, given = made(tmp_path, family), tokens(300)
     with torch.no_grad():
         exact = model(given).logits
         ours = load_language_model(tmp_path, dtype=torch.bfloat16)
@@ -314,8 +351,11 @@ def test_fields_that_are_left_out(family, tmp_path):
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or 8)
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.norm_eps == theirs.rms_norm_eps
+    assert ours.tie_embeddings == theirs.tie_word_embeddings
+    rotary = getattr(theirs, "no_rope_layers", [1] * 30)
+    assert [i not in ours.nope_layers for i in range(30)] == [x == 1 for x in rotary]
     rotation = {"rope_theta": ours.rotary_base, **ours.rotary_scaling}
-    assert rotation == theirs.rope_parameters
+    assert rotation == theirs.rope_parameters.get("full_attention", theirs.rope_parameters)
 
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
@@ -355,6 +395,15 @@ REFUSED = {
         ({"layer_types": ["sliding_attention"] * 3}, "must be full_attention in every layer"),
         ({"model_type": "qwen2"}, "lacks model.layers.0.self_attn.k_proj.bias"),
     ],
+    "gemma3_text": [
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping (30.0) must be None"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention (True) must be False"),
+        (
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "must not scale sliding layers",
+        ),
+    ],
+    "smollm3": [({"no_rope_layers": [1]}, "no_rope_layers ([1]) must have a number for each")],
     "mistral": [({"layer_types": ["full_attention"] * 3}, "must be sliding_attention in every")],
     "qwen2": [
         ({"layer_types": "full"}, "layer_types ('full') must be an array"),
@@ -417,6 +466,7 @@ def test_shards_are_refused(damage, error, words, tmp_path):
     [
         ({"window": 3}, r"window \(3\) must be None in a Llama checkpoint"),
         ({"qk_norm": True}, r"qk_norm \(True\) must be False"),
+        ({"norms": "after"}, r"norms \(after\) must be before"),
         ({"qkv_bias": True}, r"out_bias \(False\) must be True"),
         ({"rotary_dim": 4}, r"rotary_dim \(4\) must be 6"),
         ({"embed_dim": 22}, r"embed_dim \(22\) must be divisible by num_heads \(4\)"),
