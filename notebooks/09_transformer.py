@@ -18,7 +18,7 @@
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
-# before the two stacks of layers, and a score for each possible next word after them. That is the
+# before the two stacks of layers, and a logit for each possible next word after them. That is the
 # whole Transformer of 2017. The chapter ends with a question that its positions leave open.
 
 # %% tags=["hide-input"]
@@ -341,7 +341,7 @@ display.show(rows, columns=columns, corner="e, drawn with")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="the-whole-model"
 # ## The whole model
 #
 # The whole model has two embeddings, positions, the two stacks of [the last

@@ -35,7 +35,7 @@ def rows(page):
 
 def test_notes_and_code_stand_side_by_side_on_request(visit):
     page = visit(BATCHES)
-    button = page.get_by_role("button", name="Side by side")
+    button = page.get_by_role("button", name="Notes beside code")
     assert rows(page) == BELOW
     button.press("Enter")
     expect(button).to_have_attribute("aria-pressed", "true")
@@ -68,7 +68,7 @@ def test_without_scripts_nothing_is_shown_that_needs_them(visit):
         (BATCHES, "h1", ".aa-beside-button, .aa-finish input"),
         ("short-path/", "h1", ".aa-answer button"),
         ("", ".aa-chapters", ".aa-so-far button"),
-        ("", "#fig-cat > svg", ".aa-so-far button"),
+        ("", "#fig-cat svg", ".aa-so-far button"),
         ("chapters/counting/", ".aa-live .aa-still", ".aa-live :is(input, select, button)"),
     ):
         page.goto(f"/{at}")
@@ -81,7 +81,7 @@ def test_without_scripts_nothing_is_shown_that_needs_them(visit):
 
 def test_a_chapter_on_paper(visit):
     page = visit(address("06_masks"), color_scheme="dark")
-    page.get_by_role("button", name="Side by side").click()
+    page.get_by_role("button", name="Notes beside code").click()
     live = page.locator(".aa-live")
     live.scroll_into_view_if_needed()
     expect(live.locator(".aa-stage")).to_be_visible()

@@ -83,7 +83,24 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
     buffer = io.StringIO()
     with mpl.rc_context(_STYLE):
         drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return figure(name, _clean(buffer.getvalue(), name, alt), alt, caption)
+    made = _clean(buffer.getvalue(), name)
+    label = f'role="img" aria-label="{escape(alt)}"'
+    if len(drawing.axes) == 1:
+        size = re.search(r'viewBox="([^"]+)"', made)
+        assert size is not None
+        parts = [_drawing(made[made.index(">") + 1 : -len("</svg>")], size[1], made, label)]
+    else:
+        inside = [
+            _drawing(part, box, made, 'aria-hidden="true"')
+            for part, box in zip(_apart(made), _boxes(drawing), strict=True)
+        ]
+        # As many beside each other as in the drawing, where there is room.
+        grid: Any = drawing.axes[0].get_subplotspec()
+        wide = (
+            f"--columns: {grid.get_gridspec().ncols}; --wide: {drawing.get_figwidth() * 72:.0f}px"
+        )
+        parts = [f'<div class="aa-panels" style="{wide}" {label}>', *inside, "</div>"]
+    return figure(name, "".join(parts), alt, caption)
 
 
 def attention_map(
@@ -186,25 +203,54 @@ def _draw_line(ax: Axes, query: int, key: int, weight: float, lit: bool) -> None
     )
 
 
-def _clean(svg: str, name: str, alt: str) -> str:
+def _clean(svg: str, name: str) -> str:
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     for letter, colour in COLOURS.items():
         svg = re.sub(colour, f"var(--aa-{letter}, {colour})", svg, flags=re.IGNORECASE)
+    svg = svg.replace("#000000", "currentColor")
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)
     svg = re.sub(r";? ?font-family: [^;\"]+", "", svg)  # the page's own
-    svg = re.sub(r">\s+<", "><", svg)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    assert size is not None
-    # No letter is shown smaller than 12 pixels: the figure grows, and on a phone it scrolls.
-    letters = re.findall(r"\bfont(?:-size)?: [^;\"]*?([\d.]+)px", svg)
-    narrowest = float(size[1]) * 12 / min(map(float, letters), default=16.0)
-    width = max(float(size[1]), narrowest)
-    head = (
+    return re.sub(r">\s+<", "><", svg)
+
+
+def _drawing(content: str, box: str, whole: str, label: str) -> str:
+    """Draw what lies in a box, given as a ``viewBox``.
+
+    No letter is shown smaller than 12 pixels: the drawing grows, and on a phone it may scroll.
+    """
+    width = float(box.split()[2])
+    letters = re.findall(r"\bfont(?:-size)?: [^;\"]*?([\d.]+)px", whole)
+    narrowest = width * 12 / min(map(float, letters), default=16.0)
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="0 0 {size[1]} {size[2]}" width="{width:.0f}" role="img" '
-        f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round" '
-        f'style="min-width: {narrowest:.0f}px">'
+        f'viewBox="{box}" width="{max(width, narrowest):.0f}" {label} fill="currentColor" '
+        f'stroke-linejoin="round" style="min-width: {narrowest:.0f}px">{content}</svg>'
     )
-    return head + svg[svg.index(">") + 1 :]
+
+
+def _apart(svg: str) -> list[str]:
+    """Take a drawing's axes apart; what they refer to goes with the last."""
+    starts = [found.start() for found in re.finditer(r'<g id="[\w-]+?-axes_\d+">', svg)]
+    end = re.search(r"</g>((?:<defs>.*?</defs>)?)</svg>$", svg, flags=re.DOTALL)
+    assert end is not None
+    ends = [*starts[1:], end.start()]
+    parts = [svg[start:stop] for start, stop in zip(starts, ends, strict=True)]
+    return [*parts[:-1], parts[-1] + end[1]]
+
+
+def _boxes(drawing: Figure) -> list[str]:
+    """Give the ``viewBox`` of each of the axes, as high as the row in which they stand."""
+    high, scale = drawing.get_figheight() * 72, 72 / drawing.dpi
+    axes: list[Any] = drawing.axes
+    tight = [ax.get_tightbbox() for ax in axes]
+    rows = [ax.get_subplotspec().rowspan.start for ax in axes]
+    found = []
+    for row, box in zip(rows, tight, strict=True):
+        beside = [other for other, its in zip(tight, rows, strict=True) if its == row]
+        top = high - scale * max(other.y1 for other in beside) - 2
+        bottom = high - scale * min(other.y0 for other in beside) + 2
+        left, right = scale * box.x0 - 2, scale * box.x1 + 2
+        found.append(f"{left:.1f} {top:.1f} {right - left:.1f} {bottom - top:.1f}")
+    return found

@@ -92,7 +92,7 @@ def _form(rows: list[list[str]], table: dict[str, Any]) -> Tag:
             '<input inputmode="text" autocomplete="off" size="6"></label>'
             for name in names
         )
-        said += f"<div>{inputs}</div>"
+        said += f'<div style="--fields: {len(names)}">{inputs}</div>'
     state = escape(json.dumps(table, ensure_ascii=False), quote=True)
     form = (
         f'<form class="aa-answer" data-search-exclude data-table="{state}">{said}'

@@ -170,7 +170,9 @@ def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsCon
         sheet.lay_out(soup, offer)
         return
     cells = scripts.executed(name).cells
-    answers.ask(soup, {cell.id: cell.source for cell in cells})
+    sources = {cell.id: cell.source for cell in cells}
+    answers.ask(soup, sources)
+    pages.name_folded_code(soup, sources)
     chapters: dict[str, Chapter] = config.extra["chapters"]
     links = {
         other: f'<a href="{root}{contents.address(other)}">{chapters[other].label}</a>'

@@ -30,11 +30,13 @@ WEAR = {
     **dict.fromkeys(("batch", "batch size"), "b"),
     **dict.fromkeys(("head width", "width of a head"), "d"),
 }
+SHOW_CODE = "Show the code"
+SHOWN = {"figure": " that draws this", "table": " that makes this table"}
 # Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
 SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
 <button type="button" class="aa-menu-button" aria-expanded="false">Menu</button>
 <button type="button" class="aa-beside-button" aria-pressed="false"
- title="Notes on the left, code on the right">Side by side</button>
+ title="Notes on the left, code on the right">Notes beside code</button>
 </div>"""
 # Its room is reserved; it shows where progress.js can remember it.
 FINISH = """<p class="aa-finish" data-search-exclude>
@@ -162,6 +164,27 @@ def colour_words(soup: BeautifulSoup) -> None:
             word["class"] = f"dim-{letter}"
 
 
+def name_folded_code(soup: BeautifulSoup, sources: Mapping[str, str]) -> None:
+    """Say of folded code what it is: what it defines, or what the cell shows.
+
+    Args:
+        soup: the content of a chapter's page.
+        sources: the code of each cell, by its id.
+    """
+    for summary in soup.select(".aa-cell > details > summary"):
+        cell = cast(Tag, cast(Tag, summary.parent).parent)
+        if summary.text != SHOW_CODE:
+            continue
+        defined = re.findall(r"^(?:def|class) (\w+)", sources[str(cell["data-cell"])], re.MULTILINE)
+        shown = next((what for what in SHOWN if cell.select_one(f".aa-out {what}")), "")
+        if defined:
+            names = " and ".join(f"<code>{name}</code>" for name in defined[:2])
+            names += ", …" * (len(defined) > 2)
+            summary.append(BeautifulSoup(f" of {names}", "html.parser"))
+        elif shown:
+            summary.append(SHOWN[shown])
+
+
 def dress_callouts(soup: BeautifulSoup) -> None:
     """Mark the block quotes that begin with bold words."""
     for quote in soup.find_all("blockquote"):
@@ -192,9 +215,11 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
             break
     if soup.h1:
         soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
+    intro = soup.select_one(".aa-intro")
+    if intro:
+        intro.insert_after(BeautifulSoup(SIDE_BY_SIDE, "html.parser"))
     if chapter.number:
         soup.append(BeautifulSoup(FINISH, "html.parser"))
-    soup.append(BeautifulSoup(SIDE_BY_SIDE, "html.parser"))
 
 
 def pair_notes_with_code(content: Tag) -> None:

@@ -28,6 +28,7 @@ def curves(name="curves"):
     drawing, (left, right) = display.panels(400, 200, columns=2)
     left.plot([0, 1, 2], [0, 1, 4], color=display.COLOURS["h"])
     right.hist([1, 2, 2, 3], color=display.COLOURS["d"])
+    right.plot([1, 3], [1, 2], color="black")
     return display.finish(drawing, name=name, alt="Two panels.", caption="A <em>caption</em>")
 
 
@@ -60,9 +61,9 @@ def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     one, again, other = (draw(name).html for name in ("one", "one", "other"))
     assert one == again
-    svg = ElementTree.fromstring(html).find("{http://www.w3.org/2000/svg}svg")
-    assert svg.get("role") == "img"
-    assert svg.get("aria-label") == draw().text.removeprefix("Figure: ")
+    shown = ElementTree.fromstring(html)[0]  # a drawing, or panels of drawings
+    assert shown.get("role") == "img"
+    assert shown.get("aria-label") == draw().text.removeprefix("Figure: ")
     assert not {*re.findall(r'\bid="([^"]+)"', one)} & {*re.findall(r'\bid="([^"]+)"', other)}
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids)) > 0
@@ -73,6 +74,16 @@ def test_every_figure_is_always_the_same_and_follows_the_page(draw):
         assert colour in {*display.COLOURS.values(), "#808080"}, f"{colour} stays on a dark page"
     for letter, colour in display.COLOURS.items():
         assert html.count(colour) == html.count(f"var(--aa-{letter}, {colour})")
+
+
+def test_panels_are_drawings_of_their_own_that_lose_nothing():
+    panels = BeautifulSoup(curves().html, "html.parser").select(".aa-panels > svg")
+    (left, top, wide, high), (other, same, width, height) = (
+        map(float, panel["viewbox"].split()) for panel in panels
+    )
+    assert (top, high) == (same, height), "those of a row are as high"
+    assert left < wide < other + width <= 400, "each is where it was drawn"
+    assert [len(panel.select("[id*=axes_]")) for panel in panels] == [1, 1]
 
 
 def test_a_map_writes_every_weight_under_its_words():
