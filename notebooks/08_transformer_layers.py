@@ -160,7 +160,7 @@ display.show(rows, columns=one.WORDS)
 # Every sublayer adds to the stream, so the stream grows, [as you will
 # measure](#cell-id=what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
 # scores the softmax gives nearly all the weight to one word, and [hardly any gradient passes
-# through it](01_one_head.ipynb#cell-id=why-divide-by-the-root). A **layer norm** [[Ba et
+# through it](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root). A **layer norm** [[Ba et
 # al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
 # subtracts the mean of the word's features and divides by their standard deviation:
 #
@@ -293,7 +293,7 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # it shrinks with the depth. Look at sizes and gradients first; the section after this one asks which
 # of them matters for training (it is the sizes). Take untrained stacks of 6, 12 and 24 layers, initialised as in
 # `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
-# yours do ([*The same as PyTorch's*](#cell-id=the-same-as-pytorchs) checks it). A pre-LN stack
+# yours do ([*The same as PyTorch's*](#cell-id=deeper-the-same-as-pytorchs) checks it). A pre-LN stack
 # ends in one more norm, [the final norm](#cell-id=the-final-norm).
 
 # %%
@@ -549,7 +549,7 @@ display.show(changes, columns=["changed by up to"], decimals=4)
 # model of the paper, leave it out (`Transformer` takes `final_norm=False`), but decide this before
 # training: by the end, the norm has learned a scale and a shift.
 
-# %% [markdown] name="the-same-as-pytorchs"
+# %% [markdown] name="deeper-the-same-as-pytorchs"
 # <!-- deeper: The same as PyTorch's -->
 # ### Going deeper: The same as PyTorch's
 #

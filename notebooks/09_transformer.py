@@ -335,7 +335,7 @@ display.show(rows, columns=columns, corner="e, drawn with")
 
 # %% [markdown]
 # With a deviation of 1 and e = 512, one word of a thousand takes nearly all of the probability: the
-# softmax is [saturated](01_one_head.ipynb#cell-id=why-divide-by-the-root). With $1 / \sqrt e$, the
+# softmax is [saturated](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root). With $1 / \sqrt e$, the
 # scores have size 1, but a word of size 0.04 would drown in a position of size 0.71.
 
 # %% [markdown]

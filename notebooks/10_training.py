@@ -350,7 +350,7 @@ for name, run in models.items():
 # them. In decoding, nothing comes after the newest token. So ask of the rows of scores, the model's
 # output: does a row change when a *later letter* changes? Then the future leaks. You can ask this
 # of an untrained model, too. The test finds peeking. A second one, [folded
-# below](#cell-id=other-seeds), also finds mistakes that do not
+# below](#cell-id=deeper-other-seeds), also finds mistakes that do not
 # peek: it cuts the later letters off.
 
 
@@ -928,7 +928,7 @@ display.show(table, columns=["silenced later", "silenced always"])
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="other-seeds"
+# %% [markdown] name="deeper-other-seeds"
 # <!-- deeper: other seeds, and mistakes that do not peek -->
 # ### Going deeper: other seeds, and mistakes that do not peek
 #
@@ -1015,7 +1015,7 @@ display.show(table, columns=columns, title=title, corner="layers, heads, periods
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="checkpoint"
+# %% [markdown] name="deeper-checkpoint"
 # <!-- deeper: go on from a checkpoint -->
 # ### Going deeper: go on from a checkpoint
 #
@@ -1169,7 +1169,7 @@ exercises.training.check_look_back.folded(my_look_back)
 # > - teacher forcing: `model(src, tgt[:, :-1])` scores `tgt[:, 1:]`, all places at once, `(b, n,
 # >   v)`
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
-# > - [a checkpoint](#cell-id=checkpoint), to go on exactly: parameters, optimizer,
+# > - [a checkpoint](#cell-id=deeper-checkpoint), to go on exactly: parameters, optimizer,
 # >   schedule, and the random generator
 # > - silencing head i: a hook before `out_proj` that replaces the features `i * d` to `(i + 1) * d`
 # >   by zero, or by their mean

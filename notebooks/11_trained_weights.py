@@ -517,7 +517,7 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 #   every sentence. The control, *the* in its place, is hit just as often, so the head does not
 #   pass. It seems to go by the place rather than by the token.
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and [other
-#   heads](#cell-id=every-head-in-numbers) find it always or nearly always.
+#   heads](#cell-id=deeper-every-head-in-numbers) find it always or nearly always.
 # - **Pronouns.** Where grammar decides, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of
 #   48 sentences. Where knowledge decides, the best head from the first half, [layer 4, head
 #   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. It does
@@ -849,7 +849,7 @@ assert second[2] > 0.5 > second[0]
 # on `[CLS]`, even in the same sentence. In this head, `[CLS]` hands over about a seventh of what a
 # word would. Its share of 0.48 above is large only because so much weight rests on it.
 
-# %% [markdown] name="every-head-in-numbers"
+# %% [markdown] name="deeper-every-head-in-numbers"
 # <!-- deeper: Every head, in numbers -->
 # ### Going deeper: Every head, in numbers
 #
