@@ -385,8 +385,8 @@ display.finish(
     drawing,
     name="leak-matrix",
     alt=f"What rows react to. {'; '.join(told)}.",
-    caption="A row is an output row, a column the token it reacts to; the stronger the colour, "
-    "the more. Dots: reactions that should not be there, or that are missing.",
+    caption="A row is an output row, a column the token it reacts to; the stronger the "
+    "colour, the more. Dots: reactions that should not be there, or that are missing.",
 )
 
 # %% [markdown]
