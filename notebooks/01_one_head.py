@@ -192,7 +192,7 @@ exercises.one_head.check_scores.folded(my_scores)
 # exponential is never negative, so take the exponential of each score first, and divide by the sum
 # of these. This is the **softmax**, and the shares are the **attention weights**. Before that, each
 # score is divided by $\sqrt d$, here $\sqrt 4 = 2$; [a section
-# below](#cell-id=why-divide-by-the-root) shows why. Four of the eight words share no feature with
+# below](#cell-id=deeper-why-divide-by-the-root) shows why. Four of the eight words share no feature with
 # *it* and score 0. What will they get?
 
 # %%
@@ -451,7 +451,7 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="why-divide-by-the-root"
+# %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up

@@ -376,7 +376,7 @@ merged_by_hand = {
 
 exercises.masks.check_merged.folded(merged_by_hand)
 
-# %% [markdown] name="other-cures"
+# %% [markdown] name="deeper-other-cures"
 # <!-- deeper: Which other cures fail, and why the package lifts -->
 # ### Going deeper: Which other cures fail, and why the package lifts
 #

@@ -482,7 +482,7 @@ display.show(kept, columns=["with weights", "without"], corner="tokens", title="
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="a-place-to-attend-when-nothing-matters"
+# %% [markdown] name="deeper-a-place-to-attend-when-nothing-matters"
 # <!-- deeper: A place to attend when nothing matters -->
 # ### Going deeper: A place to attend when nothing matters
 #

@@ -166,7 +166,7 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 # Undivided, one key takes everything as d grows, and a share so close to 1 hardly moves when the
 # scores do: hardly any gradient comes back. Divided by d, the shares come close to one eighth each,
 # and the head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
-# width](01_one_head.ipynb#cell-id=why-divide-by-the-root).
+# width](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # ## Three matrices
 #
