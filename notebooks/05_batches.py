@@ -209,7 +209,7 @@ print("one query:", tuple(merged.shape))
 # > **Pitfall.** The more your sizes agree, the less a test can see. Test with cross-attention, and with
 # > sizes that all differ and are not 1.
 
-# %% [markdown] name="what-is-copied"
+# %% [markdown] name="deeper-what-is-copied"
 # <!-- deeper: what is copied -->
 # ### Going deeper: what is copied
 #
