@@ -585,7 +585,7 @@ FAMILIES = {  # vocabulary, e, layers, h, g, d, hidden width; and what is not th
     "SmolLM2 135M": ((49152, 576, 30, 9, 3, 64, 1536), {"rotary_base": 1e5}),
 }
 
-# %%
+# %% tags=["fold-input"]
 NAMES = [
     "vocab_size",
     "embed_dim",
