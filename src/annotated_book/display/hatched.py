@@ -1,6 +1,7 @@
 """A map of weights under a mask: what is blocked is hatched, and cannot be taken for a zero."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
@@ -35,11 +36,13 @@ def masked_map(
     for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
         seen = []
         for j, weight in enumerate(row):
-            place = {"xy": (j, i), "width": 1, "height": 1, "linewidth": 0.6, "edgecolor": FAINT}
+            edge: dict[str, Any] = {"linewidth": 0.6, "edgecolor": FAINT}
             if blocked[i, j]:
-                ax.add_patch(Rectangle(**place, facecolor="none", hatch="////"))
+                ax.add_patch(Rectangle((j, i), 1, 1, **edge, facecolor="none", hatch="////"))
                 continue
-            ax.add_patch(Rectangle(**place, facecolor=to_rgba(COLOURS["n"], 0.6 * weight)))
+            ax.add_patch(
+                Rectangle((j, i), 1, 1, **edge, facecolor=to_rgba(COLOURS["n"], 0.6 * weight))
+            )
             ax.text(j + 0.5, i + 0.5, f"{weight:.2f}", ha="center", va="center", fontsize=13)
             seen.append(f"{keys[j]} {weight:.2f}")
         told.append(f"{query} sees {', '.join(seen) or 'nothing'}")

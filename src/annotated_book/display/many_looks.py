@@ -1,6 +1,7 @@
 """What one word looks at with two heads, in one sentence or several below each other."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -27,7 +28,7 @@ def looks(
         for i, (row, (letter, style)) in enumerate(
             zip(weights[:, query].tolist(), _HEADS, strict=True)
         ):
-            look = {"color": COLOURS[letter]}
+            look: dict[str, Any] = {"color": COLOURS[letter]}
             height = 1.45 - 0.17 * i
             ax.text(-0.55, height, f"head {i + 1}", ha="right", fontsize=12, **look)
             for j, weight in enumerate(row):
