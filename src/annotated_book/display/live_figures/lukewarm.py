@@ -48,4 +48,4 @@ def lukewarm(
     other = [[*scenes][1], list(places[1])]
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {"names": list(names), "scene": [x, y], "other": other, "share": share, "reach": _REACH}
-    return live(static, "lukewarm", data, room=(430, 700))
+    return live(static, "lukewarm", data, room=(474, 700))

@@ -66,4 +66,4 @@ def needle(
         "reach": list(reach),
     }
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    return live(static, "needle", data, room=(430, 700))
+    return live(static, "needle", data, room=(474, 700))
