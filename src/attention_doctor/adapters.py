@@ -27,6 +27,7 @@ class Adapted:
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
             none that differs between both; ``"none"``; "" where nobody says.
+        mask_error: what every call with a mask raises; "" where a mask can be given, or none.
 
     Examples:
         >>> import torch
@@ -40,7 +41,7 @@ class Adapted:
     def __init__(self, attend: Callable[..., Any], inner: object, masks: str = "") -> None:
         """Take a function, and the module or function that it is built around."""
         self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
-        self.masks = masks
+        self.masks, self.mask_error = masks, ""
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Call the adapted function."""

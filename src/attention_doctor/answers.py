@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import Agreement, agreement
 from attention_doctor.evidence.evidence import Evidence
@@ -69,8 +69,17 @@ class Answers:
         return found
 
     def _parts(self, name: str) -> list[Observed]:
-        parts = PARTS.get(name, (name,))
-        return [x for part in parts for x in self.first(part, name)]
+        """Ask all parts of a question; where its own cannot be asked, another one may tell."""
+        found: list[Observed] = []
+        reason: NotAsked | None = None
+        for part in PARTS.get(name, (name,)):
+            try:
+                found += self.first(part, name)
+            except NotAsked as why:
+                reason = why if part == name else reason
+        if reason is not None and not found:
+            raise reason
+        return found
 
     def first(self, part: str, question: str) -> list[Observed]:
         """Give the first rule whose sign shows."""

@@ -8,7 +8,8 @@ from torch import nn
 
 from annotated_attention.checks import check_settings
 from attention_doctor.answers import Answers
-from attention_doctor.call.patient import Failed, Patient
+from attention_doctor.call.inputs import Failed
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_in
 from attention_doctor.call.roles import KINDS, Sizes
 from attention_doctor.evidence.conditions import settled

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import Adapted, torch_like
-from attention_doctor.call.patient import Failed, Patient
+from attention_doctor.call.inputs import Failed
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.roles import Sizes, size_of
 from attention_doctor.evidence.influence import influence
 from attention_doctor.evidence.trace import tensors

@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 
 from attention_doctor.answers import Answers
-from attention_doctor.call.patient import NotAsked
+from attention_doctor.call.inputs import NotAsked
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import CONVENTION, WRONG, Finding
 from attention_doctor.rules.catalogue import BY_CODE, RULES
-from attention_doctor.rules.questions import CONDUCT, OF_MASKS, TRUSTED
+from attention_doctor.rules.questions import CONDUCT, NAMING, TRUSTED
 from attention_doctor.rules.rule import Observed, Sign
 
 _CLOSE = 1e-3
@@ -81,11 +81,13 @@ def _causes(answers: Answers, observed: Sequence[Observed]) -> list[Observed]:
         return named
     if answers.agreement.version in ("", "right") and answers.inside:
         return answers.inside
-    return [x for x in observed if x.question in OF_MASKS and x.rule.explains]
+    return [x for x in observed if x.question in NAMING and x.rule.explains]
 
 
 def _explains(cause: Observed, one: Observed) -> bool:
     """Tell whether an observation follows from a cause."""
+    if one.rule.excuses and not one.rule.signs:  # a design, which no fault brings about
+        return False
     if cause.question == "reference":  # all outputs are the same
         return one.question not in CONDUCT
     return bool(cause.rule.explains & {one.question, one.rule.code})

@@ -37,7 +37,9 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     parameters = named_parameters(target)
     arguments = known(target, given, sizes, kind)
     takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(target).values())
-    if (extra := [name for name in given if name not in parameters]) and not takes_any:
+    extra = [name for name in given if name not in parameters]
+    takes_fields = any(isinstance(x, Config) for x in arguments.values())
+    if extra and not takes_any and not takes_fields:
         text = f"the constructor has no {', '.join(extra)} (`--init`)"
         raise Unasked("construction", text, f"It has: {', '.join(parameters)}.")
     if missing := [name for name in required(parameters) if name not in arguments]:
@@ -47,7 +49,9 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     guessed = {name: x for name, x in arguments.items() if name not in given}
     try:
         with _unfilled_is_nan():
-            made = target(**arguments, **{name: given[name] for name in extra})
+            made = target(
+                **arguments, **({name: given[name] for name in extra} if takes_any else {})
+            )
     except Exception as error:
         built = said(guessed) or "nothing"
         remedy = f"It was built with {built}. Say what fits: `--init name=value`."

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
 from attention_doctor.call.forms import MEANINGS, MaskForm, is_shape
+from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.matching import TENSORS, Plan, fitting_kinds, matched
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.roles import (
     Sizes,
     Unasked,
@@ -24,6 +25,7 @@ from attention_doctor.evidence.influence import moves, within
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
 _SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm")
 _ANGLES = ((2, 1), (2, 0), (1, 0))  # how often an angle stands there; axes in front
+_SLIPS = ("NameError", "UnboundLocalError", "ModuleNotFoundError", "ImportError")
 _HIDES, _TURNED = (True, False), (False, True)  # which of two keys count, if one is hidden
 
 
@@ -175,11 +177,12 @@ class _Attention:
         said = MaskForm.read(" ".join(word for word in words if word != "none"))
         if not name or "none" in words:
             return Called(bare, how)
-        if not self.plan.needs_mask and not reacting(bare, self.kind, self.sizes):
+        always = said.required or self.plan.needs_mask
+        if not always and not reacting(bare, self.kind, self.sizes):
             return Called(bare, how)  # the examination says what it raises
         shapes = [said.shape] if any(map(is_shape, words)) else [*_SHAPES]
         spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(name)
-        said = said._replace(required=said.required or self.plan.needs_mask)
+        said = said._replace(required=always)
         hides = (_HIDES, _TURNED) if spoken else (_HIDES,)  # a meaning that is said may be wrong
         errors: list[str] = []
         seen = {
@@ -190,6 +193,10 @@ class _Attention:
         }
         hiding = [form for form, reacts in seen.items() if reacts in hides]
         form = next(iter(hiding), None) or next((form for form in seen if seen[form]), None)
+        slip = next((x for x in errors if x.startswith(_SLIPS)), "")
+        if form is None and not always and slip:
+            bare.mask_error = slip  # no mask would help: the code behind it does not run
+            return Called(bare, how)
         if form is None:
             text = f"no mask of {', '.join(shapes)} fits its {name}; the first raises {errors[0]}"
             remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."

@@ -46,7 +46,8 @@ def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> 
         for name, role in inputs.items()
         if role == "mask" and not isinstance(parameters[name].default, bool)
     ]
-    named = [name for name in masks if name in mask.split()]
+    words = mask.split()
+    named = [name for name in parameters if name in words and name not in tokens]
     takes_mask = next(iter(named or sorted(masks, key=lambda x: x not in needed)), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)
     known = {*tokens, takes_mask, *rotation}

@@ -3,64 +3,23 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, module_of, name_of
 from attention_doctor.call.forms import output_of
+from attention_doctor.call.inputs import Answer, Failed, Inputs, NotAsked
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import Sizes
-from attention_doctor.call.state import State, give_size, left_as_it_was
+from attention_doctor.call.state import State, dropouts, give_size, in_evaluation, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
-
-
-class Failed(Exception):
-    """The implementation raised ``error``, or returned something of a wrong kind or shape."""
-
-    def __init__(self, text: str, error: Exception | None = None) -> None:
-        """Keep the message and the error."""
-        super().__init__(text)
-        self.error = error
-
-
-class NotAsked(Exception):
-    """A test does not apply, or cannot run; the message says why."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Query, key and value of one call; in self-attention all three are one tensor.
-
-    With kind ``"memory"`` key and value are one.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor, one that is used twice or thrice only once."""
-        if self.query is self.key is self.value:
-            return Inputs(*(change(self.query),) * 3)
-        value = change(self.value)
-        key = value if self.key is self.value else change(self.key)
-        return Inputs(change(self.query), key, value)
-
-
-class Answer(NamedTuple):
-    """What one call gave."""
-
-    output: Tensor
-    weights: Tensor | None  # the first tensor that was returned besides
-    changed: frozenset[str]  # the arguments that are others after the call
 
 
 class Patient:
@@ -88,6 +47,7 @@ class Patient:
         self.masks = said or ("none" if kind == "causal" else "any")
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
+        self.mask_error = attend.mask_error if isinstance(attend, Adapted) else ""
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.reference: Patient | None = None  # which is trusted
         self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names
@@ -170,6 +130,8 @@ class Patient:
             try:
                 result = self.attend(*arguments)
             except Exception as error:
+                if gradient and isinstance(error, NotImplementedError):
+                    raise NotAsked(f"with gradients: {describe(error)}") from error
                 sizes = (*inputs.query.shape[:2], inputs.key.size(1))
                 if sizes != (self.b, self.n, self.m):
                     text = f"it fails with samples, queries and keys in other numbers, as {sizes}"
@@ -186,8 +148,8 @@ class Patient:
         }
         if hidden is not None and before is not None and not torch.equal(hidden, before):
             changed.add("blocked")
-        output, weights = self._output(result, inputs)
-        return Answer(output, weights, frozenset(changed))
+        output, rest = self._output(result, inputs)
+        return Answer(output, rest, frozenset(changed))
 
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
         """Ask in another way than by ``attend``, for an output that has the shape of ``x``."""
@@ -198,8 +160,8 @@ class Patient:
             raise Failed(describe(error), error) from error
         return self._output(result, Inputs(x, x, x))[0]
 
-    def _output(self, result: object, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
-        """Take the output, and the first tensor besides, from what was returned."""
+    def _output(self, result: object, inputs: Inputs) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Take the output, and the tensors besides, from what was returned."""
         result, rest = output_of(result, inputs.query.shape)
         if not isinstance(result, Tensor):
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
@@ -208,7 +170,7 @@ class Patient:
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
             usual = (b, n, inputs.key.size(1)) == (self.b, self.n, self.m)
             raise Failed(text) if usual else NotAsked(text)
-        return result, rest[0].detach() if rest else None
+        return result, tuple(rest)
 
     def gap(self, found: Tensor, expected: Tensor) -> float:
         """Say how far two results are apart, relative to their size; NaN counts as infinite."""
@@ -230,21 +192,46 @@ class Patient:
         self._settle()
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
-        with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
+        with contextlib.ExitStack() as until:
+            until.enter_context(torch.random.fork_rng(devices=[]))
+            until.enter_context(left_as_it_was(self.module))
             torch.default_generator.manual_seed(0)  # of the one that is put back
             if self.module is not None:
                 self._state = State(self.module)
                 self.module.eval()
+                until.enter_context(in_evaluation(self.module))
                 give_size(self.module)
-            takes = (True, False) if self.masks != "none" else (False,)
-            for masked, dtype in itertools.product(takes, (torch.float64, *dtypes)):
-                with self.converted(dtype):
-                    if not self.works(masked):
-                        continue
-                    yield
-                    return
-            self.dtype = dtypes[0]
-            yield
+            usual = self._dtype((torch.float64, *dtypes))
+            if usual is None:
+                self.dtype = dtypes[0]
+                yield
+                return
+            with self.converted(usual):
+                yield
+
+    def _dtype(self, dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
+        """Choose the first dtype that works with a mask, or without one; None if there is none.
+
+        A mask that is made for one dtype may give NaN in another.
+        """
+        usable = None
+        for masked, dtype in itertools.product((True, False)[self.masks == "none" :], dtypes):
+            with self.converted(dtype):
+                if self.works(masked):
+                    if not masked or self._is_finite():
+                        return dtype if masked else usable or dtype
+                    usable = usable or dtype
+        return usable
+
+    def _is_finite(self) -> bool:
+        """Tell whether the first token's results are finite where the last key is hidden."""
+        inputs = self.draw(0)
+        blocked = torch.zeros(*inputs.query.shape[:2], inputs.key.size(1), dtype=torch.bool)
+        blocked[..., -1] = True
+        try:
+            return bool(self.ask(inputs, blocked)[:, 0].isfinite().all())
+        except (Failed, NotAsked):
+            return True  # which other questions say
 
     def works(self, masked: bool = False) -> bool:
         """Tell whether a call in the current dtype works at all, with a mask that hides nothing."""
@@ -269,30 +256,33 @@ class Patient:
             self.dtype = before
 
     @contextlib.contextmanager
-    def trained(self, probability: float) -> Iterator[int]:
+    def trained(self, probability: float, which: int | None = None) -> Iterator[int]:
         """Ask in training mode with this dropout; what the module counts there is put back."""
-        with self.converted(self.dtype), self.dropping(probability) as count:
+        with self.converted(self.dtype), self.dropping(probability, which) as count:
             if self.module is not None:
                 self.module.train()
             yield count
 
     @contextlib.contextmanager
-    def dropping(self, probability: float) -> Iterator[int]:
-        """Set every dropout that can be found, and yield how many there are."""
-        found: list[tuple[Any, str, float]] = []
-        for part in [] if self.module is None else self.module.modules():
-            for name, value in vars(part).items():
-                named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
-                if named and isinstance(value, float) and 0 <= value < 1:
-                    found.append((part, name, value))
+    def dropping(self, probability: float, which: int | None = None) -> Iterator[int]:
+        """Set every dropout that can be found, and yield how many there are.
+
+        With ``which``, all but that one are 0.
+        """
+        found = dropouts(self.module)
         try:
-            for part, name, _ in found:
-                setattr(part, name, probability)
+            _set(found, probability, which)
             if found and not self.works():  # what reads it was not built for any dropout
                 for part, name, value in found:
-                    setattr(part, name, probability if name == "p" else value)
+                    setattr(part, name, value)
                 found = [x for x in found if x[1] == "p"]
+                _set(found, probability, which)
             yield len(found)
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
+
+
+def _set(found: list[tuple[Any, str, float]], probability: float, which: int | None) -> None:
+    for i, (part, name, _) in enumerate(found):
+        setattr(part, name, probability if which in (None, i) else 0.0)

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 _OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
 _NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
+_LISTS = (list, tuple, dict)
 _DEPTH = 3  # an object in an attribute of an object
 
 
@@ -103,3 +104,31 @@ def give_size(module: nn.Module) -> None:
             x.data = drawn
         elif x.dim() > 1 and size < usual / 3:
             x.data = x.data * (usual / size)
+
+
+def dropouts(module: nn.Module | None) -> list[tuple[Any, str, float]]:
+    """Find every dropout: the part that has it, the name of its attribute, and its value."""
+    found = []
+    for part in [] if module is None else module.modules():
+        for name, value in vars(part).items():
+            named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
+            if named and isinstance(value, float) and 0 <= value < 1:
+                found.append((part, name, value))
+    return found
+
+
+@contextlib.contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Put modules in plain lists and dictionaries into evaluation mode, which ``eval`` misses."""
+    held = [x for part in module.modules() for x in vars(part).values() if isinstance(x, _LISTS)]
+    items = [y for x in held for y in (x.values() if isinstance(x, dict) else x)]
+    known = {*module.modules()}
+    lost = [x for y in items if isinstance(y, nn.Module) and y not in known for x in y.modules()]
+    modes = [x.training for x in lost]
+    try:
+        for x in lost:
+            x.training = False
+        yield
+    finally:
+        for x, mode in zip(lost, modes, strict=True):
+            x.training = mode

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from annotated_attention.masks import block_future
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.adapters import torch_like
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.parameters import Projections, find
 from attention_doctor.evidence.situations import Situation

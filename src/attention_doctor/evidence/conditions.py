@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 
 DROPOUT = 0.5
 STEP = 1e-4  # by which inputs grow

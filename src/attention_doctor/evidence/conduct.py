@@ -1,13 +1,14 @@
 """How an implementation behaves as a module: modes, dropout, gradients, half precision."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import describe
 from attention_doctor.evidence import parameters, situations
 from attention_doctor.evidence.conditions import DROPOUT, needs_full_precision, variation
@@ -19,27 +20,42 @@ _FAR = 0.3  # what half precision may be off by: this looks for overflow, not fo
 
 @dataclass(frozen=True)
 class Dropped:
-    """How much results vary with dropout, and where all values are equal."""
+    """How much results vary with one dropout, and where all values are equal."""
 
     varied: float
     constant: float
 
 
-def dropout(patient: Patient) -> Dropped:
-    """Measure how much results vary in training."""
+def dropout(patient: Patient) -> tuple[Dropped, ...]:
+    """Measure how much results vary in training, with one dropout at a time."""
     patient.needed_module()
     with patient.trained(DROPOUT) as count:
         if not count:
             raise NotAsked("no dropout setting is found")
-        inputs = patient.draw(1)
-        varied = variation(patient, inputs)
-        flat = inputs.map(lambda x: x[:, :1].expand_as(x))
-        if patient.kind == "cross" and not patient.memory:
-            flat = Inputs(inputs.query, inputs.key, flat.value)
-        constant = variation(patient, flat)
-    if varied <= patient.tolerance:
+    found = []
+    inputs = patient.draw(1)
+    flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+    if patient.kind == "cross" and not patient.memory:
+        flat = Inputs(inputs.query, inputs.key, flat.value)
+    for which in range(count):
+        with patient.trained(DROPOUT, which):
+            found.append(Dropped(variation(patient, inputs), variation(patient, flat)))
+    moving = tuple(x for x in found if x.varied > patient.tolerance)
+    if not moving:
         raise NotAsked("its dropout has no effect in training")
-    return Dropped(varied, constant)
+    return moving
+
+
+def not_finite_in_training(patient: Patient) -> str:
+    """Say where training gives NaN and evaluation does not; "" for nowhere."""
+    patient.needed_module()
+    for case in situations.cases(patient):
+        calm = patient.ask(case.inputs, case.blocked).isfinite().all(-1)
+        with patient.trained(DROPOUT):
+            bad = calm & ~patient.ask(case.inputs, case.blocked).isfinite().all(-1)
+        if bad.any():
+            return f"with {case.name}, {int(bad.sum())} of {int(calm.sum())} rows"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +134,7 @@ class Gradients:
     dead: tuple[str, ...] = ()  # parameters that none reaches
     used: bool = False  # whether the output depends on one of those
     count: int = 0  # of all parameters
+    dead_thirds: tuple[tuple[str, str], ...] = ()  # of packed projections: which third, and whose
     finite: bool = True
 
 
@@ -135,18 +152,25 @@ def gradients(patient: Patient) -> Gradients:
         _dead(patient, inputs, named)
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     finite = all(bool(grad.isfinite().all()) for grad in reached)
-    return Gradients(True, tuple(dead), used, len(named), finite)
+    thirds = tuple(_dead_thirds(patient, named))
+    return Gradients(True, tuple(dead), used, len(named), thirds, finite)
 
 
 def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list[str]:
     """Give the parameters that no gradient reaches, and leave the gradients of all others."""
     for x in named.values():
         x.grad = None
-    output = patient.ask(inputs, gradient=True)
+    answer = patient.answer(inputs, gradient=True)
     source = torch.Generator().manual_seed(19)
-    number = (output * torch.randn(output.shape, generator=source).to(output)).sum()
+    numbers = [
+        (y * torch.randn(y.shape, generator=source).to(y)).sum()
+        for y in (answer.output, *answer.rest)
+        if y.requires_grad
+    ]
     try:
-        number.backward(retain_graph=True)
+        torch.stack(numbers).sum().backward(retain_graph=True)
+    except NotImplementedError as error:  # the machine cannot, which says nothing of the code
+        raise NotAsked(f"in the backward pass: {describe(error)}") from error
     except Exception as error:
         raise Failed(f"in the backward pass: {describe(error)}", error) from error
     return [
@@ -157,13 +181,26 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
     ]
 
 
+def _dead_thirds(patient: Patient, named: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Find packed projections of which no gradient reaches the rows of queries, keys or values."""
+    e = patient.embed_dim
+    for name, x in named.items():
+        if x.shape[:1] == (3 * e,) and x.dim() == 2 and parameters.role_of(name) == "qkv":
+            if x.grad is None or not x.grad.any():
+                continue
+            for role, rows in zip(("queries", "keys", "values"), x.grad.chunk(3), strict=True):
+                if not rows.any():
+                    yield role, name
+
+
 def _matters(patient: Patient, inputs: Inputs, x: Tensor) -> bool:
     """Tell whether the output changes with a parameter."""
-    before, output = x.data, patient.ask(inputs)
+    before, (output, rest, _) = x.data, patient.answer(inputs)
     x.data = before + 1
-    changed = patient.ask(inputs)
+    changed = patient.answer(inputs)
     x.data = before
-    return not patient.same(changed, output)
+    pairs = zip((changed.output, *changed.rest), (output, *rest), strict=False)
+    return not all(patient.same(new, old) for new, old in pairs)
 
 
 def hook_runs(patient: Patient) -> bool:

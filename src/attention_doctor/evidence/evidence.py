@@ -7,7 +7,8 @@ is of no consequence; one that fails is kept as well, and fails again.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence.conditions import Conditions
 
 Value = TypeVar("Value")

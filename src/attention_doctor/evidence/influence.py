@@ -5,7 +5,8 @@ import itertools
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Inputs, Patient
+from attention_doctor.call.inputs import Inputs
+from attention_doctor.call.patient import Patient
 
 _COUNTS = 1e-3  # of the size of the output, where numbers are so coarse that more is tolerated
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence.influence import replaced
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.trace import Step, Trace

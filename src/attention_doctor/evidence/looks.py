@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.situations import Situation

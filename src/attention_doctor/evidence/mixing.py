@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence.influence import exchanged, moves, within
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
@@ -30,6 +31,16 @@ def mixing(patient: Patient) -> Mixing:
         return Mixing(unmixed)
     judge = _within if inputs.query is inputs.key else _between
     return Mixing("", *judge(patient, inputs, output))
+
+
+def value_counts(patient: Patient) -> bool:
+    """Tell whether results depend on the values, where these are given apart."""
+    if patient.kind != "cross" or patient.memory:
+        raise NotAsked(f"kind {patient.called_as} has no values of its own")
+    inputs = patient.draw(41)
+    output = patient.ask(inputs)
+    moved = [_effect(patient, inputs, output, name) for name in ("key", "value")]
+    return moved[0] == 0 or moved[1] > 0
 
 
 def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> str:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from attention_doctor.call.patient import Inputs, Patient
+from attention_doctor.call.inputs import Inputs
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import pairs, situations
 from attention_doctor.evidence.influence import across
 from attention_doctor.evidence.situations import Situation

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import across, influence
 from attention_doctor.evidence.situations import Situation
@@ -35,6 +36,8 @@ def needs_masks(patient: Patient) -> None:
 
 def failing_masks(patient: Patient) -> Mapping[str, str]:
     """Give the errors of calls with a mask, by their cases."""
+    if patient.mask_error:
+        return {"any mask": patient.mask_error}
     needs_masks(patient)
     failures = {}
     for case in situations.all_masked(patient):

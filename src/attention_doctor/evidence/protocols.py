@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_doctor.call.patient import Failed, Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import describe
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import exchanged
@@ -63,9 +64,25 @@ class Cached:
 
 
 def cache(patient: Patient) -> Cached | None:
-    """Compare results with a cache, in chunks of any size, with those without."""
+    """Compare results with a cache, in chunks of any size, with those without.
+
+    Where that fails in float64, it is asked in float32, for which its cache may have been made.
+    """
     claim(patient, "start", "step")
     situations.only_for(patient, "causal")
+    try:
+        return _cache(patient)
+    except Failed as failure:
+        if patient.dtype != torch.float64:
+            raise
+        try:
+            with patient.converted(torch.float32):
+                return _cache(patient)
+        except Failed:
+            raise failure from None
+
+
+def _cache(patient: Patient) -> Cached | None:
     text = _Text(patient)
     n = text.n
     uneven = _CHUNKS if n == sum(_CHUNKS) else (n - n // 2, n // 2)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor.call.patient import Failed, NotAsked, Patient
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import questions, state_of
 from attention_doctor.evidence.parameters import find

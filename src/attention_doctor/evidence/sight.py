@@ -74,7 +74,8 @@ class Seen:
     weights: Tensor  # as they left it
     scale: float | None  # the factor on the scores; None where it is no number
     width: int  # d, the number of products in each score
-    axis: int  # of the softmax
+    axis: int  # of the softmax; of the keys where there is none
+    normalised: bool  # whether it is a softmax, and no sigmoid
     keys: int | None  # the axis of the scores that counts the keys; None where that is not clear
     steps: Mapping[str, Step]
 
@@ -94,8 +95,9 @@ class Seen:
 def attentions(steps: list[Step]) -> Iterator[Seen]:
     """Find every attention among the steps of a call."""
     products = {x.step: x for x in map(product, steps) if x is not None}
+    weighing = SOFTMAXES if any(step.name in SOFTMAXES for step in steps) else {"sigmoid"}
     for step in steps:
-        if step.name in SOFTMAXES and step.from_tokens and (seen := _seen(step, products, steps)):
+        if step.name in weighing and step.from_tokens and (seen := _seen(step, products, steps)):
             yield seen
 
 
@@ -141,7 +143,8 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
         weights=event.value.exp() if event.name == "log_softmax" else event.value,
         scale=scale,
         width=first.width + sum(x.width for x in _added(chain, products)),
-        axis=softmax_axis(event),
+        axis=softmax_axis(event) if event.name in SOFTMAXES else key.kept or -1,
+        normalised=event.name in SOFTMAXES,
         keys=None if moved else key.kept,
         steps=roles,
     )
@@ -176,7 +179,7 @@ def _on_the_way(chain: list[Step], away: list[Step]) -> dict[str, Step]:
         elif new.name in _REPLACES and constant(old, new) is None and _differ(old, new, torch.ne):
             roles["weak mask"] = new
     for old, new in itertools.pairwise(away):
-        if _differ(old, new, lambda x, y: (y == 0) & (x != 0)):
+        if _differ(old, new, lambda x, y: ((y == 0) & (x != 0)) | (y.isinf() & x.isfinite())):
             roles["late mask"] = new
         if abs((constant(old, new) or 1.0) - 1) > _CLOSE:
             roles["late scale"] = new

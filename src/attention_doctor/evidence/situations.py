@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
-from attention_doctor.call.patient import Inputs, NotAsked, Patient
+from attention_doctor.call.inputs import Inputs, NotAsked
+from attention_doctor.call.patient import Patient
 
 
 @dataclass(frozen=True)

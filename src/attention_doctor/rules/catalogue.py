@@ -4,6 +4,7 @@ from attention_doctor.rules import (
     causal,
     conduct,
     designs,
+    fills,
     masks,
     positions,
     projections,
@@ -15,6 +16,7 @@ from attention_doctor.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     *scale.RULES,
+    *fills.RULES,
     *masks.RULES,
     *designs.RULES,
     *causal.RULES,

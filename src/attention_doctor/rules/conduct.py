@@ -1,6 +1,6 @@
 """How it behaves as a module: modes, dropout, precision, hooks, arguments; and the reference."""
 
-from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import conduct, pairs
 from attention_doctor.evidence.conditions import DROPOUT, STEP, TRIES
 from attention_doctor.evidence.evidence import Evidence
@@ -50,11 +50,18 @@ def coarse(e: Evidence) -> Sign | None:
 
 
 def dropped_scores(e: Evidence) -> Sign | None:
-    found = e.of(conduct.dropout)
-    if found.constant > e.patient.tolerance:
+    every = e.of(conduct.dropout)
+    found = next((x for x in every if x.constant <= e.patient.tolerance), None)
+    if found is None:
         return None
     said = f"in training results vary by {found.varied:.0%}, and not at all where all values are "
     return Sign("with dropout, the weights still sum to one", f"{said}equal")
+
+
+def nan_in_training(e: Evidence) -> Sign | None:
+    said = e.of(conduct.not_finite_in_training)
+    symptom = "in training, with dropout, results are NaN or infinite"
+    return Sign(symptom, said) if said else None
 
 
 def no_hooks(e: Evidence) -> Sign | None:
@@ -103,6 +110,14 @@ RULES = (
     ),
     of_mistake(
         "dropout-before-softmax", signs={"dropout": dropped_scores}, steps=("dropout", "softmax")
+    ),
+    Rule(
+        "training-not-finite",
+        "dropout falls on scores that are minus infinity, and 0 · ∞ is NaN",
+        "Drop weights, behind the softmax, and not scores.",
+        signs={"finite training": nan_in_training},
+        steps=("dropout", "softmax"),
+        instead_of=("dropout-before-softmax",),
     ),
     of_mistake("call-instead-of-forward", signs={"hooks": no_hooks}),
     of_mistake("input-changed-in-place", signs={"inputs": changed}),

@@ -4,12 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from attention_doctor.evidence import conduct, looks, pairs
+from attention_doctor.evidence import conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.pairs import Leak
-from attention_doctor.evidence.sight import Seen
-from attention_doctor.evidence.steps import LOW, constant
-from attention_doctor.evidence.trace import Step
 from attention_doctor.rules.questions import MASKED
 from attention_doctor.rules.rule import HIDE, Rule, Sign, Test, of_mistake
 
@@ -53,6 +50,22 @@ def makes_nan(e: Evidence) -> Sign | None:
 def transposed(e: Evidence, leak: Leak) -> bool:
     usual = leak.is_square and leak.case.varies != "padding"
     return usual and leak.is_mask(leak.blocked.mT)
+
+
+def either(e: Evidence, leak: Leak) -> bool:
+    """Tell whether it hides the future by itself, and a mask brings back what it allows."""
+    if not e.patient.own_future:
+        return False
+    future = torch.ones_like(leak.blocked).triu(1)
+    others = ~torch.eye(leak.blocked.size(1), dtype=torch.bool)
+    return bool((leak.seen == ~(leak.blocked & future))[:, others].all())
+
+
+def taken_for_causal(e: Evidence, leak: Leak) -> bool:
+    future = torch.ones_like(leak.blocked).triu(1)
+    if not leak.is_square or (e.patient.own_future and (leak.seen & future).any()):
+        return False
+    return leak.is_mask(future)
 
 
 def of_another_sample(e: Evidence, leak: Leak) -> bool:
@@ -108,59 +121,6 @@ def missing_in(mode: str) -> Test:
     return test
 
 
-# How hidden scores keep a weight, inside.
-def masked_calls(e: Evidence) -> list[Seen]:
-    """Give the attentions in which a mask hides something."""
-    calls = (e.of(looks.free),) if e.patient.kind == "causal" else e.of(looks.masked)
-    return [seen for call in calls for seen in call.found]
-
-
-def entering(e: Evidence) -> tuple[int, str]:
-    """Count the scores that enter the softmax hidden."""
-    found = masked_calls(e)
-    low = sum(int(x.mask.sum()) for x in found)
-    return low, f"{low} of {sum(x.mask.numel() for x in found)} scores enter the softmax hidden"
-
-
-def multiplied(e: Evidence) -> Sign | None:
-    for seen in masked_calls(e):
-        step = seen.steps.get("weak mask") or seen.steps.get("mask")
-        if step is not None and step.name == "mul":
-            place = seen.where("weak mask", "mask")
-            return Sign("scores are multiplied by the mask", entering(e)[1], place=place)
-        if "weak mask" in seen.steps and _put(seen.steps["weak mask"]) is not None:
-            return None
-    return None
-
-
-def weakly_filled(e: Evidence) -> Sign | None:
-    for seen in masked_calls(e):
-        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
-            symptom = "scores that should be hidden get a number that leaves them a weight"
-            return Sign(symptom, f"the number is {number:g}", place=seen.where("weak mask"))
-    return None
-
-
-def too_late(e: Evidence) -> Sign | None:
-    low, said = entering(e)
-    late = next((x for seen in masked_calls(e) if (x := seen.where("late mask"))), None)
-    if late is None or low:
-        return None
-    symptom = "nothing is hidden before the softmax, and weights are set to zero after it"
-    return Sign(symptom, said, place=late)
-
-
-def _put(step: Step) -> float | None:
-    """Give the one number that a step puts in the place of scores, or adds to some of them."""
-    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
-    if not olds or constant(olds[0], step) is not None:
-        return None
-    old, new = olds[0].value, step.value
-    numbers = (new - old if step.name in ("add", "sub") else new)[old != new]
-    alike = numbers.numel() and (numbers - numbers[0]).abs().max() <= 1e-6 * (1 + numbers[0].abs())
-    return numbers[0].item() if alike and numbers[0] > LOW else None
-
-
 RULES = (
     Rule(
         "mask-fails",
@@ -169,28 +129,6 @@ RULES = (
         "If it takes another mask, say its form.",
         signs={"failing masks": failing},
         steps=_ANY,
-    ),
-    of_mistake(
-        "mask-multiplied",
-        signs={"hidden inside": multiplied},
-        steps=FILLS,
-        explains=MASKED,
-        neighbours=("fill-does-not-block",),
-    ),
-    Rule(
-        "fill-does-not-block",
-        "blocked scores are filled with a number that does not block, such as 0",
-        signs={"hidden inside": weakly_filled},
-        steps=("weak mask",),
-        explains=MASKED | {"half precision"},
-        neighbours=("mask-multiplied",),
-    ),
-    of_mistake(
-        "mask-after-softmax",
-        signs={"hidden inside": too_late},
-        steps=("late mask", "softmax"),
-        explains=MASKED,
-        neighbours=("mask-makes-nan",),
     ),
     Rule(
         "mask-makes-nan",
@@ -227,13 +165,23 @@ RULES = (
         explains=MASKED,
     ),
     Rule(
+        "masks-joined-by-or",
+        "two masks are joined so that a key is seen where either of them allows it",
+        "A key may be seen only where both masks allow it: `causal & allowed`, or "
+        "`future | blocked`.",
+        signs={"blocked": leaking("a key that one of two masks allows is seen", either)},
+        steps=_ANY,
+        explains=MASKED,
+        neighbours=("mask-taken-for-causal", "future-leaks"),
+    ),
+    Rule(
         "mask-taken-for-causal",
         "any mask that is given hides the future, whatever is in it",
         "Use the mask; or, where it is only a switch, ask without it: `--mask none`.",
         signs={
             "blocked": leaking(
                 "any mask hides the future",
-                lambda e, x: x.is_square and x.is_mask(torch.ones_like(x.blocked).triu(1)),
+                taken_for_causal,
             )
         },
         steps=_ANY,

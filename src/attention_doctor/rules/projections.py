@@ -1,6 +1,6 @@
 """Projections: which parameters make queries, keys and values; which are used and trained."""
 
-from attention_doctor.evidence import conduct, looks
+from attention_doctor.evidence import conduct, looks, mixing
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.parameters import role_of
@@ -54,6 +54,26 @@ def in_another_order(code: str) -> Test:
         return Sign(f"the projections are {said}", found.evidence, severity=severity)
 
     return test
+
+
+def third_unused(role: str) -> Test:
+    """Make the test of packed projections of which a third gets no gradient."""
+
+    def test(e: Evidence) -> Sign | None:
+        for whose, name in e.of(conduct.gradients).dead_thirds:
+            if whose == role:
+                symptom = f"the rows of the {role} get no gradient"
+                return Sign(symptom, f"a third of {name} changes nothing")
+        return None
+
+    return test
+
+
+def values_unused(e: Evidence) -> Sign | None:
+    if e.of(mixing.value_counts):
+        return None
+    symptom = "the result does not depend on the values that are given"
+    return Sign(symptom, "another `value` gives the same result, and another `key` does not")
 
 
 def one_side_normed(e: Evidence) -> Sign | None:
@@ -154,13 +174,20 @@ RULES = (
     ),
     of_mistake(
         "keys-from-queries",
-        signs={"numbers": named("keys-from-queries", swapped)},
+        signs={
+            "numbers": named("keys-from-queries", swapped),
+            "packed gradients": third_unused("keys"),
+        },
         steps=("product",),
         explains=OUTPUTS,
     ),
     of_mistake(
         "values-from-keys",
-        signs={"numbers": named("values-from-keys", swapped)},
+        signs={
+            "numbers": named("values-from-keys", swapped),
+            "values": values_unused,
+            "packed gradients": third_unused("values"),
+        },
         steps=("mix",),
         explains=OUTPUTS,
     ),

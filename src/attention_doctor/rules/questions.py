@@ -20,7 +20,8 @@ HOLDS = {
     "fully masked rows": "A fully masked row has no agreed result, but it must not change other "
     "rows.",
     "dropout": "In training mode, dropout drops weights, not scores.",
-    "training": "Training hides what evaluation hides, and the other way round.",
+    "training": "Training hides what evaluation hides, and the other way round; its results are "
+    "finite.",
     "weights": "Weights that are returned sum to one over the keys.",
     "registration": "Every parameter is registered.",
     "gradients": "Gradients reach the inputs and every parameter, and are finite.",
@@ -59,12 +60,14 @@ MASKED = frozenset(
         "fully masked rows",
     }
 )
-# They say which mask is wrong, where nothing inside does.
-OF_MASKS = ("answers", "blocked", "future", "training")
+# By calls alone, they name a cause, where nothing inside does.
+NAMING = ("answers", "attention", "blocked", "future", "training", "gradients")
 # Of the tests that have more than one answer, the parts: each brings out one code at most.
 PARTS = {
     "blocked": ("blocked", "failing masks"),
     "future": ("future", "past"),
     "fully masked rows": ("fully masked rows",),
-    "gradients": ("gradients", "finite gradients"),
+    "attention": ("attention", "values"),
+    "training": ("finite training", "training"),
+    "gradients": ("packed gradients", "gradients", "finite gradients"),
 }

@@ -2,7 +2,7 @@
 
 import re
 
-from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import inner, looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen

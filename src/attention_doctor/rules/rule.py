@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor.call.patient import NotAsked
+from attention_doctor.call.inputs import NotAsked
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement

@@ -1,6 +1,6 @@
 """The factor on the scores."""
 
-from attention_doctor.call.patient import Failed, NotAsked
+from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence

@@ -62,7 +62,7 @@ def axis(e: Evidence) -> tuple[str, Sign] | None:
             symptom = "each token attends over heads, and sees no other token"
             said = f"the scores have shape {shape}: {h} heads against {h} heads"
             return "heads-attended-over", Sign(symptom, said, place=seen.where("product"))
-        if sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights):
+        if sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights) or not seen.normalised:
             continue  # or more than their order has changed since the softmax
         if not mixed.isfinite().any():
             continue  # a mask that hides everything leaves nothing to tell the axis by

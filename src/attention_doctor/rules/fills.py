@@ -1,0 +1,91 @@
+"""How scores that a mask should hide keep a weight, as it shows inside."""
+
+from attention_doctor.evidence import looks
+from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.sight import Seen
+from attention_doctor.evidence.steps import LOW, constant
+from attention_doctor.evidence.trace import Step
+from attention_doctor.rules.masks import FILLS
+from attention_doctor.rules.questions import MASKED
+from attention_doctor.rules.rule import Rule, Sign, of_mistake
+
+
+def masked_calls(e: Evidence) -> list[Seen]:
+    """Give the attentions in which a mask hides something."""
+    calls = (e.of(looks.free),) if e.patient.kind == "causal" else e.of(looks.masked)
+    return [seen for call in calls for seen in call.found]
+
+
+def entering(e: Evidence) -> tuple[int, str]:
+    """Count the scores that enter the softmax hidden."""
+    found = masked_calls(e)
+    low = sum(int(x.mask.sum()) for x in found)
+    return low, f"{low} of {sum(x.mask.numel() for x in found)} scores enter the softmax hidden"
+
+
+def multiplied(e: Evidence) -> Sign | None:
+    for seen in masked_calls(e):
+        step = seen.steps.get("weak mask") or seen.steps.get("mask")
+        if step is not None and step.name == "mul":
+            place = seen.where("weak mask", "mask")
+            return Sign("scores are multiplied by the mask", entering(e)[1], place=place)
+        if "weak mask" in seen.steps and _put(seen.steps["weak mask"]) is not None:
+            return None
+    return None
+
+
+def weakly_filled(e: Evidence) -> Sign | None:
+    for seen in masked_calls(e):
+        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
+            symptom = "scores that should be hidden get a number that leaves them a weight"
+            return Sign(symptom, f"the number is {number:g}", place=seen.where("weak mask"))
+    return None
+
+
+def too_late(e: Evidence) -> Sign | None:
+    low, said = entering(e)
+    calls = [x for x in masked_calls(e) if x.normalised]  # behind a sigmoid, 0 hides a key
+    late = next((x for seen in calls if (x := seen.where("late mask"))), None)
+    if late is None or low:
+        return None
+    symptom = "nothing is hidden before the softmax, and weights are changed after it"
+    return Sign(symptom, said, place=late)
+
+
+def _put(step: Step) -> float | None:
+    """Give the one number that a step puts in the place of scores, or adds to some of them."""
+    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
+    if not olds or constant(olds[0], step) is not None:
+        return None
+    old, new = olds[0].value, step.value
+    if (old != new).all():  # a number for all scores hides none
+        return None
+    numbers = (new - old if step.name in ("add", "sub") else new)[old != new]
+    alike = numbers.numel() and (numbers - numbers[0]).abs().max() <= 1e-6 * (1 + numbers[0].abs())
+    return numbers[0].item() if alike and numbers[0] > LOW else None
+
+
+RULES = (
+    of_mistake(
+        "mask-multiplied",
+        signs={"hidden inside": multiplied},
+        steps=FILLS,
+        explains=MASKED,
+        neighbours=("fill-does-not-block",),
+    ),
+    Rule(
+        "fill-does-not-block",
+        "blocked scores are filled with a number that does not block, such as 0",
+        signs={"hidden inside": weakly_filled},
+        steps=("weak mask",),
+        explains=MASKED | {"half precision"},
+        neighbours=("mask-multiplied",),
+    ),
+    of_mistake(
+        "mask-after-softmax",
+        signs={"hidden inside": too_late},
+        steps=("late mask", "softmax"),
+        explains=MASKED,
+        neighbours=("mask-makes-nan",),
+    ),
+)

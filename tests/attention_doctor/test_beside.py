@@ -1,0 +1,353 @@
+"""A design excuses what it predicts, and no fault beside it; the machine is not the patient."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attention_doctor import adapt, assert_attention, examine
+from attention_doctor.command import read
+from attention_doctor.run import examined
+from tests.attention_doctor.demanded import Attention, E, H, split, varied
+
+
+class HalfMasked(Attention):
+    """Leaves half of the heads without their mask."""
+
+    def weigh(self, q, k):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        hidden = torch.zeros_like(scores, dtype=torch.bool)
+        if self.blocked is not None:
+            hidden[:, : H // 2] = self.blocked[:, None]
+        return scores.masked_fill(hidden, -math.inf).softmax(-1)
+
+    def forward(self, x, blocked=None):
+        return self.after(super().forward(x, x, x, blocked))
+
+    def after(self, y):
+        return y
+
+
+class Smoothed(HalfMasked):
+    """Smooths the features of each token besides, which moves no other token."""
+
+    def __init__(self):
+        super().__init__()
+        self.smooth = nn.Conv1d(1, 1, 3, padding=1)
+
+    def after(self, y):
+        return self.smooth(y.flatten(0, 1)[:, None])[:, 0].view_as(y)
+
+
+class Near(Attention):
+    """Mixes each token with the one before it, without a module that does."""
+
+    def heads(self, query, key, value):
+        return super().heads(*(x + F.pad(x, (0, 0, 1, 0))[:, :-1] for x in (query, key, value)))
+
+
+class NearAndLeaking(HalfMasked, Near):
+    """Does so, and leaves half of the heads without their mask."""
+
+
+class Folded(Attention):
+    """Folds heads into the batch by a view, and adds what it was given."""
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = (f(x).view(b * H, n, e // H) for f in (self.q, self.k, self.v))
+        return self.o((Attention.weigh(self, q, k) @ v).view(b, n, e)) + x
+
+
+class Sigmoid(Attention):
+    """Weighs by a sigmoid."""
+
+    scale = 1.0
+
+    def weigh(self, q, k):
+        scores = q @ k.mT / math.sqrt(q.size(-1)) * self.scale
+        weights = (scores - math.log(k.size(-2))).sigmoid()
+        return weights if self.blocked is None else weights.masked_fill(self.blocked[:, None], 0)
+
+    def forward(self, x, blocked=None):
+        return super().forward(x, x, x, blocked)
+
+
+class SigmoidUnmasked(Sigmoid):
+    """Hides nothing."""
+
+    def forward(self, x, blocked=None):
+        return super().forward(x, None)
+
+
+class Halo(Attention):
+    """Attends within blocks of two, and one neighbour on each side."""
+
+    def hidden(self, n, m):
+        first = torch.arange(n)[:, None] // 2 * 2
+        return (torch.arange(m) < first - 1) | (torch.arange(m) > first + 2)
+
+
+# The class, whether it takes a mask, its kind, and what is said of it.
+BESIDE = {
+    "a leak": (HalfMasked, "bnm blocked", "self", {"blocked-has-influence", "nan-row"}),
+    "a leak beside a convolution": (
+        Smoothed,
+        "bnm blocked",
+        "self",
+        {"blocked-has-influence", "nan-row"},
+    ),
+    "neighbours": (Near, "none", "causal", {"tokens-convolved"}),
+    "a straight reshape beside a residual connection": (
+        Folded,
+        "none",
+        "self",
+        {"split-and-merge-without-transpose"},
+    ),
+    "a sigmoid": (Sigmoid, "bnm blocked", "self", {"sigmoid-attention"}),
+    "a sigmoid without its mask": (
+        SigmoidUnmasked,
+        "bnm blocked",
+        "self",
+        {"sigmoid-attention", "mask-ignored"},
+    ),
+    "a halo": (Halo, "none", "self", {"sliding-window", "order-matters"}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_design_excuses_what_it_predicts(name):
+    version, mask, kind, codes = BESIDE[name]
+    module = version(True) if version is Near else version()
+    found = examine(adapt(module, mask=mask), embed_dim=E, num_heads=H, kind=kind)
+    assert {*found.codes} == codes, str(found)
+
+
+class Dropping(Attention):
+    """Drops scores, and results, too."""
+
+    def __init__(self, causal=False):
+        super().__init__(causal)
+        self.drop, self.late = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def weigh(self, q, k):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if self.causal:
+            scores = scores.masked_fill(self.hidden(*scores.shape[-2:]), -math.inf)
+        return self.drop(scores).softmax(-1)
+
+    def mix(self, q, k, v):
+        return self.late(super().mix(q, k, v))
+
+
+class TwoOutputs(Attention):
+    """Returns something besides that has parameters of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.edges = nn.Linear(H, 3)
+
+    def forward(self, x):
+        return super().forward(x), self.edges((self.q(x) @ x.mT)[..., None].expand(-1, -1, -1, H))
+
+
+class Packed(nn.Module):
+    """Has one projection for all three; knows positions, so that no version agrees with it."""
+
+    def __init__(self, key="k", value="v"):
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.o, self.takes = nn.Linear(E, 3 * E), nn.Linear(E, E), (key, value)
+
+    def forward(self, x):
+        made = dict(zip("qkv", map(split, self.qkv(x).chunk(3, -1)), strict=True))
+        k, v = (made[name] for name in self.takes)
+        place = torch.arange(x.size(1)).to(x)
+        weights = (made["q"] @ k.mT / math.sqrt(E // H) - (place - place[:, None]).abs()).softmax(
+            -1
+        )
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
+class KeysForValues(Attention):
+    """Projects the keys once more, and mixes them."""
+
+    def heads(self, query, key, value):
+        return super().heads(query, key, self.k(key))
+
+
+class Unable(Attention):
+    """Cannot go backwards on this machine."""
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("no backward on this machine")
+        return super().forward(x)
+
+
+class Late(Attention):
+    """Hides weights behind the softmax, by minus infinity."""
+
+    def weigh(self, q, k):
+        weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)
+        if self.blocked is None:
+            return weights
+        return weights.masked_fill(self.blocked[:, None], -math.inf)
+
+    def forward(self, x, blocked=None):
+        return super().forward(x, x, x, blocked)
+
+
+class Either(Attention):
+    """Joins its own mask of the future to the other by `or`."""
+
+    def forward(self, x, blocked=None):
+        future = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+        both = future if blocked is None else future & blocked
+        return super().forward(x, x, x, both.expand(len(x), -1, -1))
+
+
+class InFloat32(Attention):
+    """Makes its mask in float32, with a number of the scores' dtype."""
+
+    def weigh(self, q, k):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if self.blocked is not None:
+            low = self.blocked[:, None].float() * torch.finfo(scores.dtype).min
+            scores = scores + low.to(scores.dtype)
+        return scores.softmax(-1)
+
+    def forward(self, x, blocked=None):
+        return super().forward(x, x, x, blocked)
+
+
+SAID = {
+    "scores and results dropped": (Dropping(), "none", "self", {"dropout-before-softmax"}),
+    "hidden scores dropped": (Dropping(True), "none", "causal", {"training-not-finite"}),
+    "a second output": (TwoOutputs(), "none", "self", set()),
+    "keys from queries": (Packed(key="q"), "none", "self", {"keys-from-queries"}),
+    "values from keys": (Packed(value="k"), "none", "self", {"values-from-keys"}),
+    "packed as usual": (Packed(), "none", "self", {"order-matters"}),
+    "no gradients here": (Unable(), "none", "self", set()),
+    "too late": (Late(), "bnm blocked", "self", {"mask-after-softmax"}),
+    "one of two masks": (Either(), "bnm blocked", "causal", {"masks-joined-by-or"}),
+    "a mask of float32": (InFloat32(), "bnm blocked", "self", set()),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said(name):
+    module, mask, kind, codes = SAID[name]
+    found = examine(adapt(module, mask=mask), embed_dim=E, num_heads=H, kind=kind)
+    assert {*found.codes} == codes, str(found)
+
+
+def test_values_that_are_not_used_are_made_from_keys():
+    found = examine(adapt(KeysForValues(), mask="none"), embed_dim=E, num_heads=H)
+    assert found.codes == ("values-from-keys",), str(found)
+    assert found.findings[0].explains == ("weights-do-not-sum-to-one",)
+
+
+FILE = """
+import math
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.h, self.qkv, self.out = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, {argument}=None):
+        q, k, v = (y.unflatten(-1, (self.h, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        {line}
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Configured(Attention):
+    def __init__(self, cfg):
+        super().__init__(cfg.lm_width, cfg.lm_heads)
+
+
+class InAList(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = [OneHead(dim, dim // heads) for _ in range(heads)]
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.out(torch.cat([head(x) for head in self.heads], -1))
+
+
+class OneHead(nn.Module):
+    def __init__(self, dim, width):
+        super().__init__()
+        self.qkv, self.drop = nn.Linear(dim, 3 * width), nn.Dropout(0.1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.drop((q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)) @ v
+"""
+ALWAYS = "scores = scores.masked_fill(mask[:, None], -1e9)"
+WRONG_AXIS = (
+    "scores = scores if valid is None else scores.masked_fill(~valid[:, None, :, None], -1e9)"
+)
+UNKNOWN = "scores = scores if mask is None else scores.masked_fill(~mask[:, None, None], -np.inf)"
+# What is called how, and what is said of it.
+CALLS = {
+    "always": ("mask", ALWAYS, "Attention --mask", "bnm blocked always", {"finite-fill-in-half"}),
+    "a mask of another name": ("valid", WRONG_AXIS, "Attention --mask", "valid bm allowed", None),
+    "a name that is missing": ("mask", UNKNOWN, "Attention", "", {"mask-fails"}),
+    "fields of a configuration": ("_", "", "Configured --init lm_width=e lm_heads=h", "", set()),
+    "a plain list": ("_", "", "InAList", "", {"heads-in-a-plain-list"}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_it_is_called_as_it_is_told(name, tmp_path):
+    argument, line, words, mask, codes = CALLS[name]
+    file = tmp_path / f"{name.replace(' ', '_')}.py"
+    file.write_text(FILE.format(argument=argument, line=line))
+    target, *options = words.split()
+    sizes = ["--kind", "self", "--embed-dim", str(E), "--num-heads", str(H)]
+    found = examined(read([f"{file}:{target}", *options, *([mask] if mask else []), *sizes]))
+    assert found.asked, str(found)
+    assert {*found.codes} == codes if codes is not None else not found.ok, str(found)
+
+
+class Cached(Attention):
+    """Attends with a cache in float32."""
+
+    def step(self, x, cache):
+        keys, values, start = cache
+        q, k, v = self.heads(x, x, x)
+        end = start + x.size(1)
+        keys[:, :, start:end], values[:, :, start:end] = k, v
+        hidden = torch.ones(x.size(1), end, dtype=torch.bool).triu(1 + start)
+        scores = (q @ keys[:, :, :end].mT / math.sqrt(q.size(-1))).masked_fill(hidden, -math.inf)
+        output = self.o((scores.softmax(-1) @ values[:, :, :end]).transpose(1, 2).flatten(2))
+        return output, (keys, values, end)
+
+
+def test_a_cache_that_is_made_for_float32_is_asked_in_it():
+    module = Cached(causal=True)
+    b = 2
+    attend = adapt(
+        lambda x: module(x),
+        mask="none",
+        module=module,
+        start=lambda: (torch.zeros(b, H, 16, E // H), torch.zeros(b, H, 16, E // H), 0),
+        step=module.step,
+    )
+    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
+    assert found.ok, str(found)
+    assert found.results["cache"] == "fine"
+
+
+def test_a_class_without_faults_has_none():
+    module = varied(forward=lambda self, x: Attention.forward(self, x))()
+    assert assert_attention(module, embed_dim=E, num_heads=H, kind="self").codes == ()
