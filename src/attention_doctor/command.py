@@ -31,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     options = read(arguments)
+    if options.explain:
+        from attention_doctor.explain import explain
+
+        print(explain(options.explain))
+        return 0
     # PyTorch is imported after the options have been read
     from attention_doctor.codes import chosen
     from attention_doctor.report import as_data, exit_code
@@ -52,7 +57,9 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line, and refuse what does not fit together; None means its own."""
     reader = parser()
     options = reader.parse_args(arguments)
-    if options.model is None:
+    if options.explain:
+        pass  # nothing is examined
+    elif options.model is None:
         needed = {
             "target": options.target,
             "--embed-dim": options.embed_dim,
@@ -68,7 +75,8 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.max_length < 2:
         reader.error(f"--max-length {options.max_length} must be at least 2")
     options.context_dim = options.context_dim or options.embed_dim
-    if codes := [*options.select, *options.ignore, *options.wrong]:
+    asked = [options.explain] if options.explain else []
+    if codes := [*options.select, *options.ignore, *options.wrong, *asked]:
         from attention_doctor.codes import check
 
         try:
@@ -159,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
     add("--select", **several, help="codes that alone count, separated by commas")
     add("--ignore", **several, help="codes that do not count")
     add("--wrong", **several, help="codes of conventions that are to be wrong")
+    add("--explain", default="", metavar="CODE", help="say what a code means, and examine nothing")
     add("--json", action="store_true", help="print the report as JSON")
     return parser
 

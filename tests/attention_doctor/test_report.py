@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from attention_doctor import Finding, Report, Where
+from attention_doctor.command import main
+from attention_doctor.explain import explain
+from attention_doctor.rules.catalogue import BY_CODE
 
 WRONG = Finding(
     "no-scale", "wrong", "the scores are <too> large", "by 40%", "a cause " * 30, "Write `a < b`."
@@ -49,3 +52,19 @@ def test_verdict_counts():
 def test_a_place_is_short(file, shown):
     assert str(Where(file, 3, "x = 1")) == f"{shown}, line 3: `x = 1`"
     assert str(Where(file, 3)) == f"{shown}, line 3"
+
+
+def test_every_code_is_explained_with_its_neighbours():
+    for code, rule in BY_CODE.items():
+        text = explain(code)
+        assert text.startswith(f"{code} (")
+        assert rule.cause[1:20] in " ".join(text.split())
+        assert {*rule.neighbours, *rule.excuses, *rule.instead_of} <= {*BY_CODE}
+
+
+def test_a_code_is_explained_on_the_command_line(capsys):
+    assert main(["--explain", "merge-without-transpose"]) == 0
+    said = capsys.readouterr().out
+    assert "\n- heads.reshape(b, n, h * d)\n+ heads.transpose(1, 2)" in said
+    with pytest.raises(SystemExit):
+        main(["--explain", "no-such-code"])
