@@ -62,6 +62,8 @@ def local(seen: Tensor, may: Tensor) -> str:
     """
     if seen.size(0) != seen.size(1):
         return ""
+    if torch.equal(seen & may, may):
+        return ""  # nothing else is hidden
     shapes = _shapes(len(seen))
     return next((words for words, mask in shapes if torch.equal(seen & may, mask & may)), "")
 
