@@ -16,10 +16,10 @@ from press.site.build import SITE
 PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
 # The picture holds the question and the figure, and nothing of the site around them.
 ALONE = """
-  .md-header, .md-tabs, .md-sidebar { display: none !important }
+  .md-header, .md-tabs, .md-sidebar, .md-footer { display: none !important }
   .aa-first ~ *, .aa-lead, .headerlink { display: none !important }
   .md-main__inner, .md-content__inner { margin: 0 auto !important; padding: 0 !important }
-  .aa-first { padding: 1.2rem 0 0 2rem }
+  .aa-first { padding: 2rem }
 """
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
 
