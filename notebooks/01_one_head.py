@@ -341,8 +341,8 @@ both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
 display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
-# On the contrary. Under *animal* stand 2.21 and 2.19: a good question has made the two sentences
-# nearly the same, because *it* asks for an animal in the sentence about sweet milk as well, and
+# On the contrary. Under *animal* stand 2.21 and 2.19: there, a good question has made the two
+# sentences nearly the same, because *it* asks for an animal in the sentence about sweet milk as well, and
 # takes home what a cat hands over. A question alone is not enough.
 
 # %% [markdown] name="four-learned-matrices"
@@ -359,8 +359,7 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
 # Why both $W_Q$ and $W_K$? With one matrix for both, each word would be found by what it asks for:
-# *it* would score *cat* exactly as *cat* scores *it*, and nobody could look for what they do not
-# have.
+# *it* would score *cat* exactly as *cat* scores *it*. To ask and to be found would be one thing.
 #
 # Take a head of width 2, set by hand, which asks: *is something said about an animal?* You meet it
 # again in the next chapters.
@@ -419,9 +418,10 @@ names = ["thirsty", "sweet"]
 display.show(torch.stack(rows).view(2, 2), ["with the cat", "without"], names)
 
 # %% [markdown]
-# The *no* is gone: it has grown from 0.19 to 0.95, as large as the *yes* was. The cat hands over
-# nothing, and that is its service: it stands in the way of *sweet*, soaks up the attention, and
-# keeps the sum small. A word that says nothing can still decide, by competing.
+# The *no* has grown from 0.19 to 0.95, the size that the *yes* had. The *yes* has grown, too, to
+# 1.78: it was five times the *no*, and now it is less than twice. The cat hands over nothing, and
+# that is its service: it stands in the way of *sweet*, soaks up the attention, and keeps the sum
+# small. A word that says nothing can still decide, by competing.
 #
 # All three matrices are applied to the same words here, $Q = XW_Q$, $K = XW_K$, $V = XW_V$, which
 # is called **self-attention**. In translation, the words of the new sentence ask the words of the
@@ -503,8 +503,8 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names)
 # The table has the largest of the 16 weights, and [the size of the
 # derivative](#cell-id=the-derivative-of-the-softmax): how strongly the weights react to the scores.
 # In a head 256 wide and not divided, one key takes 0.91 of the attention, and the derivative is
-# 0.00. The gradient has to pass through it, so such a head can never learn to look elsewhere: its
-# softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
+# 0.00 as printed, hardly anything. The gradient has to pass through it, so such a head hardly learns
+# to look elsewhere: its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
 # sixteenth. The root keeps both in between, at every width.
 
 # %% [markdown] name="the-derivative-of-the-softmax"

@@ -3,8 +3,8 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what one head cannot report, and write
-# any number of heads as a list.*
+# *14 minutes and 2 of exercises. Afterwards you can say what one head mixes so that no matrix parts
+# it again, and write any number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
 #
@@ -135,8 +135,8 @@ for cat, milk in scenes.values():
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# Three scenes, three different rows. I had written here that one head cannot do it, and that is
-# false: from such a row both warmths can be computed exactly. The ratio of *animal* to *food* says
+# Three scenes, three different rows. So it is false to say that one head cannot do it: from such a
+# row both warmths can be computed exactly. The ratio of *animal* to *food* says
 # by how much the cat is warmer, and the last number is the blend.
 
 # %% tags=["proof"]
@@ -166,11 +166,13 @@ off = []
 for heads in tried.values():
     read = []
     for cat, milk in grid.tolist():
-        x = scene(cat, milk)  # (4, 4)
-        home = [one.attend(x @ action, x @ k, x @ v)[0][drank] for k, v in heads]
-        read.append(torch.cat([*home, torch.ones(1)]).double())
+        x = scene(cat, milk).double()  # (4, 4)
+        matrices = [[x @ w.double() for w in (action, k, v)] for k, v in heads]
+        home = [one.attend(*three)[0][drank] for three in matrices]
+        read.append(torch.cat([*home, x.new_ones(1)]))
     read = torch.stack(read)
-    best = torch.linalg.lstsq(read, grid.double()).solution  # the matrix, and a constant
+    # The matrix, and a constant. This driver serves columns that depend on each other, too.
+    best = torch.linalg.lstsq(read, grid.double(), driver="gelsd").solution
     off.append((read @ best - grid).abs().mean())
 display.show(torch.stack(off)[:, None], [*tried], ["off by"])
 
@@ -266,8 +268,8 @@ display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURE
 # it, the two cases are 0.97 and 0.10 under *food*, and nobody can mistake one for the other. Each
 # head's weights add up to one on their own, so the heads do not compete. A Transformer adds both
 # answers to *it*, which was as much animal as food: it is then more of an animal after *thirsty*,
-# and more of a food after *sweet*. A single head that looks for animal and food alike collects one
-# sum of quality, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
+# and more of a food after *sweet*. A single head that looks for animal and food alike, and hands
+# over quality alone, collects one sum, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
 #
 # ## A list of heads
 #
@@ -287,12 +289,8 @@ class Head(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        q, k, v = (
-            query @ self.w_q,
-            key @ self.w_k,
-            value @ self.w_v,
-        )                           # (n, d), (m, d), (m, d)
-        return one.attend(q, k, v)  # (n, d), (n, m)
+        q, k = query @ self.w_q, key @ self.w_k    # (n, d), (m, d)
+        return one.attend(q, k, value @ self.w_v)  # (n, d), (n, m)
 
 
 # %% [markdown]

@@ -168,8 +168,8 @@ display.stacks(
 # %% [markdown]
 # With the heads in the middle, `@` treats each word as a problem of its own. The two heads of one
 # word attend to each other, and no word sees another word. Would you notice? If you merge along the
-# same axis, the output has the right shape. So ask autograd: how strongly does the output row of
-# *it* react to each word?
+# same axis, the output has the right shape. So ask autograd, with three heads on eight words of
+# random numbers: how strongly does the output row of *it* react to each word?
 
 
 # %% tags=["fold-input"]

@@ -79,7 +79,7 @@ display.show(walked, columns=["strides", "index", "place", "number", "contiguous
 
 # %% [markdown]
 # Place 4, in all four. In `(n, h, d)` a step to the next token is four places and a step to the next head is
-# two. `transpose` exchanges these two strides, and nothing else. Read the result axis by axis, and you jump
+# two. `transpose` exchanges the two sizes and these two strides; no number moves. Read the result axis by axis, and you jump
 # along the shelf; a tensor that is read in jumps is called *not contiguous*.
 
 # %% tags=["hide-input"]

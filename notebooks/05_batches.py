@@ -169,8 +169,8 @@ print(tuple(wrong.shape))
 display.show(wrong[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# The shape is right, and both rows are 1, 1, 0, 1: the four numbers that *it* went in with. It has learned
-# nothing. Ask with a gradient which words its row reacts to, and the walls show.
+# The shape is right, and both rows are 1, 1, 0, 1: the four numbers that *it* went in with. It has heard
+# nobody but its twin, and of two equal words any mixture is the word. Ask with a gradient which words its row reacts to, and the walls show.
 
 # %% tags=["hide-input"]
 right_given = x.clone().requires_grad_()                            # (b, n, h * d)
@@ -188,11 +188,12 @@ display.rooms(sentences, reactions, titles, (0, it), name="rooms")
 
 # %% [markdown]
 # Neither a shape nor an error reveals the mistake. Changing one word does: *it* no longer reacts to
-# *thirsty*. Will cross-attention complain at least? Hand over q, `(3, 2, 24)`, and k and v, `(5, 2, 24)`, as
-# if they were batch-first. Then do it with a single query.
+# *thirsty*. Will cross-attention complain at least? Put the batch second, so that q is `(3, 2, 24)` and k and v
+# are `(5, 2, 24)`, and split the heads as if it came first. Then do it with a single query.
 
 # %%
-swapped = [split_heads(each.transpose(0, 1), 4) for each in (q, k, v)]
+second = [each.transpose(0, 1) for each in (q, k, v)]  # batch second
+swapped = [split_heads(each, 4) for each in second]
 try:
     one.attend(*swapped)
 except RuntimeError as error:
@@ -202,7 +203,7 @@ merged = merge_heads(one.attend(*swapped)[0])  # (5, 2, 24)
 print("one query:", tuple(merged.shape))
 
 # %% [markdown]
-# The code reads b = 3 from the queries and b = 5 from the keys, and stops. A single query raises no error,
+# The code takes the 3 queries and the 5 keys for samples, and stops. A single query raises no error,
 # because an axis of size 1 is stretched to any other: five rows come back for one query, where (1, 2, 24)
 # would be right.
 #

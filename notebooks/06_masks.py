@@ -168,8 +168,8 @@ for name, card in (("no card", torch.zeros(8, 8).bool()), ("staircase", future))
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
 # %% [markdown]
-# Seven zeros, and they are exact. This is also how you test such a card in any model: change the last
-# word, and see what moves.
+# Seven zeros, and they are exact. This is also how you test such a card in any model: change a word, any
+# word, and no row before it may move.
 #
 # Why train a model that may see less? Count what the card buys. The row of *drank* has seen *the cat
 # drank* and nothing else, so it is what you would get if the text ended there. One pass over eight
@@ -215,8 +215,8 @@ blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, 
 print(tuple(blocked.shape))
 
 # %% [markdown]
-# PyTorch takes the two apart: the padding as `key_padding_mask`, a card for pairs, such as the
-# staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
+# PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
+# the staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
 # the holes. Press the column heading *cat*: its column is covered, and the other weights of each row
 # grow until they make one whole again. Then press the first *the*. Its row had one hole.
 

@@ -183,8 +183,8 @@ display.finish(drawing, name="without-the-root", alt=f"{alt}.", caption=caption)
 
 # %% [markdown]
 # Up to width 16 the missing root does no harm to the derivative. At width 256 one key takes 0.91 of the
-# attention, and the derivative through which the gradient gets back is 0.00: such a head cannot learn to
-# look elsewhere. With the root, the width hardly matters. The cat sentence is too small to judge by.
+# attention, and the derivative through which the gradient gets back is 0.00 as printed: such a head hardly learns
+# to look elsewhere. With the root, the width hardly matters. The cat sentence is too small to judge by.
 #
 # **Third, the second fill**, the last `masked_fill`. On the cat sentence nothing changes, to the last
 # digit. So let the second sentence of the batch be empty for once, covered from end to end, and let the
@@ -242,7 +242,7 @@ class Fitted(PlainAttention):
 
 
 # %% [markdown]
-# Now the swap, on the cat sentence and a short one. A helper, `fit`, copies PyTorch's random matrices into
+# Now the swap, on the cat sentence and a short one, padded at its end: `x` is (2, 8, 4). A helper, `fit`, copies PyTorch's random matrices into
 # your lines: in PyTorch's class $W_Q$, $W_K$ and $W_V$ lie one below the other, in `in_proj_weight`.
 
 
@@ -380,7 +380,7 @@ display.show(torch.stack(columns, 1), one.WORDS, names)
 # | **layout** | `(n, b, e)` unless `batch_first=True`; a `state_dict` knows neither this nor heads nor dropout |
 # | **masks** | `(b, m)` as `key_padding_mask`; `(n, m)`, or `(b * h, n, m)` with one for each head, as `attn_mask` |
 # | **True** | blocked here, and the opposite in `F.scaled_dot_product_attention` |
-# | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n = h, and there a silent leak |
+# | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n is 1 or h, and with n = h a silent leak |
 # | **`is_causal`** | PyTorch's wants the mask beside the flag; in the package's the flag is enough |
 # | **an empty sentence** | NaN from PyTorch's with weights, zeros before $W_O$ from the package's; a fill with −10⁹ makes the row uniform |
 # | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is stored |
@@ -564,7 +564,7 @@ display.show(rows, [*found], places, title="mean weights of unmarked sequences")
 #     output, weights = attention(query, key, key, padding)
 #
 # The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four
-# shapes.
+# shapes; that of the mask with an axis for each of the scores', as small as it can be.
 
 # %% tags=["exercise"]
 my_shapes = {

@@ -13,7 +13,9 @@
 # Who was thirsty, and what was sweet? You know at once, although only the last word differs. A
 # model starts with the same numbers for *it* in both sentences. To tell the two apart, *it* has to
 # collect something from the other words. **Attention** is the step in which it does. One copy of it
-# is a **head**, and here are two. Exchange the last word, and watch what *it* gets.
+# is a **head**, and here are two. Exchange the last word, and watch what *it* gets. A word can take
+# much of the attention and give nothing; and the line of code under the picture is the last step.
+# You come to both.
 
 # %% tags=["hide-input"]
 import math
@@ -29,7 +31,7 @@ display.first_look(name="short-path-it")
 
 # %% [markdown]
 # On this page you build this picture: one head with a pencil, then both, then masks, then the whole
-# as a class of 18 lines. Each step is asserted to give what the step before gave, and at the end
+# as a class of 18 lines and a docstring. Each step is asserted to give what the step before gave, and at the end
 # you test that the class computes what PyTorch's does, gradients too. A line with a ✓ opens to its
 # proof. The links lead to the chapters that take their time.
 #
@@ -50,13 +52,14 @@ display.show(first, words, one.FEATURES, decimals=0)
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
 # 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (the next section says
 #    why), and take the exponential. The results are positive, and each step of one in the divided
-# score    becomes a factor of about 2.7<!-- quoted -->.
+#    score becomes a factor of about 2.7<!-- quoted -->.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
 # A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
 # with e numbers each. The words that are asked are counted by m; here they are the same eight.
+# `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -173,7 +176,7 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 # With the same numbers in all three roles, a word can only find words like itself. So a head has a
 # [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it:
 # $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
-# hands over. (With one matrix for $W_Q$ and $W_K$, nobody could look for what they do not have.)
+# hands over. (With one matrix for $W_Q$ and $W_K$, *it* would score *cat* as *cat* scores *it*.)
 # Here the head is two numbers wide and set by hand. It asks: *is something said about an animal?*
 # Only words with a quality ask; the others have the query (0, 0) and look at all words evenly.
 
@@ -189,8 +192,9 @@ display.show(table, words, ["animal", "qual.", "score", "share", "gives"])
 # %% [markdown]
 # The first two columns are the keys, and *gives* is the quality that is handed over. The query of
 # *it* is (2, 1): an animal counts twice as much as a quality. *Cat*, (3, 0), and *thirsty*, (2, 2),
-# both score 6 and get 0.46. But look at the last column: the cat has no quality to give. What *it*
-# collects comes from *thirsty*. And with *sweet*?
+# both score 6 and get 0.46. But look at the last column: the cat has no quality to give. Shares have
+# to go somewhere, and *cat* is where they rest. What *it* collects comes from *thirsty*. And with
+# *sweet*? ($W_V$ carries the animal along in a second column, which nothing reads here.)
 
 # %%
 both = [attend(x @ W_Q, x @ W_K, x @ W_V)[it, :1] for x in (first, second)]
@@ -276,8 +280,8 @@ print("✓ The stack gives what the loop gave, and its product is one head at a 
 
 # %% [markdown]
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
-# to cut. And must you cut? Without it the scores of both heads add up, and [both answers become the
-# same](03_split_and_stack.ipynb).
+# to cut. And must you cut? Without it the scores of both heads add up, and [the two sentences get
+# the same answers](03_split_and_stack.ipynb).
 #
 # ## The reshape trick
 #
@@ -329,7 +333,8 @@ blocked = padding[:, None, :] | future                # (b, 1, m) | (n, m) -> (b
 # them: the padding mask's axis of size 1 is stretched over all queries.
 #
 # What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The idea
-# that works: set its *score* to $-\infty$ before, since $e^{-\infty} = 0$.
+# that works: set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. (`fill_again` waits for
+# the end of this section.)
 
 
 # %%
@@ -340,10 +345,9 @@ def multi_head(x, blocked, fill_again=False):
     scores = q @ k.mT / math.sqrt(q.size(-1))                     # (b, h, n, m)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
     if fill_again:
-        weights = weights.masked_fill(blocked, 0)  # (b, h, n, m)
-    return (weights @ v).transpose(1, 2).flatten(
-        2
-    ) @ W_O, weights  # (b, n, e), (b, h, n, m)
+        weights = weights.masked_fill(blocked, 0)      # (b, h, n, m)
+    merged = (weights @ v).transpose(1, 2).flatten(2)  # (b, n, h * d)
+    return merged @ W_O, weights                       # (b, n, e), (b, h, n, m)
 
 
 _, weights = multi_head(x, blocked)
@@ -393,10 +397,10 @@ for name, again in (("filled once", False), ("filled again", True)):
 display.show(found, columns=["NaN in the gradient of W_V", "of"])
 
 # %% [markdown]
-# A second fill, of the weights with 0, cures it. An empty row now collects nothing. On the way
-# back, the softmax of an empty row still turns a gradient of 0 into NaN, but the first fill stops
-# it there: no gradient passes through a filled score. So the mask is used twice, before the softmax
-# and after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under
+# A second fill, of the weights with 0, cures it. An empty row now collects nothing, and its weights
+# of 0, in place of NaN, are what the gradient of $W_V$ is multiplied by. The softmax of such a row
+# still makes NaN of a gradient of 0, but that goes to the scores, and no gradient passes through a
+# filled score. So the mask is used twice, before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under
 # both masks; what is hatched is blocked.
 
 # %% tags=["hide-input"]
@@ -547,9 +551,9 @@ print("✓ With the matrices made by hand, the class gives what this page has bu
 # Compare it with `nn.MultiheadAttention`: the same parameters, both masks at once; outputs,
 # attention weights and gradients of the inputs have to agree. Two rules make such a test sharp. All
 # sizes differ, so that no two can be exchanged. And query, key and value are three different
-# tensors, or a value projected from the key would pass. The queries are the last three of five
-# words, so the causal mask starts m − n = 2 columns further right. PyTorch keeps the three matrices
-# in one, below each other.
+# tensors, or a value projected from the key would pass. The queries are masked as if they stood at
+# the last three of five places, so the causal mask starts m − n = 2 columns further right. PyTorch
+# keeps the three matrices in one, below each other, each as an `nn.Linear` does: (out, in).
 
 # %%
 torch.manual_seed(0)

@@ -1,4 +1,8 @@
-"""Tokens that are unseen by design: windows, blocks, steps, and keys that a query chooses."""
+"""Tokens that are unseen by design: windows, blocks, steps, and keys that a query chooses.
+
+The rule that asks these, ``sliding-window``, stands in ``designs``; what accuses where none of them
+holds, ``visible-unseen`` and ``past-unseen``, in ``causal``.
+"""
 
 from collections.abc import Iterator
 

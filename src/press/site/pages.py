@@ -1,4 +1,7 @@
-"""Mends the content of a page: headings, code, folds, call-outs, what stands above a chapter."""
+"""Mends the content of a page: headings, code, folds, call-outs, what stands above a chapter.
+
+A chapter's title is made in ``contents``, and that of the browser's tab in ``docs/overrides``.
+"""
 
 import re
 from collections.abc import Callable, Mapping
