@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Multi-head attention
 #
-# *Put together, does it run? And would you notice if it did not?*
+# *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 2 of exercises. Afterwards you own the class: you can say what each of its 18 lines
-# is for, what breaks without it, and how you would notice.*
+# *14 minutes and 2 of exercises. Afterwards you can say what each of its 18 lines is for, and what
+# breaks without it.*
 #
 # Six chapters lie on the bench: four matrices, two heads, a cut, a batch, a sheet of card. Think of them
 # as the wheels of a watch. Put together they make a movement of 18 lines, `PlainAttention`. In the margin

@@ -79,6 +79,7 @@ def python(root: Path) -> dict[Path, str]:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(closed(texts[path]), encoding="utf-8")
         for settings in ("pyproject.toml", "notebooks/ruff.toml"):
+            (Path(folder) / settings).parent.mkdir(exist_ok=True)
             shutil.copy(root / settings, Path(folder) / settings)
         subprocess.run([*RUFF, folder], check=True)
         found = {path: aligned(place.read_text(encoding="utf-8")) for path, place in places.items()}

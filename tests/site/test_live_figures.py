@@ -181,7 +181,11 @@ def needle(data):
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
         texts = ["score", "weight", *(text for row in parts for text in row)]
-        yield done, [f"Weights: {', '.join(each)}."], {".aa-panels > :last-child text": texts}
+        yield (
+            done,
+            [f"Weights: {', '.join(each)}."],
+            {".aa-stage .aa-panels > :last-child text": texts},
+        )
 
 
 def norm_place(data):

@@ -22,7 +22,8 @@ def test_the_scheme_is_the_systems_until_one_is_chosen(visit):
 
 
 # Of every row with both: whether its code stands right of its notes, and whether below them.
-ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")].map((row) => {
+ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")]
+  .filter((row) => row.firstElementChild.innerText.trim()).map((row) => {
   const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
   return [show.left >= say.right, show.top >= say.bottom - 1];
 })"""

@@ -17,7 +17,7 @@ def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Ou
     """Draw rows of weights as bars, cut into the shares of words and of padding.
 
     Args:
-        rows: (m,), weights under the name of what made them.
+        rows: the weights of m keys, under the name of what made them.
         words: m words; a ``·`` is padding.
         name: the figure's name, see ``finish``.
 

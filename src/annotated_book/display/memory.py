@@ -14,7 +14,7 @@ def shelf(layouts: Mapping[str, Tensor], labels: Sequence[str], *, name: str) ->
     """Draw the places of a shelf once for each layout: what it reads first, and where it jumps.
 
     Args:
-        layouts: (h, n, d), the places in the order in which a layout reads them, by its title.
+        layouts: by its title the places, h by n by d, in the order in which a layout reads them.
         labels: for every place what stands there.
         name: the figure's name, see ``finish``.
 

@@ -125,9 +125,8 @@ def test_excerpts_are_lines_of_the_source():
     output = excerpts(one=(scaled, "max", "width)  #", "return"), two=(Documented, "x, text"))
     assert str(output).split("\n") == [
         "# one",
-        "x = max(",
-        "    x, width)  # (n,)  # fmt: skip",
-        "return x       # (n,)",
+        "x = max(x, width)  # (n,)",
+        "return x           # (n,)",
         "",
         "# two",
         "return x, text",
