@@ -49,10 +49,12 @@ def adapter(
     if not all(map(str.isidentifier, module.split("."))):
         loaded = f"{first}, _ = load({str(file.resolve())!r}, {first!r})"
         imported = ["from attention_doctor.call.load import load", "", loaded]
-    command = f"examined.py:make_attention --kind {kind} --embed-dim {sizes.embed_dim}"
+    command = f"examined.py:make_attention --kind {kind}"
+    options = f"--embed-dim {sizes.embed_dim} --num-heads {sizes.num_heads}{option}"
     lines = [
         f"# Save this as {folder / 'examined.py'}, complete what stands as ..., and run",
-        f"#     python -m attention_doctor {command} --num-heads {sizes.num_heads}{option}",
+        f"#     python -m attention_doctor {command} \\",
+        f"#         {options}",
         "from attention_doctor import adapt",
         *[""] * (len(imported) == 1),
         *imported,

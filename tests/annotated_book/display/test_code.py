@@ -121,8 +121,8 @@ def scaled(x, width):
 
 
 def test_excerpts_are_lines_of_the_source():
-    """They lose their indentation, but in brackets; the comments of a part stand in one column."""
-    output = excerpts(one=(scaled, "max", "width)  #", "return"), two=(Documented, "x, text"))
+    """They lose their indentation; the comments of a part stand in one column."""
+    output = excerpts(one=(scaled, "max", "return"), two=(Documented, "x, text"))
     assert str(output).split("\n") == [
         "# one",
         "x = max(x, width)  # (n,)",
