@@ -3,8 +3,8 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what one head mixes so that no matrix parts
-# it again, and write any number of heads as a list.*
+# *14 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
+# number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
 #
