@@ -94,6 +94,21 @@ def test_heads_at_work_are_given_weights_in_hundredths():
     assert data["heads"] == ["head 1"]
 
 
+def test_the_first_look_draws_what_it_is_given():
+    figure = display.first_look(name="look")
+    data, page = given(figure), parse(figure)
+    it = data["words"].index("it")
+    shares = [rows[it] for rows in data["weights"][0]]
+    drawn = [float(curve["stroke-opacity"]) for curve in page.select("path")]
+    assert len(drawn) == len(shares[0]) + len(shares[1])
+    assert drawn.index(max(drawn[: len(shares[0])])) == shares[0].index(max(shares[0]))
+    right, same = ([rows[it] for rows in data[name][:2]] for name in ("right", "wrong"))
+    assert right[0] != right[1], "two sentences, told apart"
+    assert same[0] == same[1], "merged wrongly, they are not"
+    for pair in (*right, same[0]):
+        assert "{:.2f} and {:.2f}".format(*(share / 100 for share in pair)) in figure.html
+
+
 def test_a_cache_fills_as_the_formulas_count():
     e = 24
     for step, cached in product(range(1, 9), (False, True)):

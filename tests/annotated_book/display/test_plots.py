@@ -20,6 +20,13 @@ def a_map(name="map"):
     return display.attention_map(weights(3, 2), WORDS, ["<x", "y"], name=name)
 
 
+BLOCKED = torch.tensor([[False, True], [False, False], [True, True]])
+
+
+def a_masked_map(name="masked"):
+    return display.masked_map(weights(3, 2), BLOCKED, WORDS, ["x", "y"], name=name)
+
+
 def some_lines(name="lines"):
     return display.attention_lines(weights(3, 3), WORDS, 1, name=name)
 
@@ -56,7 +63,7 @@ def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
-@pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, what_flows])
+@pytest.mark.parametrize("draw", [a_map, a_masked_map, some_lines, curves, a_shelf, what_flows])
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     one, again, other = (draw(name).html for name in ("one", "one", "other"))
@@ -92,6 +99,16 @@ def test_a_map_writes_every_weight_under_its_words():
     for query, row in zip(WORDS, weights(3, 2), strict=True):
         key = ["<x", "y"][row.argmax()]
         assert f"{query} looks at {key} ({row.max():.2f})" in a_map().text
+
+
+def test_a_masked_map_hatches_what_is_blocked():
+    html, ((seen, _), (x, y), _) = a_masked_map().html, weights(3, 2).tolist()
+    assert [text for text in texts(a_masked_map()) if "." in text] == [
+        f"{weight:.2f}" for weight in (seen, x, y)
+    ]
+    assert html.count("fill: url(#") == BLOCKED.sum()
+    assert "bee sees x" in a_masked_map().text
+    assert "sees sees nothing" in a_masked_map().text
 
 
 def test_other_figures_write_their_numbers():
