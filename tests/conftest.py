@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from press.shapes.imports import install_import_hook
-from press.shapes.pytest_plugin import PytestPlugin
+from shape_comments.imports import install_import_hook
+from shape_comments.pytest_plugin import PytestPlugin
 
 pytest_plugins = ["pytester"]  # runs pytest on a small project
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from press.shapes.grammar import parse_comment
+from shape_comments.grammar import parse_comment
 
 ROOT = Path(__file__).resolve().parents[2]
 RUFF = [sys.executable, "-m", "ruff", "format", "--quiet"]

@@ -8,7 +8,7 @@ import pytest
 from press.run import scripts
 
 # Each package knows those before it, and none behind it.
-PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book", "press")
+PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book", "shape_comments", "press")
 IMPORT = re.compile(r"^( *)(?:from|import) ([\w.]+)", re.MULTILINE)
 CORE = ("attention", "checks", "heads", "masks", "multihead", "quick")
 
@@ -32,12 +32,20 @@ def test_the_core_knows_nothing_of_the_rest():
         assert ours <= core, name
 
 
+def test_shape_comments_and_what_is_installed_know_nothing_of_each_other():
+    *installed, tool, _ = PACKAGES
+    for path in (scripts.ROOT / "src").rglob("*.py"):
+        room = path.relative_to(scripts.ROOT / "src").parts[0]
+        unwanted = installed if room == tool else [tool] if room in installed else []
+        assert not [x for x in imports(path) if x.partition(".")[0] in unwanted], path
+
+
 def test_in_the_press_only_hooks_know_mkdocs_and_nothing_but_the_site_knows_the_site():
     room = scripts.ROOT / "src" / "press"
     for path in room.rglob("*.py"):
         name = path.relative_to(room).as_posix()
         unwanted = "" if name == "site/hooks.py" else r"mkdocs|press\.site\.hooks"
-        if name.partition("/")[0] in {"run", "shapes", "setup"}:
+        if name.partition("/")[0] in {"run", "setup"}:
             unwanted += r"|press\.site" + ("" if name.startswith("run") else r"|press\.run")
         assert not unwanted or not [x for x in imports(path) if re.match(unwanted, x)], name
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from press.shapes.cells import install_in_kernel
-from press.shapes.checker import Checker
-from press.shapes.imports import PACKAGES
+from shape_comments.cells import install_in_kernel
+from shape_comments.checker import Checker
+from shape_comments.imports import PACKAGES
 
 _opened: set[Path] = set()
 _elsewhere = False  # whether the packages run in another process, too

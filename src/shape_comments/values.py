@@ -3,7 +3,7 @@
 from types import FrameType
 from typing import Any
 
-from press.shapes.comments import Comment
+from shape_comments.comments import Comment
 
 Sizes = tuple[int, ...]
 Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape

@@ -8,7 +8,7 @@ import inspect
 import pytest
 import torch
 
-from press.shapes.comments import ShapeCommentError
+from shape_comments.comments import ShapeCommentError
 
 Q, K = torch.randn(2, 3, 6), torch.randn(2, 5, 6)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from press.shapes.checker import Checker
-from press.shapes.rewrite import CHECK
+from shape_comments.checker import Checker
+from shape_comments.rewrite import CHECK
 
 
 class Code:

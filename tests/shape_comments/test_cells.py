@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from press.shapes.cells import install_in_kernel
-from press.shapes.comments import ShapeCommentError
-from press.shapes.rewrite import CHECK
+from shape_comments.cells import install_in_kernel
+from shape_comments.comments import ShapeCommentError
+from shape_comments.rewrite import CHECK
 
 
 @pytest.fixture

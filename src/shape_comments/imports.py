@@ -7,8 +7,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from press.shapes.checker import ROOT, Checker
-from press.shapes.rewrite import CHECK
+from shape_comments.checker import ROOT, Checker
+from shape_comments.rewrite import CHECK
 
 PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from press.shapes.checker import Checker
+from shape_comments.checker import Checker
 
 HANDED_OVER = "shape comments"
 

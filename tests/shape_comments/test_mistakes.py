@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from press.shapes.comments import ShapeCommentError
+from shape_comments.comments import ShapeCommentError
 
 Q, K, WIDE = torch.randn(2, 3, 6), torch.randn(2, 5, 6), torch.randn(2, 3, 24)
 HEAD = "def f(q, k=None, h=4):\n"

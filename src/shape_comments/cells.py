@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from press.shapes.checker import ROOT, Checker
-from press.shapes.rewrite import CHECK
+from shape_comments.checker import ROOT, Checker
+from shape_comments.rewrite import CHECK
 
 
 def install_in_kernel(

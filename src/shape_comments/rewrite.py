@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from press.shapes.comments import Comment
+from shape_comments.comments import Comment
 
 CHECK = "__check_shape__"  # the checker's function, in the globals of everything instrumented
 CALL = "__shapes__"  # a local of every function with comments: what this call has bound

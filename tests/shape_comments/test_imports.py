@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from press.shapes.comments import ShapeCommentError
-from press.shapes.imports import install_import_hook
+from shape_comments.comments import ShapeCommentError
+from shape_comments.imports import install_import_hook
 
 Q = torch.randn(2, 3, 6)
 RIGHT = """\

@@ -7,7 +7,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from press.shapes.grammar import GROUP, Shape, parse_comment, parse_shape
+from shape_comments.grammar import GROUP, Shape, parse_comment, parse_shape
 
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+): (\([^()]*\)(?:,? or \([^()]*\))*)")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from press.shapes.comments import Comment, ShapeCommentError, find_arguments, find_comments
-from press.shapes.letters import Letters
-from press.shapes.rewrite import rewrite
-from press.shapes.values import find_shape, find_variables
+from shape_comments.comments import Comment, ShapeCommentError, find_arguments, find_comments
+from shape_comments.letters import Letters
+from shape_comments.rewrite import rewrite
+from shape_comments.values import find_shape, find_variables
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 Held = dict[str, Letters]  # the local that each call of a function has; Dynamo can make it, too
 
 

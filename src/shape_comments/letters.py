@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from press.shapes.comments import Comment, ShapeCommentError
-from press.shapes.grammar import ANY, Axis, Shape, show
-from press.shapes.values import Found, Sizes
+from shape_comments.comments import Comment, ShapeCommentError
+from shape_comments.grammar import ANY, Axis, Shape, show
+from shape_comments.values import Found, Sizes
 
 Equation = tuple[Axis, int, int]  # the item, the size found, the line where
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from press.shapes import grammar
-from press.shapes.grammar import parse_comment
+from shape_comments import grammar
+from shape_comments.grammar import parse_comment
 
 
 @pytest.mark.parametrize(
