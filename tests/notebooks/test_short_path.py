@@ -5,7 +5,7 @@ import re
 import torch
 
 from annotated_book import chapters, display
-from annotated_book.display import map as computation
+from annotated_book.display import computation
 from press.run import scripts
 
 

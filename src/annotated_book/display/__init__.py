@@ -11,10 +11,9 @@ _HOMES = {
     "COLOURS": "plots",
     "annotated": "annotation",
     "attention_lines": "plots",
-    "attention_map": "plots",
     "cache_filling": "live_figures.cache_filling",
     "calculator": "live_figures.calculator",
-    "chapter_map": "map",
+    "chapter_map": "computation",
     "clocks": "live_figures.clocks",
     "diff": "code",
     "excerpts": "code",
@@ -46,7 +45,7 @@ _HOMES = {
     "stacks": "in_rooms",
     "tiles_visited": "live_figures.tiles_visited",
     "way_of_the_nan": "mask_figures",
-    "whole_map": "map",
+    "whole_map": "computation",
 }
 __all__ = [*_HOMES]
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 from torch import Tensor
 
@@ -101,51 +100,6 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
         )
         parts = [f'<div class="aa-panels" style="{wide}" {label}>', *inside, "</div>"]
     return figure(name, "".join(parts), alt, caption)
-
-
-def attention_map(
-    weights: Tensor, queries: Sequence[str], keys: Sequence[str], *, name: str, caption: str = ""
-) -> Output:
-    """Draw weights as a map, a row per query and a column per key.
-
-    Args:
-        weights: (n, m).
-        queries: n words.
-        keys: m words.
-        name: the figure's name, see ``finish``.
-        caption: HTML under the figure.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_book import display
-        >>> weights = torch.tensor([[0.75, 0.25]])
-        >>> display.attention_map(weights, ["it"], ["cat", "milk"], name="map")
-        Figure: Attention weights, queries in rows and keys in columns. it looks at cat (0.75).
-    """
-    n, m = weights.shape
-    slanted = max(map(len, keys)) > 5  # longer words would run into each other
-    drawing, (ax,) = panels(40 * m + 80, 34 * n + (110 if slanted else 70))
-    strongest = []
-    for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
-        for j, weight in enumerate(row):
-            fill = to_rgba(COLOURS["n"], 0.6 * weight)
-            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=0.4))
-            shown = f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
-            ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=14)
-        strongest.append(f"{query} looks at {keys[row.index(max(row))]} ({max(row):.2f})")
-    ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto")
-    ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=14)
-    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
-    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-    if slanted:
-        for word in ax.get_xticklabels():
-            word.set(rotation=40, ha="left", rotation_mode="anchor")
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    ax.set_xlabel("keys (m)", color=COLOURS["m"], fontsize=14)
-    ax.set_ylabel("queries (n)", color=COLOURS["n"], fontsize=14)
-    alt = f"Attention weights, queries in rows and keys in columns. {'; '.join(strongest)}."
-    return finish(drawing, name=name, alt=alt, caption=caption)
 
 
 def attention_lines(

@@ -98,6 +98,7 @@ class Exercise:
         right: a right answer.
         praise: what the verdict says of a right one, or a function of the answer that tells.
         wrong: sentences, each with its answer or with ``Either`` of several; earlier ones go first.
+            They name what is refused. To refuse what is accepted, add sizes, or ``also``.
         run: takes an answer and what was drawn, one by one, and gives a tensor with what counts of
             the answer. Without ``sizes`` the answer is a value, and ``run`` reads it (``_values``).
             By default the answer is called.

@@ -1,4 +1,4 @@
-"""How a class becomes an entry in the list of mistakes."""
+"""How a class becomes an entry in the list of mistakes: those of the files beside this one."""
 
 import inspect
 import re

@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site: the only module that knows MkDocs and its plugins.
 
-Executed chapters become pages, and every page is mended. How HTML is made from HTML stands in the
-modules beside this one.
+Executed chapters become pages, and every page is mended. Here stands when; how, in the modules
+beside this one: headings, anchors and links in ``pages``, words of the glossary in ``glossary``.
 """
 
 import functools

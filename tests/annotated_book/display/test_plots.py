@@ -16,15 +16,11 @@ def weights(*shape):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(1)).softmax(-1)
 
 
-def a_map(name="map"):
-    return display.attention_map(weights(3, 2), WORDS, ["<x", "y"], name=name)
-
-
 BLOCKED = torch.tensor([[False, True], [False, False], [True, True]])
 
 
 def a_masked_map(name="masked"):
-    return display.masked_map(weights(3, 2), BLOCKED, WORDS, ["x", "y"], name=name)
+    return display.masked_map(weights(3, 2), BLOCKED, WORDS, ["<x", "y"], name=name)
 
 
 def some_lines(name="lines"):
@@ -63,7 +59,7 @@ def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
-@pytest.mark.parametrize("draw", [a_map, a_masked_map, some_lines, curves, a_shelf, what_flows])
+@pytest.mark.parametrize("draw", [a_masked_map, some_lines, curves, a_shelf, what_flows])
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     one, again, other = (draw(name).html for name in ("one", "one", "other"))
@@ -93,21 +89,13 @@ def test_panels_are_drawings_of_their_own_that_lose_nothing():
     assert [len(panel.select("[id*=axes_]")) for panel in panels] == [1, 1]
 
 
-def test_a_map_writes_every_weight_under_its_words():
-    written = [text for text in texts(a_map()) if text.startswith(".")]
-    assert written == [f"{value:.2f}"[1:] for value in weights(3, 2).flatten().tolist()]
-    for query, row in zip(WORDS, weights(3, 2), strict=True):
-        key = ["<x", "y"][row.argmax()]
-        assert f"{query} looks at {key} ({row.max():.2f})" in a_map().text
-
-
 def test_a_masked_map_hatches_what_is_blocked():
     html, ((seen, _), (x, y), _) = a_masked_map().html, weights(3, 2).tolist()
     assert [text for text in texts(a_masked_map()) if "." in text] == [
         f"{weight:.2f}" for weight in (seen, x, y)
     ]
     assert html.count("fill: url(#") == BLOCKED.sum()
-    assert "bee sees x" in a_masked_map().text
+    assert "bee sees <x" in a_masked_map().text
     assert "sees sees nothing" in a_masked_map().text
 
 
@@ -142,6 +130,6 @@ def test_what_flows_where():
 
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"name .*'Not Good'"):
-        a_map("Not Good")
+        curves("Not Good")
     with pytest.raises(ValueError, match="alt must say"):
         display.finish(display.panels(9, 9)[0], name="x", alt=" ")

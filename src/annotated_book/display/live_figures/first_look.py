@@ -14,13 +14,13 @@ from torch import Tensor
 
 from annotated_attention.attention import scaled_scores
 from annotated_attention.heads import merge_heads, split_heads
-from annotated_book.display import map
+from annotated_book.display import computation as c
 from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
 
-WORDS = map.WORDS[: map.LENGTH]
+WORDS = c.WORDS[: c.LENGTH]
 ENDINGS = {
-    "thirsty": map.X[map.LENGTH - 1],
+    "thirsty": c.X[c.LENGTH - 1],
     "sweet": torch.tensor([0.0, 2, 0, 2]),
     "…": torch.zeros(4),
 }
@@ -37,7 +37,7 @@ def first_look(*, name: str) -> Output:
     Args:
         name: the figure's name, see ``finish``.
     """
-    states = [_compute(torch.cat([map.X[: map.LENGTH - 1], end[None]])) for end in ENDINGS.values()]
+    states = [_compute(torch.cat([c.X[: c.LENGTH - 1], end[None]])) for end in ENDINGS.values()]
     weights, right, wrong = ([_hundredths(x) for x in part] for part in zip(*states, strict=True))
     places = list(_places([*WORDS[:-1], "thirsty"]))
     it = WORDS.index("it")
@@ -77,12 +77,12 @@ def _compute(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Args:
         x: (n, e), a sentence.
     """
-    q, k, v = (split_heads(x @ w, map.HEADS) for w in (map.W_Q, map.W_K, map.W_V))  # (h, n, d)
-    weights = scaled_scores(q, k).softmax(-1)                                       # (h, n, m)
-    heads = weights @ v                                                             # (h, n, d)
+    q, k, v = (split_heads(x @ w, c.HEADS) for w in (c.W_Q, c.W_K, c.W_V))  # (h, n, d)
+    weights = scaled_scores(q, k).softmax(-1)                               # (h, n, m)
+    heads = weights @ v                                                     # (h, n, d)
     h, n, d = heads.shape
     wrong = heads.reshape(n, h * d)  # (n, h * d)
-    return weights, (merge_heads(heads) @ map.W_O)[:, :2], (wrong @ map.W_O)[:, :2]
+    return weights, (merge_heads(heads) @ c.W_O)[:, :2], (wrong @ c.W_O)[:, :2]
 
 
 def _hundredths(x: Tensor) -> Any:

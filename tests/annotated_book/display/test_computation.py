@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display
-from annotated_book.display import map as drawn
+from annotated_book.display import computation as drawn
 
 STEPS = list(drawn.STEPS)
 each_step = pytest.mark.parametrize("step", STEPS)
