@@ -305,7 +305,7 @@ display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 # none of them changes. No row waits for another, so all can be computed at once, which is one
 # reason why attention replaced networks that read word by word. The price is that order has to be
 # put in from outside: [The Transformer](09_transformer.ipynb) adds it to the words,
-# [Positions](18_positions.ipynb) to the scores.
+# [Positions](20_positions.ipynb) to the scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])

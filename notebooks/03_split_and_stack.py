@@ -293,7 +293,7 @@ display.show(table, ["1 head", "2 heads", "8 heads"], ["a list", "a stack"], dec
 
 # %% [markdown]
 # Six large calls instead of 41 small ones: three to project in, one for all scores, one to mix, and
-# one for $W_O$, whatever h is. Each call has a fixed cost, and [Speed](13_speed.ipynb) measures how
+# one for $W_O$, whatever h is. Each call has a fixed cost, and [Speed](15_speed.ipynb) measures how
 # much time that is.
 
 # %% tags=["proof"]

@@ -324,14 +324,14 @@ print("✓ Only the right way passes both tests.")
 # stands in the second half, so it can never find *cat*, whatever the matrices are.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn: in [Training](10_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
+# > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
 # Both tests look only at inputs and outputs, so you can use them on your own attention, as long as
 # it has no mask, no positions and no dropout. Always run both, with at least two heads and **more
 # tokens than heads**. With one head both mistakes change nothing, and with 4 tokens and 4 heads the
 # shuffle misses them together. Change the last word and watch the first row, because not every pair
-# of words reveals two wrong steps. [Testing attention](15_testing_attention.ipynb) has more tests.
+# of words reveals two wrong steps. [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]
 # <!-- deeper: why the merge copies -->

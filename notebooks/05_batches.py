@@ -95,7 +95,7 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
 # does not mix anything: b and h stand side by side, so `flatten` only renumbers the rooms.
-# [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what the fold
+# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what the fold
 # does to a mask.
 #
 # ## The batch comes second

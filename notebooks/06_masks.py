@@ -325,7 +325,7 @@ print("✓ The second fill leaves the words as they were: outputs and gradients.
 # Zeros are this book's choice, and not everybody's. PyTorch's class gives NaN in such a row when it is
 # asked for weights. A large negative number in the place of $-\infty$, say $-10^9$, gives **uniform**
 # weights: all scores of the row are then equal, and it attends evenly to everything that it must not
-# see. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which library does what.
+# see. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out which library does what.
 #
 # ## Exercises
 #

@@ -471,7 +471,7 @@ display.show(kept, columns=["with weights", "without"], corner="tokens", title="
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost doubles.
-# Weights take time, too; [Speed](13_speed.ipynb) measures how much. So pass `need_weights=False` unless
+# Weights take time, too; [Speed](15_speed.ipynb) measures how much. So pass `need_weights=False` unless
 # you want to look at them.
 
 # %% [markdown] name="dropout"

@@ -520,7 +520,7 @@ display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corn
 #
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
 # the depth and the high rate together that make it fail. The chapter on
-# [training](10_training.ipynb) uses the small model of the last row, and trains it for 400 steps.
+# [training](12_training.ipynb) uses the small model of the last row, and trains it for 400 steps.
 
 # %% [markdown] name="the-final-norm"
 # ## The final norm

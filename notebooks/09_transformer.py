@@ -635,7 +635,7 @@ display.show(rows, labels, [*NAMES, "score"])
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
 # unchanged. So what would you have to turn, so that the *whole* score depends on the distance
-# alone? The chapter [Positions](18_positions.ipynb) answers this.
+# alone? The chapter [Positions](20_positions.ipynb) answers this.
 
 # %% [markdown]
 # ## Exercises
@@ -705,4 +705,4 @@ exercises.transformer.check_shift_block.folded(shift_block)
 # > The dot product of two positions depends on their distance alone. The score of two *words* at
 # > two positions does not, because words and positions are added before they are multiplied.
 #
-# The model writes nonsense so far. [The next chapter](10_training.ipynb) trains it.
+# The model writes nonsense so far. [The next chapter](12_training.ipynb) trains it.

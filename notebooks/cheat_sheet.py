@@ -59,12 +59,12 @@ for module in (ours, theirs):
 # %% tags=["hide-input"]
 from torch.utils.flop_counter import FlopCounterMode
 
-twelve = chapters.load("12_counting")
+flops = chapters.load("14_counting")
 
 
 def count(call, *inputs: Tensor) -> tuple[int, int, int]:
     """Let PyTorch count FLOPs, forward and backward, and the numbers kept in between."""
-    with FlopCounterMode(display=False) as counter, twelve.Kept(ours) as kept:
+    with FlopCounterMode(display=False) as counter, flops.Kept(ours) as kept:
         result = call(*inputs)[0]
         forward = counter.get_total_flops()
         result.sum().backward()
@@ -73,7 +73,7 @@ def count(call, *inputs: Tensor) -> tuple[int, int, int]:
 
 itself, across = count(ours, x, x, x), count(ours, x, y, y)
 cache = list(torch.randn(2, b, h, m - 1, d, dtype=torch.float64))
-token = count(lambda query: [twelve.write_next(ours, query, cache)], x[:, :1])
+token = count(lambda query: [flops.write_next(ours, query, cache)], x[:, :1])
 measured = {
     "parameters": sum(p.numel() for p in theirs.parameters()),
     "FLOPs": itself[0],
@@ -221,7 +221,7 @@ def attempt(*settings) -> Tensor | None:
 # %% tags=["hide-input"]
 from functools import partial
 
-wild = chapters.load("14_masks_in_the_wild")
+wild = chapters.load("16_masks_in_the_wild")
 x, y = torch.randn(b, n, e), torch.randn(b, m, e)  # (b, n, e), (b, m, e)
 SHAPES = {
     "(n, m)": (n, m),

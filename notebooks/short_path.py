@@ -146,7 +146,7 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 
 # %% [markdown]
 # *Drank* collects the same in both. Attention is blind to order: shuffle the words, and the outputs
-# are shuffled along. A model has to be told [positions](18_positions.ipynb) from outside.
+# are shuffled along. A model has to be told [positions](20_positions.ipynb) from outside.
 #
 # And why divide the scores by $\sqrt d$? A score adds up d products. In random rows each product
 # has a variance of 1, the sum has one of d, and a typical score has the size $\sqrt d$. The table
@@ -307,7 +307,7 @@ print(
 # %% [markdown]
 # After the reshape, head 1 of word 2 holds the second half of word 1: the head has got a stretch of
 # the text, 11 to 23, instead of its part of every word. No shape complains, and a model with this
-# mistake even seems to learn, as you see in [Training](10_training.ipynb). The way back has the
+# mistake even seems to learn, as you see in [Training](12_training.ipynb). The way back has the
 # same trap: transpose first, then flatten. [The reshape trick](04_reshape_trick.ipynb) draws it.
 #
 # ## A batch, and two masks
@@ -625,7 +625,7 @@ print(
 # come leak into the past. With both reshapes together, each head gets a stretch of the text, as the
 # 11 to 23 above, and the wrong merge puts the stretches back in their places. Nothing leaks, and
 # almost nothing is right. So compare values wherever you can; [Testing
-# attention](15_testing_attention.ipynb) is for where you cannot.
+# attention](17_testing_attention.ipynb) is for where you cannot.
 #
 # And must all sizes differ? Here is a slip that nobody sees in a review: the mask of `(b, n, m)`
 # meets the scores of `(b, h, n, m)`, and the `[:, None]` between them is forgotten. Try it with
@@ -702,7 +702,7 @@ print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function 
 #
 # You have computed attention by hand, and you have a class that you could write again and know to
 # be right. From here, three ways lead on: the book takes each of these steps slowly, beginning with
-# [One head](01_one_head.ipynb); [From memory](17_from_memory.ipynb) lets you write the class
+# [One head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class
 # against the clock; and the [package](../docs/package/index.md) has one that takes the place of
 # PyTorch's.
 #

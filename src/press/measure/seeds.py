@@ -61,7 +61,7 @@ GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scr
 
 def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
     """Train one model of the chapter and judge it as the chapter does."""
-    training: Any = chapters.load("10_training")
+    training: Any = chapters.load("12_training")
     task, heads, constant, attention = setup
     steps = getattr(training, constant)
     begun = training.begin(getattr(training, task), heads, steps, attention, seed)
@@ -81,7 +81,7 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
 
 def part(name: str, seed: int) -> dict[str, Any]:
     """Silence an attention of the right model: after training, and from its first step on."""
-    training: Any = chapters.load("10_training")
+    training: Any = chapters.load("12_training")
     measured: dict[str, Any] = {"part": name, "seed": seed}
     for when, steps in (("silenced", training.LONG), ("never there", 0)):
         begun = training.begin(training.backwards, 2, training.LONG, seed=seed)
@@ -95,7 +95,7 @@ def part(name: str, seed: int) -> dict[str, Any]:
 
 def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
     """Train one model that copies; with two layers, silence its heads and say what they do."""
-    training: Any = chapters.load("10_training")
+    training: Any = chapters.load("12_training")
     layers, heads, *periods = setup
     model, curve = training.learn_to_copy(layers, heads, seed, tuple(periods))
     measured = {"accuracy": curve[training.COPY_STEPS]}
@@ -115,7 +115,7 @@ def run_warm_up(
 
     The model, its optimizer and the learning rate are the chapter's, apart from the setup.
     """
-    training: Any = chapters.load("10_training")
+    training: Any = chapters.load("12_training")
     layers, order, warm_up, highest = setup
     torch.manual_seed(seed)
     model = Seq2SeqTransformer(
@@ -159,7 +159,7 @@ def positions(kind: str, seed: int) -> dict[str, Any]:
 
     A model with rotary positions is also tested with its rotation scaled, without more training.
     """
-    chapter: Any = chapters.load("18_positions")
+    chapter: Any = chapters.load("20_positions")
     model = chapter.learn_short(kind, seed)
     measured = {"as trained": chapter.copied_until(model)}
     if kind == "rotary":
@@ -171,7 +171,7 @@ def positions(kind: str, seed: int) -> dict[str, Any]:
 
 def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
     """Let the heads of a trained copier share keys, and train on; or share from the first step."""
-    keys: Any = chapters.load("20_fewer_keys")
+    keys: Any = chapters.load("22_fewer_keys")
     g, origin = setup
     if origin == "from scratch":
         grouped = partial(GroupedQueryAttention, num_kv_heads=g)
@@ -191,7 +191,7 @@ def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
 @cache
 def four_heads(seed: int) -> Any:
     """Train a copier whose heads have keys of their own."""
-    training: Any = chapters.load("10_training")
+    training: Any = chapters.load("12_training")
     return training.learn_to_copy(2, 4, seed)[0]
 
 
@@ -210,7 +210,7 @@ def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
 def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
     """List what is trained: for each file of data its tables, and of each the setups."""
     return {
-        "positions": {"runs": (list(chapters.load("18_positions").KINDS), positions)},
+        "positions": {"runs": (list(chapters.load("20_positions").KINDS), positions)},
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
         "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},

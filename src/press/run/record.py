@@ -28,7 +28,7 @@ NOTE = """\
 of a recorded run: {date}, PyTorch {torch}, `{file}` with SHA-256 `{sha256}`. You need \
 nothing else to read on. To run it yourself, get the book's repository: there, \
 `make TRAINED=1 serve` downloads the weights (177 MB) and builds this page from a live run."""
-CHAT = "23_a_model_of_today"  # the other chapters look into the encoder
+CHAT = "25_a_model_of_today"  # the other chapters look into the encoder
 
 
 class NoRecord(Exception):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from press.run import scripts
 
-CHAPTER = "15_testing_attention"
+CHAPTER = "17_testing_attention"
 PLACE = "<!-- the probes of the chapter -->"
 PROBES = ("leakage", "prefix", "permutation", "convexity", "competition")
 PASTED = '''import torch

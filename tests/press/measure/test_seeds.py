@@ -88,7 +88,7 @@ def test_results_are_of_the_chapters_as_they_are():
         assert data["provenance"]["command"] == "make seeds"
         rows = [row for name, rows in data.items() if name != "provenance" for row in rows]
         assert {row["seed"] for row in rows} == {*seeds.SEEDS}
-    training, keys = chapters.load("10_training"), chapters.load("20_fewer_keys")
+    training, keys = chapters.load("12_training"), chapters.load("22_fewer_keys")
     steps = {(task, heads): getattr(training, name) for task, heads, name, _ in seeds.SETUPS}
     assert all(row["steps"] == steps[row["task"], row["heads"]] for row in RUNS["runs"])
     for row in GROUPS["runs"]:
@@ -108,7 +108,7 @@ def test_results_are_of_the_chapters_as_they_are():
     ids=["runs", "copying", "parts", "warm-ups", "positions"],
 )
 def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows):
-    training, positions = chapters.load("10_training"), chapters.load("18_positions")
+    training, positions = chapters.load("12_training"), chapters.load("20_positions")
     for chapter, name, less in (
         (training, "STEPS", 3),
         (training, "LONG", 2),
@@ -129,7 +129,7 @@ def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows)
 
 
 def test_a_part_is_silenced_after_training_or_from_the_first_step(monkeypatch):
-    training, steps = chapters.load("10_training"), []
+    training, steps = chapters.load("12_training"), []
     train = training.train
 
     def watched(run, until):
@@ -144,7 +144,7 @@ def test_a_part_is_silenced_after_training_or_from_the_first_step(monkeypatch):
 
 
 def test_keys_are_shared_as_their_origin_says(monkeypatch):
-    keys = chapters.load("20_fewer_keys")
+    keys = chapters.load("22_fewer_keys")
     copiers, taken = [], []
 
     def untrained(layers, heads, seed):
@@ -168,7 +168,7 @@ def test_keys_are_shared_as_their_origin_says(monkeypatch):
 
 def test_one_layer_without_warm_up_is_the_model_of_the_chapter():
     """To the end, where the learning rate is a tenth of what it was."""
-    training = chapters.load("10_training")
+    training = chapters.load("12_training")
     begun = training.begin(training.backwards, 2, 3)
     training.train(begun, 3)
     mine = seeds.run_warm_up((1, "post-LN", 0, 0.008), 0, steps=3)

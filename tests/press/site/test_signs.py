@@ -25,7 +25,7 @@ def test_lists_of_codes_become_tables_of_every_code():
     assert (
         "| Blocked scores are filled with a number that float16 cannot hold | "
         "`finite-fill-in-half` | [Masks in the wild]"
-        "(../notebooks/14_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) |"
+        "(../notebooks/16_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) |"
     ) in written
     unseen = {  # mistakes that the doctor does not tell from a design, or from each other
         "correction-forgotten",  # found as values that do not mix to one, not by this name

@@ -21,7 +21,7 @@ LOADS = """
 import sys
 sys.path[:0] = [{source!r}, {libraries!r}]
 from annotated_book import chapters
-print(chapters.__file__, *chapters.names(), chapters.load("15_testing_attention").examine.__name__)
+print(chapters.__file__, *chapters.names(), chapters.load("17_testing_attention").examine.__name__)
 """
 
 

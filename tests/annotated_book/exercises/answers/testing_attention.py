@@ -10,7 +10,7 @@ from annotated_book import chapters
 def scaled(scale, heads=lambda e, h: h):
     """Make the class of the first exercise with another scale, or with other heads."""
 
-    class Scaled(chapters.load("15_testing_attention").Near):
+    class Scaled(chapters.load("17_testing_attention").Near):
         def __init__(self, embed_dim, num_heads):
             super().__init__(embed_dim, heads(embed_dim, num_heads))
             self.scale = scale(embed_dim, num_heads)

@@ -110,7 +110,7 @@ print("✓ Each head has the mask of one sample, and uses it for both.")
 
 # %% [markdown]
 # Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
-# the wild](14_masks_in_the_wild.ipynb#cell-id=the-shape-to-pass).
+# the wild](16_masks_in_the_wild.ipynb#cell-id=the-shape-to-pass).
 #
 # **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
 # of `(b, n, n)`: their caller writes `mask[:, None]`.
@@ -192,7 +192,7 @@ attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
 # %% [markdown]
 # All scores of the row are equal, so its output is the mean of exactly what should be hidden, and it
 # looks healthy. In float16 every masked call stops, whatever the mask, because -1e20 is out of
-# range. [Masks in the wild](14_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) has more on fills.
+# range. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) has more on fills.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit
@@ -367,7 +367,7 @@ display.show(rows, columns=columns, decimals=3, corner="initialised by")
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix projects queries,
 # keys and values, and that works; the trouble is in the masks. Samples and heads are folded into one
 # axis of length b · h, as in [Masks in the
-# wild](14_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
+# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
 #
 # Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
 # again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
@@ -432,7 +432,7 @@ display.excerpts(
 # ## One test for all seven
 #
 # The last test is *parity*, as in [Testing
-# attention](15_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): the same
+# attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): the same
 # parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)`
 # makes a module of the design, and one of the final class with the same parameters: for *No
 # projection* with identity matrices, for *Shared projection* with the block-diagonal one.
@@ -557,4 +557,4 @@ exercises.published_code.check_widen.folded(widen)
 # > wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
 # > that all differ, a fully masked row, and a comparison with a class that you trust.
 #
-# One chapter is left for the class: [write it from memory](17_from_memory.ipynb).
+# One chapter is left for the class: [write it from memory](19_from_memory.ipynb).

@@ -138,7 +138,7 @@ display.show(means, columns=["True means"])
 # PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
 # it [[PyTorch](../docs/references.md#pytorch)].
 #
-# What about code that others publish? [Published code](16_published_code.ipynb)
+# What about code that others publish? [Published code](18_published_code.ipynb)
 # reads seven designs. In four of them True means allowed, in three it means blocked, and
 # the shapes of the masks differ as well.
 
@@ -997,4 +997,4 @@ exercises.masks_in_the_wild.check_make_ready.folded(make_ready)
 # > key, and see what the output reacts to.
 #
 # Masks are one of several things that go wrong without an error. [The next
-# chapter](15_testing_attention.ipynb) tests attention that you cannot see into.
+# chapter](17_testing_attention.ipynb) tests attention that you cannot see into.

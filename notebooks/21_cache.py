@@ -35,7 +35,7 @@ display.chapter_map("project in", "split", "score", "mask")
 # You need a model that writes. This small one has an embedding for each word, two layers of
 # attention, and one score for each word that could come next. Its attention is `CachedAttention`,
 # the class that this chapter explains. Without a cache it is causal self-attention with the rotary
-# positions of [Positions](18_positions.ipynb). You need only one fact about them here: queries and
+# positions of [Positions](20_positions.ipynb). You need only one fact about them here: queries and
 # keys turn with their position, so a score depends on how far apart two words stand, and not on
 # where they are.
 
@@ -288,7 +288,7 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # ## What it saves, and what it costs
 #
 # A step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
-# values ($4bme$), as [Counting](12_counting.ipynb) derived. Without a cache, step m is attention
+# values ($4bme$), as [Counting](14_counting.ipynb) derived. Without a cache, step m is attention
 # over all m tokens. Take the attention of a model the size of the small GPT-2: 12 layers, e = 768.
 # It writes 1,024 tokens. How many times as many FLOPs does that take without the cache: about twice,
 # ten times, or more than a hundred times?
@@ -317,7 +317,7 @@ display.show(rows, columns=columns, decimals=(",.0f", ",.1f", ",.0f", 0), corner
 # %% [markdown]
 # The saving grows with the length of the text. (A feed-forward part, not counted here, also reads
 # one token instead of m.) In exchange there is a cache to store, and it grows,
-# too: 2 numbers for each feature, layer and token. [Fewer keys](20_fewer_keys.ipynb) is about
+# too: 2 numbers for each feature, layer and token. [Fewer keys](22_fewer_keys.ipynb) is about
 # making it smaller.
 
 # %% [markdown]
@@ -447,12 +447,12 @@ display.show(counts, columns=["programs compiled"])
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
 # cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
-# 512, in float32 on two threads of the processor of [Speed](13_speed.ipynb). *Load* says how busy
+# 512, in float32 on two threads of the processor of [Speed](15_speed.ipynb). *Load* says how busy
 # the machine was just before. The *bare minimum* is the projections and PyTorch's kernel alone, with
 # the keys already in place.
 
 # %%
-speed = chapters.load("13_speed")
+speed = chapters.load("15_speed")
 rows = measured.find("cache", memory="kept")
 names = ("bare minimum", "fixed size", "grows", "without")
 table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
@@ -579,7 +579,7 @@ display.show(rows, columns=[*WAYS], corner="off by up to")
 #
 # <details><summary>What the check finds with other positions</summary>
 #
-# Two mistakes with other kinds of [positions](18_positions.ipynb) come from published code
+# Two mistakes with other kinds of [positions](20_positions.ipynb) come from published code
 # [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by distance must
 # count from the position of the new query, and not from the beginning of its chunk. And a rotation
 # that slows down as the text grows (`dynamic`) does not pass the check at all. Keys turned at older
@@ -863,4 +863,4 @@ exercises.cache.check_step.folded(step)
 # > compare chunks with a single call.
 #
 # With many long texts at once, the cache becomes the largest thing to store. The [next
-# chapter](20_fewer_keys.ipynb) makes it smaller, with heads that share their keys.
+# chapter](22_fewer_keys.ipynb) makes it smaller, with heads that share their keys.

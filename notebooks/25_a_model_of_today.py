@@ -28,13 +28,13 @@ display.chapter_map(
 # | part | chapter |
 # |---|---|
 # | `split_heads`, `merge_heads`: all heads in one matrix | [3](03_split_and_stack.ipynb), [4](04_reshape_trick.ipynb) |
-# | the mask of the future, with padding and windows | [6](06_masks.ipynb), [22](22_windows.ipynb) |
-# | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [21](21_tiles.ipynb) |
+# | the mask of the future, with padding and windows | [6](06_masks.ipynb), [22](24_windows.ipynb) |
+# | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [21](23_tiles.ipynb) |
 # | residual connections, with the norm before each part | [8](08_transformer_layers.ipynb) |
 # | embeddings, and the same matrix again for the scores of tokens | [9](09_transformer.ipynb) |
-# | `rotate_part`: positions by rotation | [18](18_positions.ipynb) |
-# | `cache`: keys and values are kept | [19](19_cache.ipynb) |
-# | `repeat_heads`: several query heads share a KV head | [20](20_fewer_keys.ipynb) |
+# | `rotate_part`: positions by rotation | [18](20_positions.ipynb) |
+# | `cache`: keys and values are kept | [19](21_cache.ipynb) |
+# | `repeat_heads`: several query heads share a KV head | [20](22_fewer_keys.ipynb) |
 #
 # Read them in the order in which a token passes through. Inside the model, the names of the parts
 # are those that `transformers` uses, because checkpoints are saved under these names.
@@ -108,7 +108,7 @@ print(f"{parameters:,} parameters, {8 * size / parameters:.1f} bits each in the 
 # A language model continues a text. What makes it a **chat model** is training on texts that are
 # written like conversations. Special tokens say who speaks, so you write down what came so far,
 # open the assistant's turn, and let the model continue. `generate` takes the likeliest token each
-# time, as in [A cache](19_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a
+# time, as in [A cache](21_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a
 # question of your own here**.
 
 # %%
@@ -184,7 +184,7 @@ if LlamaConfig:
 #
 # Before you take the model apart, you need a number that tells how good it is. Let it read a text
 # that it has never seen, and ask at each position how likely it found the token that came next. The
-# mean of the negative logarithms is the loss that you know from [Training](10_training.ipynb); its
+# mean of the negative logarithms is the loss that you know from [Training](12_training.ipynb); its
 # exponential is the **perplexity**: from how many equally likely tokens the model seems to choose.
 # Here is a text that was written for this chapter.
 
@@ -229,7 +229,7 @@ print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
 # You loaded the file with a function of this book. Suppose that you had written it yourself, with
 # names and shapes in front of you. All names fit, and all shapes. But the file stores the rows of
 # W_Q and W_K in another order, for the *interleaved* layout of
-# [Positions](18_positions.ipynb#cell-id=two-layouts-one-permutation), in which neighbours form a pair.
+# [Positions](20_positions.ipynb#cell-id=two-layouts-one-permutation), in which neighbours form a pair.
 # `load_gguf` calls `interleaved_to_half` on both. What do you get if you leave this line out: an
 # error, gibberish, or answers that look fine?
 #
@@ -379,7 +379,7 @@ assert worse["no attention"] < worse["groups shifted"] < worse["gates always ope
 # %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
 #
-# In [Training](10_training.ipynb#cell-id=find-what-the-heads-do), a tiny model developed an **induction
+# In [Training](12_training.ipynb#cell-id=find-what-the-heads-do), a tiny model developed an **induction
 # head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
 # it again. Does a model that was trained on ordinary text have such heads? Let it read random
 # tokens, and then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no
@@ -543,7 +543,7 @@ assert speeds[0] > 2 * speeds[1]
 
 # %% [markdown]
 # The longer the text, the more it brings. Its memory is given by the formula of [Fewer
-# keys](20_fewer_keys.ipynb#cell-id=the-bill): keys and values, of three heads of width 64, in 30 layers.
+# keys](22_fewer_keys.ipynb#cell-id=the-bill): keys and values, of three heads of width 64, in 30 layers.
 # For comparison, the second line gives each query head a KV head of its own.
 
 # %%
@@ -610,7 +610,7 @@ for name, (sizes, others) in FAMILIES.items():
 # The counts are those that the models are named after. The rows differ in little: how many KV heads
 # there are, whether queries and keys are normed, whether there is a window or a bias. In Qwen3, a
 # head is wider than e / h. What this class lacks are *experts*, of which each token uses a few out
-# of many feed-forward parts, and the latents of [Fewer keys](20_fewer_keys.ipynb).
+# of many feed-forward parts, and the latents of [Fewer keys](22_fewer_keys.ipynb).
 
 # %% [markdown]
 # <!-- deeper: When one machine is not enough -->

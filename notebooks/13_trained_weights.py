@@ -27,7 +27,7 @@ display.chapter_map(
 #
 # The model has 6 layers of 12 heads. `look` runs it on a list of sentences and returns, for each,
 # the attention weights of every layer and head. It collects them with `attention_weights`, as you
-# did in [Training](10_training.ipynb), and cuts off the padding. Its last argument names a token to
+# did in [Training](12_training.ipynb), and cuts off the padding. Its last argument names a token to
 # replace with *the*; one of the tests will need this.
 
 # %%
@@ -1011,4 +1011,4 @@ exercises.trained_weights.check_my_head.folded(my_head)
 # > on the other.
 #
 # How many numbers such a model multiplies, and how much memory it needs, can be worked out before
-# it runs: [the next chapter](12_counting.ipynb) counts.
+# it runs: [the next chapter](14_counting.ipynb) counts.

@@ -13,7 +13,7 @@
 # The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
 # kernel gives the same output and keeps two lines [[Dao et al.](../docs/references.md#dao-2022)].
-# You met it in [Speed](13_speed.ipynb). In this chapter you build it, in plain PyTorch: the four
+# You met it in [Speed](15_speed.ipynb). In this chapter you build it, in plain PyTorch: the four
 # boxes below become one loop.
 
 # %% tags=["hide-input"]
@@ -209,7 +209,7 @@ print("✓ Merged, the parts give the output of all keys at once.")
 # %% [markdown]
 # The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
 # pieces need no order at all. Programs that serve models use this where a single new query meets a
-# long [cache](19_cache.ipynb): many processors take a part of the keys each, and the results are
+# long [cache](21_cache.ipynb): many processors take a part of the keys each, and the results are
 # merged.
 #
 # ## Tiles
@@ -245,7 +245,7 @@ display.tiles_visited(
 # </details>
 #
 # The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
-# it visits. (`visible` is for other masks: see [Windows](22_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
+# it visits. (`visible` is for other masks: see [Windows](24_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
 
 # %%
 from annotated_attention.modern.tiles import tiles
@@ -261,7 +261,7 @@ display.show(rows, columns=["visited", "of", "share"], corner="tiles along n")
 
 # %% [markdown]
 # With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
-# This is why `is_causal` saved time in [Speed](13_speed.ipynb#cell-id=the-price-of-a-mask), and why a
+# This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
 # boolean mask with the same entries does not: the kernel would have to read it first.
 #
 # ## The loop in the package
@@ -719,5 +719,5 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # > scores again from what is kept, so memory grows with $n$; on a GPU, the traffic that this saves counts for more
 # > than the arithmetic that it adds.
 #
-# [The next chapter](22_windows.ipynb) leaves most of the tiles out: it asks what a token may safely
+# [The next chapter](24_windows.ipynb) leaves most of the tiles out: it asks what a token may safely
 # not look at.

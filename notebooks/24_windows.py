@@ -171,7 +171,7 @@ display.finish(
 #
 # ## A cache that forgets
 #
-# A query sees w − 1 keys before its own, so a [cache](19_cache.ipynb) need not keep more. A
+# A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A
 # **rolling cache** drops the oldest key for each one that comes. In the package it is
 # `WindowCache`, and `WindowAttention` knows at which positions the kept keys stand. Watch what is
 # kept while eight tokens come in chunks. The outputs must be those of a cache that keeps
@@ -242,7 +242,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 
 # %% [markdown]
 # With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
-# models its value is close to zero ([Trained weights](11_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
+# models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
 # measures such heads), so the head hands over next to nothing. In the window they get 1.00, and the
 # word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
 # is 0.08.
@@ -353,7 +353,7 @@ print("✓ Each document comes out as it does alone.")
 # ## Mask, rule, tiles: equal three ways
 #
 # A boolean mask hides scores, but they are computed before they are hidden. To save the work as
-# well, a kernel must know which [tiles](21_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
+# well, a kernel must know which [tiles](23_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
 # `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
 # key it is about, and gives True where the key is visible. That is cheap to ask, since no score is
 # needed. So `create_block_mask` asks it for all pairs once, before the first score, and notes which tiles
@@ -705,4 +705,4 @@ exercises.windows.check_block.folded(block)
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
-# chapter](23_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.
+# chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.

@@ -10,7 +10,7 @@
 # it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
 # 96 readers, each with their own catalogue and their own shelf of books. A model that writes keeps
 # all of this for every word so far, in a cache like the one you built in [The
-# cache](19_cache.ipynb).
+# cache](21_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share in
 # three ways, all found in today's models: one catalogue for all (multi-query attention, MQA), one for
@@ -336,7 +336,7 @@ display.show(held, columns=["numbers kept"])
 # ### Going deeper: What is counted, and what is measured
 #
 # PyTorch counts the FLOPs for one new token after 1,000 others, at e = 512 with 8 query heads. The
-# two formulas in the assertions come from [Counting](12_counting.ipynb).
+# two formulas in the assertions come from [Counting](14_counting.ipynb).
 
 # %%
 rows = {}
@@ -364,7 +364,7 @@ print("✓ The formulas say the same.")
 # column is a call with four texts of 512 tokens. The others use a cache that grows.
 
 # %%
-speed = chapters.load("13_speed")
+speed = chapters.load("15_speed")
 (whole,) = measured.find("fewer keys", mode="forward")
 rows = measured.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
@@ -419,7 +419,7 @@ print("✓ `group_heads` averages in the same way.")
 # %% [markdown]
 # $W_K$ now has two heads of four rows instead of six.
 #
-# Try this on a model you know: the copier of [Training](10_training.ipynb), whose two layers of
+# Try this on a model you know: the copier of [Training](12_training.ipynb), whose two layers of
 # attention continue a text that repeats itself. Here the copier has four heads in each layer. They
 # are averaged into two, or into one, without a single step of training. Does the accuracy stay where
 # it is, fall a little, or is most of it gone?
@@ -467,7 +467,7 @@ display.show(table, columns=[0, 15, 75, 300], corner="after steps")
 # ### Going deeper: One run, step by step
 
 # %%
-training = chapters.load("10_training")
+training = chapters.load("12_training")
 CHECKED = (0, 5, 15, 30, 75)  # steps
 
 
@@ -546,7 +546,7 @@ print(
 #
 # ### Why positions stand apart
 #
-# In [Positions](18_positions.ipynb), queries and keys are rotated by their positions. Rotate the
+# In [Positions](20_positions.ipynb), queries and keys are rotated by their positions. Rotate the
 # keys made from the latents, and compute the correct scores. Then absorb $U$. The query is still
 # rotated, but no key is left to rotate. How far off are the scores?
 
@@ -772,5 +772,5 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # > need some training before they work. Positions are kept apart from latents, because a rotation
 # > cannot be absorbed.
 #
-# [The next chapter](21_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
+# [The next chapter](23_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
 # never holds the whole `(n, m)` matrix.

@@ -118,7 +118,7 @@ print("✓ Outputs and gradients are those of PyTorch's causal attention.")
 # **The cost of the projections grows with the length, that of scores and mixing with its square.**
 # With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
 # and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
-# same. [Counting](12_counting.ipynb) derives the formulas.
+# same. [Counting](14_counting.ipynb) derives the formulas.
 #
 # Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many?
 #
@@ -173,7 +173,7 @@ display.show(rows, columns=columns, decimals=(2, 3), corner="divided")
 # so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
 # the last two. It does not save operations; its backward pass even computes the scores again. It
 # saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
-# 2022](../docs/references.md#dao-2022)]. [Tiles](21_tiles.ipynb) builds it step by step.
+# 2022](../docs/references.md#dao-2022)]. [Tiles](23_tiles.ipynb) builds it step by step.
 
 # %%
 n, m, d = 5, 12, 6
@@ -310,7 +310,7 @@ exercises.from_memory.check_order.folded(order)
 # ### Against the clock
 #
 # Write the class here in the notebook, or in a file `mine.py` that imports `math`, `torch` and
-# `nn`. The check below lets [the doctor](15_testing_attention.ipynb#cell-id=the-doctor) examine it, a tool that
+# `nn`. The check below lets [the doctor](17_testing_attention.ipynb#cell-id=the-doctor) examine it, a tool that
 # probes attention and compares it with a right version. For a file, the same examination runs in a
 # terminal:
 #
@@ -477,4 +477,4 @@ exercises.from_memory.check_mended.folded(Mended)
 #
 # The [cheat sheet](cheat_sheet.ipynb) has all this on one page, and the
 # [package](../docs/package/index.md) has the class to use. The next chapters show what today's
-# models have changed, beginning with [positions](18_positions.ipynb).
+# models have changed, beginning with [positions](20_positions.ipynb).

@@ -11,7 +11,7 @@
 #
 # So it is with attention weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
 # time, keeps a running sum, and never writes the `(n, m)` weights to memory [[Dao et
-# al.](../docs/references.md#dao-2022)]; you build one in [Tiles](21_tiles.ipynb). If you ask for the
+# al.](../docs/references.md#dao-2022)]; you build one in [Tiles](23_tiles.ipynb). If you ask for the
 # weights, that kernel cannot be used: all of them have to be written, into memory that the system often has to hand out first. This decides
 # the speed more than anything else in this chapter.
 #
@@ -275,7 +275,7 @@ display.show(table, columns=["at most"], corner="the final class, × …")
 # 1.16 times as long without a mask, and less than PyTorch's with one.
 #
 # PyTorch's other routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
-# wild](14_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what it needs. This routine
+# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what it needs. This routine
 # writes all weights even when nobody asks for them. You can guess what that does to a long sequence.
 # It was on in the race, and here is what it does to PyTorch's own time without weights, where freed
 # memory is returned as glibc does by default:
@@ -515,5 +515,5 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # > To compare two versions, first assert that they give the same results. Then take ratios within
 # > rounds, and say "even" when the quartiles lie on either side of one.
 #
-# [The next chapter](14_masks_in_the_wild.ipynb) is about masks in the wild: the same True means
+# [The next chapter](16_masks_in_the_wild.ipynb) is about masks in the wild: the same True means
 # *hide* in one library and *show* in another.

@@ -52,7 +52,7 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 # %% [markdown]
 # Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
 # of work, which you can know in advance. **FLOPS**, with a capital S, are FLOPs per second. That
-# is a speed: it depends on the machine and the task, and has to be [measured](13_speed.ipynb). A
+# is a speed: it depends on the machine and the task, and has to be [measured](15_speed.ipynb). A
 # *multiply-accumulate*, or MAC, is a multiplication with its addition, so a count of MACs is half as
 # large.
 #
@@ -369,7 +369,7 @@ display.show(rows, columns=["with weights", "without"], corner="n")
 # At the last length, it is 17.5 GB against 337 MB, about fifty times as much. These are the numbers
 # kept for the backward pass. The peak memory of a process also includes gradients and whatever
 # exists only for a moment, so it has to be measured; [the next
-# chapter](13_speed.ipynb#cell-id=the-price-of-the-weights) does so.
+# chapter](15_speed.ipynb#cell-id=the-price-of-the-weights) does so.
 
 # %% [markdown] name="one-token-at-a-time"
 # ## One token at a time
@@ -672,4 +672,4 @@ exercises.counting.check_decoder_layer.folded(decoder_layer)
 # > $n = 2e$, most of attention's FLOPs are in the projections. Beyond that, most are in the scores
 # > and the mix, which grow with the square of the length.
 #
-# None of this tells you how long a call takes. The [next chapter](13_speed.ipynb) measures that.
+# None of this tells you how long a call takes. The [next chapter](15_speed.ipynb) measures that.

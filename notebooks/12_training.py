@@ -1180,4 +1180,4 @@ exercises.training.check_look_back.folded(my_look_back)
 # > what it hands over, silence it, and keep a control that could have proved you wrong.
 #
 # These models are tiny, and you have trained them yourself. [Trained
-# weights](11_trained_weights.ipynb) looks at the heads of a model that others have trained.
+# weights](13_trained_weights.ipynb) looks at the heads of a model that others have trained.

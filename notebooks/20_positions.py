@@ -517,7 +517,7 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
 # Either kind of bias goes into `BiasedAttention`. The bias by distance is added to the [additive
-# mask](14_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) that the caller may have passed, and the
+# mask](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) that the caller may have passed, and the
 # final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
 # `transformers`. (T5 does not divide by √d; the test divides its $W_Q$ instead:
 # `tests/annotated_attention/modern/test_biases.py`.)
@@ -531,7 +531,7 @@ display.annotated(BiasedAttention.attend)
 # ## Longer than in training
 #
 # What happens in a text that is longer than any in training? Take a task like that of
-# [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
+# [Training](12_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
 # model has to write the next letter. It is trained on 32 letters and tested on 512. The model has
 # two layers of attention with four heads, but no feed-forward part and no norms. Only its positions
 # differ: added clocks, rotary, ALiBi, buckets, or none.
@@ -831,7 +831,7 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
-# > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
+# > with [a cache](21_cache.ipynb) keeps keys that were turned while the text was shorter, and they
 # > no longer fit. This happened in published code [[Positions that went
 # > wrong](../docs/references.md#positions-gone-wrong)]; the next chapter comes back to it.
 #
@@ -901,4 +901,4 @@ exercises.positions.check_permutation.folded(to_half)
 # > best.
 #
 # A model that writes text computes the same keys again for each new word. The [next
-# chapter](19_cache.ipynb) keeps them.
+# chapter](21_cache.ipynb) keeps them.
