@@ -6,7 +6,7 @@ import re
 import pytest
 
 from press.run import record, scripts
-from press.site import contents
+from press.site import chapter_list
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
@@ -75,7 +75,7 @@ def reading(cells):
     "script", [x for x in CHAPTERS if x.stem != "cheat_sheet"], ids=lambda script: script.stem
 )
 def test_it_takes_as_long_as_it_says(script):
-    said = contents.opening(script)["minutes"]
+    said = chapter_list.opening(script)["minutes"]
     exercises = script.read_text(encoding="utf-8").partition("\n# ## More exercises")[0]
     assert said.exercises == sum(map(int, STATED.findall(exercises.replace("\n# ", "\n"))))
     takes = reading(scripts.executed(script.stem).cells)

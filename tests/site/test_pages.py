@@ -14,16 +14,16 @@ from bs4 import BeautifulSoup
 from mkdocs.utils.yaml import yaml_load
 
 from press.run import scripts
-from press.site import contents, glossary, takeaway
+from press.site import chapter_list, glossary, takeaway
 from press.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
-SCRIPTS = {f"{contents.address(x.stem)}index.html": x for x in scripts.CHAPTERS.glob("*.py")}
+SCRIPTS = {f"{chapter_list.address(x.stem)}index.html": x for x in scripts.CHAPTERS.glob("*.py")}
 each_page = pytest.mark.parametrize("page", PAGES)
 with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
     PARTS = yaml_load(config)["extra"]["parts"]
-CHAPTERS = contents.read(PARTS)
+CHAPTERS = chapter_list.read(PARTS)
 NUMBERED = {name: chapter for name, chapter in CHAPTERS.items() if chapter.number}
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 each_script = pytest.mark.parametrize("page", SCRIPTS)
@@ -191,19 +191,20 @@ def test_the_navigation_has_every_chapter_under_its_part_and_nothing_else():
         for a in part.select("a:not(.md-nav--secondary a)")
     ]
     assert found == [
-        (chapter.part, chapter.label, contents.address(name)) for name, chapter in NUMBERED.items()
+        (chapter.part, chapter.label, chapter_list.address(name))
+        for name, chapter in NUMBERED.items()
     ]
 
 
 @each_chapter
 def test_a_chapter_says_what_it_takes_and_gives(chapter):
-    page = f"{contents.address(chapter.name)}index.html"
+    page = f"{chapter_list.address(chapter.name)}index.html"
     above = content(page)
     intro = above.select_one("h1 + .aa-intro")
     text = " ".join(intro.text.split())
     assert text.startswith(f"{chapter.minutes} · builds on ")
     needs = {a.text: link(a, page) for a in intro.select("a:not([download])")}
-    assert needs == {CHAPTERS[name].label: contents.address(name) for name in chapter.builds_on}
+    assert needs == {CHAPTERS[name].label: chapter_list.address(name) for name in chapter.builds_on}
     assert f"Afterwards {chapter.after[0].lower()}{chapter.after[1:]}" in text
     question = above.select_one(".aa-intro ~ * em").text
     assert meta(page, "description") == f"{question} {chapter.after}"

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-from press.site.contents import address
+from press.site.chapter_list import address
 
 BATCHES = address("05_batches")
 PHONE = {"width": 360, "height": 760}

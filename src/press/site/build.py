@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from press.run import scripts
-from press.site.contents import address
+from press.site.chapter_list import address
 
 SITE = scripts.ROOT / "site"
 BUILD = scripts.ROOT / "build"

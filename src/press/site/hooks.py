@@ -28,7 +28,7 @@ from annotated_book.display._live import modules
 from press.run import scripts
 from press.site import (
     answers,
-    contents,
+    chapter_list,
     glossary,
     katex,
     lines,
@@ -38,7 +38,7 @@ from press.site import (
     start,
     takeaway,
 )
-from press.site.contents import Chapter
+from press.site.chapter_list import Chapter
 
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
@@ -62,7 +62,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     renderer: Any = IPythonRenderer
     renderer.inline_math = lambda self, tex: katex.mark(tex, display=False)
     renderer.block_math = lambda self, tex: katex.mark(tex, display=True)
-    config.extra["chapters"] = contents.read(config.extra["parts"])
+    config.extra["chapters"] = chapter_list.read(config.extra["parts"])
     parts: dict[str, list[dict[str, str]]] = {}
     for chapter in config.extra["chapters"].values():
         page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
@@ -101,7 +101,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             src_dir=str(scripts.EXECUTED.parent),
             dest_dir=config.site_dir,
             use_directory_urls=config.use_directory_urls,
-            dest_uri=f"{contents.address(script.stem)}index.html",
+            dest_uri=f"{chapter_list.address(script.stem)}index.html",
         )
         files.append(page)
         for path, text in takeaway.files(script, config.extra["repository"]).items():
@@ -175,7 +175,7 @@ def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsCon
     pages.name_folded_code(soup, sources)
     chapters: dict[str, Chapter] = config.extra["chapters"]
     links = {
-        other: f'<a href="{root}{contents.address(other)}">{chapters[other].label}</a>'
+        other: f'<a href="{root}{chapter_list.address(other)}">{chapters[other].label}</a>'
         for other in chapters[name].builds_on
     }
     pages.introduce(soup, chapters[name], links, offer)

@@ -1,6 +1,6 @@
 """Mends the content of a page: headings, code, folds, call-outs, what stands above a chapter.
 
-A chapter's title is made in ``contents``, and that of the browser's tab in ``docs/overrides``.
+A chapter's title is made in ``chapter_list``, and that of the browser's tab in ``docs/overrides``.
 """
 
 import re
@@ -14,7 +14,7 @@ from markdown.extensions.toc import nest_toc_tokens, slugify
 
 from annotated_book.display._html import highlighted
 from annotated_book.display.colours import colour_shapes
-from press.site.contents import ABOUT, Chapter
+from press.site.chapter_list import ABOUT, Chapter
 
 # Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
 # take as long for the thousand elements of highlighted code as for all the rest.

@@ -7,12 +7,14 @@ from html import escape
 from annotated_attention import __version__
 from annotated_book import chapters as book
 from annotated_book import display
-from press.site import contents
+from press.site import chapter_list
 
 PLACE = re.compile(r"<!-- (cat|class|map|chapters|repository|version|address) -->")
 
 
-def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, site: str) -> str:
+def fill(
+    page: str, chapters: Mapping[str, chapter_list.Chapter], repository: str, site: str
+) -> str:
     """Put each piece into its place.
 
     Args:
@@ -23,9 +25,9 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
     """
     pieces = {
         "cat": lambda: display.first_look(name="cat").html,
-        "class": lambda: display.source(book.load(contents.SHORT_PATH).PlainAttention).html,
+        "class": lambda: display.source(book.load(chapter_list.SHORT_PATH).PlainAttention).html,
         "map": lambda: display.whole_map().html,
-        "chapters": lambda: contents.as_list(chapters),
+        "chapters": lambda: chapter_list.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),
         "version": lambda: __version__,
         "address": lambda: _link(site or repository, site or repository),

@@ -9,7 +9,7 @@ import nbformat
 
 from annotated_attention import __version__
 from press.run import scripts
-from press.site.contents import address
+from press.site.chapter_list import address
 
 FORMATS = {".ipynb": "notebook", ".py": "script"}
 INSTALL = "pip install -e '.[book,trained]'"

@@ -6,14 +6,14 @@ import pytest
 from mkdocs.utils.yaml import yaml_load
 
 from press.run import scripts
-from press.site import contents
+from press.site import chapter_list
 
 
 def test_prerequisites_hold_what_is_loaded_and_nothing_that_follows():
     with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
-        chapters = contents.read(yaml_load(config)["extra"]["parts"])
+        chapters = chapter_list.read(yaml_load(config)["extra"]["parts"])
     # The short path and the words of the first chapter are shown where they are used.
-    shown = {contents.SHORT_PATH, "01_one_head"}
+    shown = {chapter_list.SHORT_PATH, "01_one_head"}
     known: dict[str, set[str]] = {}  # all that a chapter builds on, directly or through others
     for name, chapter in chapters.items():
         implied = set().union(*(known[other] for other in chapter.builds_on))
@@ -44,4 +44,4 @@ def test_what_does_not_fit_is_named(tmp_path, monkeypatch, builds_on, opening, m
         (tmp_path / f"{name}.py").write_text(opening)
     entries = [{"file": name, "prerequisites": needed} for name, needed in builds_on.items()]
     with pytest.raises(ValueError, match=message):
-        contents.read([{"title": "I", "chapters": entries}])
+        chapter_list.read([{"title": "I", "chapters": entries}])
