@@ -12,7 +12,7 @@
 #
 # Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of a batch
 # as a house with one sentence in each room. Words talk to the other words in their room, never through a
-# wall. How much do you have to change to build the walls?
+# wall. How much of your code do you have to change to build the walls?
 
 # %% tags=["hide-input"]
 import torch
@@ -22,43 +22,62 @@ from annotated_attention import merge_heads, split_heads
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
+two = chapters.load("02_two_heads")
 it = one.WORDS.index("it")
+WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
+b, n, h, d = 2, 8, 2, 2
 
 # %% [markdown]
 # ## Walls for nothing
 #
 # Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is a
-# sentence.
+# sentence. The three wide matrices of the two heads, in `WIDE`, work on the last axis alone, so they do not
+# notice the batch.
 
 # %%
-b, n, h, d = 2, 8, 2, 2
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
-print(tuple(x.shape))
+q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
+print(tuple(q.shape))
 
 # %% [markdown]
-# A loop could attend to one sentence after the other. But you have seen such walls before: the heads do
-# not hear one another either. To attention, batch and heads are the same kind of axis. So give each an
-# axis of its own, `(b, h, n, d)`. The package's `split_heads` counts its axes from the end,
-# `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand in front. (The `transpose(0, 1)` of
-# the last chapter would now swap the wrong axes.) `attend` runs over all axes in front, too.
+# The patient way is a loop: take sentence i, and do with it what you did in the last chapters.
+
+# %%
+outputs = []
+for i in range(b):
+    parts = (split_heads(each[i], h) for each in (q, k, v))
+    heads, _ = one.attend(*parts)  # (h, n, d), (h, n, n)
+    outputs.append(merge_heads(heads) @ two.W_O)
+display.show([y[it] for y in outputs], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# There are the numbers that you know from [Two heads](02_two_heads.ipynb): 0.97 and 0.19, and the other way
+# round. Now get rid of the loop. How many new lines does that take?
+#
+# <details><summary>What do you expect?</summary>
+#
+# None. You have seen such walls before: the heads do not hear one another either. To attention, a sentence is
+# one more axis in front.
+#
+# </details>
 
 
 # %%
-def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend with batch and heads on axes of their own; batch-first."""
-    q, k = split_heads(q, h), split_heads(k, h)     # (b, h, n, d), (b, h, m, d)
-    heads, _ = one.attend(q, k, split_heads(v, h))  # (b, h, n, d), (b, h, n, m)
-    return merge_heads(heads)                       # (b, n, h * d)
+def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> tuple[Tensor, Tensor]:
+    """Attend within each head of each sample; batch-first."""
+    parts = (split_heads(each, h) for each in (q, k, v))
+    heads, weights = one.attend(*parts)  # (b, h, n, d), (b, h, n, m)
+    return merge_heads(heads), weights   # (b, n, h * d), (b, h, n, m)
 
 
-fast = four_axes(x, x, x, h)  # (b, n, h * d)
-display.show(fast[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+mixed, weights = four_axes(q, k, v, h)  # (b, n, h * d), (b, h, n, n)
+display.show((mixed @ two.W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# Not one line of `attend` has changed, and there are four rooms: two sentences, two heads in each. With
-# *thirsty*, *it* collects more *animal* than *food*, 1.29 against 1.01; with *sweet* the two trade places.
-# (To keep the numbers readable there are no projections, so these are not the heads of *Two heads*.
-# Projections work on the last axis alone; a batch changes nothing for them.)
+# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms, and `attend`,
+# which was written for one, has not been touched. It works on the last two axes and leaves all others alone.
+# So does `split_heads`, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, which counts its axes from the end. (The
+# `transpose(0, 1)` of the last chapter would now swap sentences with words.)
 
 
 # %% tags=["hide-input"]
@@ -80,21 +99,23 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
-torch.testing.assert_close(fast, one_by_one(x, x, x, h))
+torch.testing.assert_close(mixed @ two.W_O, torch.stack(outputs))
+torch.testing.assert_close(mixed, one_by_one(q, k, v, h))
 torch.manual_seed(5)
-q = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
-k = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-v = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-loop, output = one_by_one(q, k, v, 4), four_axes(q, k, v, 4)        # (2, 3, 24), (2, 3, 24)
-expected = one.gradients(loop, [q, k, v])
+asking = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
+asked = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)   # (2, 5, 24)
+told = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (2, 5, 24)
+triple = [asking, asked, told]
+loop, output = one_by_one(*triple, 4), four_axes(*triple, 4)[0]  # (2, 3, 24), (2, 3, 24)
+expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
-torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
+torch.testing.assert_close(one.gradients(output, triple), expected)
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown]
-# Published code often *folds* the two axes into one, `split_heads(x, h).flatten(0, 1)`, which is
+# Published code often *folds* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
-# does not mix anything: b and h stand side by side, so `flatten` only renumbers the rooms.
+# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms.
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what the fold
 # does to a mask.
 #
@@ -110,19 +131,19 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 #
 # <details><summary>What do you expect?</summary>
 #
-# Two. A reshape keeps the order in which the numbers are read, and `x` is read one whole sentence after
-# the other. So each row holds two neighbours from *one* sentence instead of one word from *each*. Only the
-# very first and the very last word end up right.
+# Two. A reshape walks straight along the shelf, one whole sentence after the other. So each row holds two
+# neighbours from *one* sentence instead of one word from *each*. Only the very first and the very last word
+# end up right.
 #
 # </details>
 
 # %%
-sentences = (one.WORDS, one.SWEET)
 number = torch.arange(16).view(2, 8)                   # (2, 8), the words of both sentences
 transposed, reshaped = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
-print("in their place:", int((transposed == reshaped).sum()), "of", number.numel())
+print("in their place:", (transposed == reshaped).sum().item(), "of 16")
 
 # %% tags=["hide-input"]
+sentences = (one.WORDS, one.SWEET)
 named = {
     name: ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
     for name, places in (("transpose", transposed), ("reshape", reshaped))
@@ -139,11 +160,11 @@ for batch_first in (True, False):
     with torch.no_grad():  # identity matrices in the place of its projections
         torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
         torchs.out_proj.weight.copy_(torch.eye(24))
-    given = [each if batch_first else each.transpose(0, 1) for each in (q, k, v)]
+    given = [each if batch_first else each.transpose(0, 1) for each in triple]
     theirs, _ = torchs(*given)
     theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
     torch.testing.assert_close(theirs, loop)
-    torch.testing.assert_close(one.gradients(theirs, [q, k, v]), expected)
+    torch.testing.assert_close(one.gradients(theirs, triple), expected)
 print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %% [markdown] name="what-equal-sizes-hide"
@@ -157,53 +178,54 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 #
 # Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
 # can fail. But each room now holds the words at one place of every sentence. The word *it* meets nobody
-# but *it* of the other sentence, who is its twin. Two equal keys get half each, so *it* collects what it
-# is.
+# but *it* of the other sentence, who is its twin.
 #
 # </details>
 
 # %%
-given = x.transpose(0, 1).clone().requires_grad_()  # (n, b, h * d)
-wrong = four_axes(given, given, given, h)           # (n, b, h * d)
-print(tuple(wrong.shape))
-display.show(wrong[it], ["it, thirsty", "it, sweet"], one.FEATURES)
+turned = [each.transpose(0, 1) for each in (q, k, v)]  # (n, b, h * d)
+crossed, through = four_axes(*turned, h)               # (n, b, h * d), (n, h, b, b)
+print(tuple(crossed.shape))
+display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# The shape is right, and both rows are 1, 1, 0, 1: the four numbers that *it* went in with. It has heard
-# nobody but its twin, and of two equal words any mixture is the word. Ask with a gradient which words its row reacts to, and the walls show.
+# The shape is right, and *it* says a loud yes to both questions in both sentences. The word has listened to nobody
+# but its twin, half to itself and half to the other, and of two equal words any mixture is the word. Look into the
+# rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
 
 # %% tags=["hide-input"]
-right_given = x.clone().requires_grad_()                            # (b, n, h * d)
-right = four_axes(right_given, right_given, right_given, h)[0, it]  # (h * d,)
-(inside,) = torch.autograd.grad(right.sum(), right_given)           # (b, n, h * d)
-(across,) = torch.autograd.grad(wrong[it, 0].sum(), given)          # (n, b, h * d)
-reactions = [inside.any(-1), across.any(-1).T]
-titles = [
-    "batch first: it hears its own sentence",
-    "batch second, unnoticed: it hears its twin",
-]
-assert reactions[0].nonzero()[:, 0].tolist() == [0] * 8
-assert reactions[1].nonzero().tolist() == [[0, it], [1, it]]
-display.rooms(sentences, reactions, titles, (0, it), name="rooms")
+layouts = {"batch first": weights, "batch second, unnoticed": through}
+display.rooms(sentences, q, k, layouts, (0, it), name="rooms")
+
+# %% tags=["proof"]
+y = x.clone().requires_grad_()                                        # (b, n, h * d)
+in_room = four_axes(*(y @ w for w in WIDE), h)[0]                     # (b, n, h * d)
+in_cross = four_axes(*((y @ w).transpose(0, 1) for w in WIDE), h)[0]  # (n, b, h * d)
+(inside,) = torch.autograd.grad(in_room[0, it].sum(), y)              # (b, n, h * d)
+(across,) = torch.autograd.grad(in_cross[it, 0].sum(), y)             # (b, n, h * d)
+assert inside.any(-1).nonzero().tolist() == [[0, place] for place in range(8)]
+assert across.any(-1).nonzero().tolist() == [[0, it], [1, it]]
+print(
+    "✓ Asked by gradient: it reacts to its sentence alone, and, batch second, to its twin."
+)
 
 # %% [markdown]
-# Neither a shape nor an error reveals the mistake. Changing one word does: *it* no longer reacts to
-# *thirsty*. Will cross-attention complain at least? Put the batch second, so that q is `(3, 2, 24)` and k and v
-# are `(5, 2, 24)`, and split the heads as if it came first. Then do it with a single query.
+# Neither a shape nor an error reveals the mistake. Changing one word does: *it* no longer reacts to *thirsty*.
+#
+# Does cross-attention complain, at least? Put the batch second, with 3 queries and 5 keys. Then try a single
+# query.
 
 # %%
-second = [each.transpose(0, 1) for each in (q, k, v)]  # batch second
-swapped = [split_heads(each, 4) for each in second]
+queries, keys = torch.randn(3, 2, 24), torch.randn(5, 2, 24)  # (3, 2, 24), (5, 2, 24)
 try:
-    one.attend(*swapped)
+    four_axes(queries, keys, keys, 4)
 except RuntimeError as error:
     print(error)
-swapped[0] = swapped[0][:1]                    # (1, 4, 2, 6)
-merged = merge_heads(one.attend(*swapped)[0])  # (5, 2, 24)
-print("one query:", tuple(merged.shape))
+answer, _ = four_axes(queries[:1], keys, keys, 4)  # (5, 2, 24), (5, 4, 2, 2)
+print("one query:", tuple(answer.shape))
 
 # %% [markdown]
-# The code takes the 3 queries and the 5 keys for samples, and stops. A single query raises no error,
+# Taken for samples, 3 queries and 5 keys do not match, and the code stops. A single query stops nothing,
 # because an axis of size 1 is stretched to any other: five rows come back for one query, where (1, 2, 24)
 # would be right.
 #
@@ -245,12 +267,13 @@ def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)                                            # (b, n, h * d)
 
 
-torch.testing.assert_close(fused(q, k, v, 4), loop)
+torch.testing.assert_close(fused(*triple, 4), loop)
 counted = {}
 for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
-    inputs = [each.detach()[:samples] for each in (q, k, v)]
+    inputs = [each.detach()[:samples] for each in triple]
     with Copies() as copies:
-        output = function(*inputs, 4)  # (..., 24)
+        made = function(*inputs, 4)
+    output = made[0] if function is four_axes else made  # (..., 24)
     size = sum(each.numel() for each in inputs)
     counted[f"{function.__name__}, b = {samples}"] = [copies.numbers, size, output.numel()]
 assert [row[0] for row in counted.values()] == [624 + 144, 72, 0]

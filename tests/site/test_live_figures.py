@@ -4,13 +4,14 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from unittest.mock import ANY
 
 import pytest
 import torch
 from playwright.sync_api import expect
 
-from annotated_attention import counting, masks, merge_heads, sinusoidal_code
+from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
 from annotated_attention.counting import PRESETS
 from annotated_attention.modern import RotaryEmbedding
 from annotated_book import chapters
@@ -205,6 +206,34 @@ def norm_place(data):
         yield done, [f"{order}, {depth} layers.", *said], {layer: parts[order]}
 
 
+def rooms(data):
+    one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
+    x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS]).double()  # (b, n, e)
+    wide = (torch.cat([head[i] for head in two.HEADS], 1).double() for i in (0, 1))
+    q, k = (split_heads(matrix, 2) for matrix in wide)  # (h, e, d)
+    words = data["sentences"]
+    for done, (i, j), second in [
+        (None, (0, 5), False),
+        (("slider", "who asks", "End"), (1, 7), False),
+        (("button", "batch second, unnoticed", ""), (1, 7), True),
+    ]:
+        inside = x[:, j] if second else x[i]  # (m, e)
+        scores = (x[i, j] @ q)[:, None] @ (inside @ k).mT / math.sqrt(2)
+        rows = scores.softmax(-1).flatten(1).tolist()
+        said = "16 rooms of 2 words" if second else "4 rooms of 8 words"
+        most = [
+            f"in head {g + 1} most “{max_word(words, r, i, j, second)}”" for g, r in enumerate(rows)
+        ]
+        shares = [f"{weight:.2f}".replace("0.", ".") for row in rows for weight in row]
+        shown = {".aa-house [text-anchor=end]:not(:empty)": shares}
+        yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], shown
+
+
+def max_word(words, row, i, j, second):
+    at = max(range(len(row)), key=lambda place: (round(row[place], 6), -place))
+    return words[at][j] if second else words[i][at]
+
+
 def rotation(data):
     query, key = (torch.tensor([data[name]]).double() for name in ("query", "key"))
     turn = RotaryEmbedding(2)
@@ -267,6 +296,29 @@ def first_look(data):
             ".aa-bars b": [f"{gets[0]:.2f}", f"{gets[1]:.2f}"],
         }
         yield done, [said, *["No error. Same shape."] * (not transposed)], shown
+
+
+def shelf(data):
+    x = torch.arange(32)
+    trick, short = x.view(8, 2, 2).transpose(0, 1), x.reshape(2, 8, 2)
+    for done, order, step in [
+        (None, trick, 16),
+        (("slider", "read", "ArrowRight"), trick, 17),
+        (("button", "x.reshape(h, n, d)", ""), short, 17),
+        (("slider", "read", "Home"), short, 1),
+        (("slider", "read", "End"), short, 32),
+    ]:
+        places = order.flatten().tolist()
+        jumps = sum(b != a + 1 for a, b in pairwise(places))
+        index = [int(i) for i in (order == places[step - 1]).nonzero()[0]]
+        said = f"strides {tuple(order.stride())}, {jumps} jumps. Number {step} of 32"
+        word = data["words"][places[step - 1] // 4][0]
+        rest = f"[{', '.join(map(str, index))}]: place"
+        lit = {
+            ".aa-shelf path[stroke='var(--aa-h)']": [""]
+            * sum(b != a + 1 for a, b in pairwise(places[:step]))
+        }
+        yield done, [said, rest, f" = {places[step - 1]}, a number of “{word}”."], lit
 
 
 def tiles_visited(data):
@@ -337,7 +389,7 @@ def test_driven_it_says_what_python_computes(visit, module):
     drive = globals().get(module)
     assert drive, f"write what a reader does with {module}, and what it then says"
     page = visit(f"{FRAMES[module]}/", viewport={"width": 360, "height": 900})
-    frame = page.locator(f"[data-live={module}]")
+    frame = page.locator(f"[data-live={module}]").first
     frame.evaluate(ALONE)
     status = frame.get_by_role("status").first
     expect(status).not_to_be_empty()

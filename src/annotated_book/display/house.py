@@ -1,83 +1,107 @@
-"""Which words of a batch talk to one another: rooms, and lines that stay inside or cross."""
+"""Which words of a batch hear one another: a room for each sample and head, and its walls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from annotated_book.display._html import Output
+from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 
 def rooms(
     sentences: Sequence[Sequence[str]],
-    reactions: Sequence[Tensor],
-    titles: Sequence[str],
-    query: tuple[int, int],
+    queries: Tensor,
+    keys: Tensor,
+    layouts: Mapping[str, Tensor],
+    word: tuple[int, int],
     *,
     name: str,
 ) -> Output:
-    """Draw a batch of sentences, and which words the output of one of them reacts to.
+    """Draw what a word hears, in each head, with the batch first and second; alive, any word.
 
     Args:
         sentences: n words each, a sentence in each row.
-        reactions: for each panel (b, n), boolean, True for a word that the output reacts to.
-        titles: for each panel what it shows.
-        query: the sentence and the place of the word that asks.
+        queries: (b, n, h * d), the queries of all heads side by side.
+        keys: (b, n, h * d).
+        layouts: two titles, batch first and second, with the weights that they led to: (b, h, n, n)
+            and (n, h, b, b).
+        word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
 
     Examples:
         >>> import torch
         >>> from annotated_book import display
-        >>> seen = torch.tensor([[True, True], [False, False]])
-        >>> words = [["it", "was"], ["it", "is"]]
-        >>> display.rooms(words, [seen], ["batch first"], (0, 0), name="house")
-        Figure: The words that “it” in sentence 1 reacts to. batch first: it, was in sentence 1.
+        >>> x, words = torch.zeros(2, 2, 1), [["it", "was"], ["it", "is"]]
+        >>> layouts = {"first": torch.full((2, 1, 2, 2), 0.5), "second": torch.ones(2, 1, 2, 2) / 2}
+        >>> display.rooms(words, x, x, layouts, (0, 0), name="house")
+        Figure: What “it” of sentence 1 hears. first, 2 rooms: it .50, was .50. second, 2 rooms: \
+it .50, it .50.
     """
-    n = len(sentences[0])
-    drawing, axes = panels(62 * n + 60, 178 * len(reactions), rows=len(reactions))
+    (first, weights), (second, through) = layouts.items()
+    b, h, n, _ = weights.shape
+    i, j = word
+    drawing, axes = panels(560, 2 * (26 * n + 62), rows=2)
+    heard = (weights[i, :, j], through[j, :, i])  # (h, n), (h, b)
     said = []
-    for ax, seen, title in zip(axes, reactions, titles, strict=True):
-        _draw_walls(ax, seen, len(sentences), n)
-        heard: dict[int, list[str]] = {}
-        for i, j in seen.nonzero().tolist():
-            _draw_line(ax, query, (i, j))
-            heard.setdefault(i, []).append(sentences[i][j])
-        for i, words in enumerate(sentences):
-            for j, word in enumerate(words):
-                asks = (i, j) == query
-                colour = COLOURS["n" if asks else "m"] if seen[i, j] or asks else FAINT
-                weight = "bold" if asks else "normal"
-                where: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
-                ax.text(j, i, word, color=colour, fontweight=weight, **where)
-        ax.set_title(title, fontsize=12, loc="left")
-        ax.set(xlim=(-0.6, n - 0.4), ylim=(len(sentences) - 0.4, -0.75))
+    for ax, title, own, crossed in zip(axes, (first, second), heard, (False, True), strict=True):
+        inside = [(s, j) for s in range(b)] if crossed else [(i, p) for p in range(n)]
+        for head, row in enumerate(own.tolist()):
+            ax.text((head + 0.5) * b, -0.2, f"head {head + 1}", ha="center", color=COLOURS["h"])
+            shares = dict(zip(inside, row, strict=True))
+            _draw_head(ax, sentences, head * b, shares, word)
+        _draw_walls(ax, b, n, h, crossed)
+        ax.set_title(f"{title}: {(n if crossed else b) * h} rooms", fontsize=16, loc="left")
+        ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -0.9))
         ax.axis("off")
-        parts = (f"{', '.join(words)} in sentence {i + 1}" for i, words in heard.items())
-        said.append(f"{title}: {'; '.join(parts)}")
-    who = f"“{sentences[query[0]][query[1]]}” in sentence {query[0] + 1}"
-    return finish(drawing, name=name, alt=f"The words that {who} reacts to. {'. '.join(said)}.")
-
-
-def _draw_walls(ax: Axes, seen: Tensor, b: int, n: int) -> None:
-    """Draw a room around each sentence, or around each place where the lines lead there."""
-    along = int(seen.any(0).sum()) > 1  # the words that talk stand in one sentence
-    for room in range(b if along else n):
-        corner, size = (
-            ((-0.5, room - 0.4), (n, 0.8)) if along else ((room - 0.46, -0.4), (0.92, b - 0.2))
+        parts = (
+            ", ".join(f"{sentences[s][p]} {x:.2f}" for (s, p), x in zip(inside, row, strict=True))
+            for row in own.tolist()
         )
-        ax.add_patch(Rectangle(corner, *size, fill=False, edgecolor=FAINT, linewidth=1.2))
+        rooms_in_all = f"{title}, {(n if crossed else b) * h} rooms"
+        said.append(f"{rooms_in_all}: {'; '.join(parts)}".replace(" 0.", " ."))
+    alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
+    static = finish(drawing, name=name, alt=alt)
+    data = {
+        "sentences": [list(words) for words in sentences],
+        "queries": queries.tolist(),
+        "keys": keys.tolist(),
+        "heads": h,
+        "titles": [first, second],
+        "word": list(word),
+    }
+    return live(static, "rooms", data, room=(420, 420))
 
 
-def _draw_line(ax: Axes, query: tuple[int, int], key: tuple[int, int]) -> None:
-    (i, j), (k, m) = query, key
-    if query == key:
-        return
-    start, end = ((j, i - 0.2), (m, k - 0.2)) if i == k else ((j, i + 0.2), (m, k - 0.2))
-    bend = f"arc3,rad={0.22 if m < j else -0.22}" if i == k else "arc3"
-    line = FancyArrowPatch(
-        start, end, arrowstyle="->", mutation_scale=10, connectionstyle=bend, color=COLOURS["h"]
-    )
-    ax.add_patch(line)
+def _draw_head(
+    ax: Axes,
+    sentences: Sequence[Sequence[str]],
+    left: int,
+    shares: Mapping[tuple[int, int], float],
+    word: tuple[int, int],
+) -> None:
+    look: dict[str, Any] = {"va": "center", "fontsize": 16}
+    for i, words in enumerate(sentences):
+        for j, text in enumerate(words):
+            share, asks = shares.get((i, j)), (i, j) == word
+            colour = FAINT if share is None else "black"
+            weight = "bold" if asks else "normal"
+            ax.text(left + i + 0.08, j + 0.5, text, color=colour, fontweight=weight, **look)
+            if share is not None:
+                fill = to_rgba(COLOURS["m"], 0.08 + 0.5 * share)
+                corner = (left + i + 0.04, j + 0.1)
+                ax.add_patch(Rectangle(corner, 0.92, 0.8, facecolor=fill, lw=0))
+                ax.text(left + i + 0.92, j + 0.5, f"{share:.2f}"[1:], ha="right", **look)
+
+
+def _draw_walls(ax: Axes, b: int, n: int, h: int, crossed: bool) -> None:
+    """Draw a room around each sentence of each head, or around a place in all sentences."""
+    for head in range(h):
+        for room in range(n if crossed else b):
+            corner = (head * b + 0.02, room + 0.05) if crossed else (head * b + room + 0.01, 0)
+            size = (b - 0.04, 0.9) if crossed else (0.98, n)
+            ax.add_patch(Rectangle(corner, *size, fill=False, edgecolor=FAINT, linewidth=1.2))

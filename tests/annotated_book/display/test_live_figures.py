@@ -238,6 +238,39 @@ def test_a_mix_lies_between_what_is_mixed():
     assert "it collects 1.00 and 1.00" in figure.text
 
 
+def test_a_shelf_is_walked_as_torch_reads():
+    call, x = script("shelf"), torch.arange(24)
+    for view in (x.view(4, 6), x.view(2, 3, 4).transpose(0, 1), x.view(4, 6).mT):
+        places, given = view.flatten().tolist(), (list(view.shape), list(view.stride()))
+        assert call("walk", *given) == places
+        assert [call("index", i, view.shape) for i in range(24)] == view_indices(view)
+        assert call("jumps", places) == [i for i in range(23) if places[i + 1] != places[i] + 1]
+    layouts = {"cut": ("n, d", x.view(4, 6)), "moved": ("d, n", x.view(4, 6).mT)}
+    figure = display.shelf(layouts, [*"abcdefghijklmnopqrstuvwx"], "wxyz", name="try", step=3)
+    assert (
+        "cut: 0 jumps, the first 3 numbers are a b c. moved: 23 jumps, the first 3" in figure.text
+    )
+
+
+def view_indices(view):
+    return [list(index) for index in product(*map(range, view.shape))]
+
+
+def test_a_word_hears_its_room_as_torch_does():
+    generator = torch.Generator().manual_seed(5)
+    q, k = torch.randn(2, 2, 3, 8, generator=generator, dtype=torch.float64)  # (2, 3, 8)
+    for second in (False, True):
+        given = [x.transpose(0, 1) if second else x for x in (q, k)]
+        queries, keys = (split_heads(x, 4) for x in given)
+        weights = (queries @ keys.mT / math.sqrt(2)).softmax(-1)
+        for i, j, head in product(range(2), range(3), range(4)):
+            heard = script("rooms")("hear", [i, j], q.tolist(), k.tolist(), head, 4, second)
+            row = weights[j, head, i] if second else weights[i, head, j]
+            assert [weight for *_, weight in heard] == pytest.approx(row.tolist())
+            inside = [[s, j] for s in range(2)] if second else [[i, p] for p in range(3)]
+            assert [place for *place, _ in heard] == inside
+
+
 def test_tiles_are_visited_as_the_package_does():
     """The last visit of each query ends with what attention gives, and its log-sum-exp."""
     scores, values = torch.randn(7, 7).double(), torch.randn(7).double()

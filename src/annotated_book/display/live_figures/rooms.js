@@ -1,0 +1,130 @@
+// Rooms: a batch of sentences and their heads, each pair a room; a word hears the words in its own.
+//
+// sentences: n words each; queries, keys: the numbers of each word, by sentence and place
+// heads: how many; titles: of both layouts; word: which asks to begin with, as [sentence, place]
+//
+// A test compares the weights with those of PyTorch's tensors, in both layouts.
+import { button, readout, element, slider, svg } from "./host/figure.js";
+import { label } from "./host/panel.js";
+
+const range = (count) => Array.from({ length: count }, (_, i) => i);
+
+/** List the words in the room of a word: its sentence, or, with the batch second, its place in all. */
+export const room = ([sentence, place], b, n, second) =>
+  second ? range(b).map((i) => [i, place]) : range(n).map((j) => [sentence, j]);
+
+/** Weigh what a word hears in one head of h: [sentence, place, weight] of each word in its room. */
+export function hear(word, queries, keys, head, h, second) {
+  const [b, n, width] = [keys.length, keys[0].length, keys[0][0].length / h];
+  const own = ([i, j], all) => all[i][j].slice(head * width, (head + 1) * width);
+  const query = own(word, queries);
+  const inside = room(word, b, n, second);
+  const powers = inside.map((other) => {
+    const score = own(other, keys).reduce((sum, x, axis) => sum + x * query[axis], 0);
+    return Math.exp(score / Math.sqrt(width));
+  });
+  const whole = powers.reduce((sum, power) => sum + power, 0);
+  return inside.map(([i, j], at) => [i, j, powers[at] / whole]);
+}
+
+const [WIDE, HIGH, TOP, GAP] = [84, 25, 46, 14];
+
+export default {
+  render({ model, el }) {
+    const { sentences, queries, keys, heads: h, titles, word } = model.get("data");
+    const [b, n] = [sentences.length, sentences[0].length];
+    const now = { word, second: false };
+    const said = readout();
+    const ask = (word) => {
+      now.word = word;
+      who.show(word[0] * n + word[1]);
+      show();
+    };
+    const house = drawHouse(sentences, h, ask);
+    const show = () => {
+      const heard = range(h).map((g) => hear(now.word, queries, keys, g, h, now.second));
+      house.show(now.word, heard, now.second);
+      chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === +now.second)));
+      const [i, j] = now.word;
+      const most = heard.map((all, g) => {
+        const [s, p, weight] = all.reduce((best, each) => (each[2] > best[2] + 1e-6 ? each : best));
+        return `in head ${g + 1} most “${sentences[s][p]}” of sentence ${s + 1}, ${weight.toFixed(2)}`;
+      });
+      const rooms = now.second ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
+      said.textContent = `${rooms}. “${sentences[i][j]}” of sentence ${i + 1} hears ${most.join("; ")}.`;
+    };
+    const chosen = titles.map((title, i) => button(title, () => ((now.second = i === 1), show())));
+    const who = slider({
+      label: "who asks",
+      ...{ max: b * n - 1, value: word[0] * n + word[1] },
+      say: (at) => `${sentences[Math.floor(at / n)][at % n]} ${Math.floor(at / n) + 1}`,
+      move: (at) => ask([Math.floor(at / n), at % n]),
+    });
+    el.append(
+      element("div", { class: "aa-endings", role: "group", "aria-label": "layout" }, ...chosen),
+      house.root,
+      element("div", { class: "aa-controls" }, who.label),
+      said,
+    );
+    show();
+  },
+};
+
+function drawHouse(sentences, h, ask) {
+  const [b, n] = [sentences.length, sentences[0].length];
+  const [width, height] = [h * b * WIDE + (h - 1) * GAP, TOP + n * HIGH + 4];
+  const box = `-2 0 ${width + 4} ${height}`;
+  const root = svg("svg", { viewBox: box, role: "img", class: "aa-house", fill: "currentColor" });
+  const x = (head, sentence) => head * (b * WIDE + GAP) + sentence * WIDE;
+  const walls = svg("g", { fill: "none", stroke: "#808080", "stroke-width": 1.2 });
+  const cells = range(h).map((g) => {
+    root.append(label(`head ${g + 1}`, x(g, 0) + (b * WIDE) / 2, 14, { fill: "var(--aa-h)" }));
+    return sentences.map((words, i) => {
+      root.append(label(`sentence ${i + 1}`, x(g, i) + WIDE / 2, 34));
+      return words.map((word, j) => {
+        const frame = { x: x(g, i) + 3, y: TOP + j * HIGH + 3, width: WIDE - 6, height: HIGH - 6 };
+        const shade = svg("rect", { ...frame, rx: 3, stroke: "var(--aa-n)" });
+        const text = label(word, x(g, i) + 8, frame.y + 14, { "text-anchor": "start" });
+        const share = label("", x(g, i) + WIDE - 7, frame.y + 14, { "text-anchor": "end" });
+        const cell = svg("g", { class: "aa-ask" }, shade, text, share);
+        cell.addEventListener("click", () => ask([i, j]));
+        root.append(cell);
+        return { shade, text, share };
+      });
+    });
+  });
+  root.append(walls);
+  const show = ([asks, place], heard, second) => {
+    const frames = range(h).flatMap((g) =>
+      second
+        ? range(n).map((j) => [x(g, 0), TOP + j * HIGH + 1, b * WIDE, HIGH - 2])
+        : range(b).map((i) => [x(g, i) + 1, TOP, WIDE - 2, n * HIGH]),
+    );
+    const path = ([left, top, wide, high]) => `M${left} ${top}h${wide}v${high}h${-wide}z`;
+    walls.replaceChildren(...frames.map((frame) => svg("path", { d: path(frame) })));
+    cells.flat(2).forEach(({ shade, text, share }) => {
+      shade.setAttribute("fill-opacity", 0);
+      text.setAttribute("opacity", 0.55);
+      share.textContent = "";
+    });
+    heard.forEach((all, g) => {
+      for (const [i, j, weight] of all) {
+        const { shade, text, share } = cells[g][i][j];
+        shade.setAttribute("fill", "var(--aa-m)");
+        shade.setAttribute("fill-opacity", 0.08 + 0.5 * weight);
+        text.setAttribute("opacity", 1);
+        share.textContent = weight.toFixed(2).replace("0.", ".");
+      }
+      cells[g].forEach((words, i) =>
+        words.forEach(({ shade }, j) =>
+          shade.setAttribute("stroke-width", i === asks && j === place ? 2 : 0),
+        ),
+      );
+    });
+    root.setAttribute(
+      "aria-label",
+      `${second ? h * n : h * b} rooms; those of the word that asks are lit.`,
+    );
+  };
+  return { root, show };
+}
