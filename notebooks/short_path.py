@@ -3,19 +3,17 @@
 #
 # *How do you get from a pencil to a class that you can trust, in 35 minutes?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
+# *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Who was thirsty, and what was sweet? You know at once, although only the last word differs. A
-# model starts with the same numbers for *it* in both sentences. To tell the two apart, *it* has to
-# collect something from the other words. **Attention** is the step in which it does. One copy of it
-# is a **head**, and here are two. Exchange the last word, and watch what *it* gets. A word can take
-# much of the attention and give nothing; and the line of code under the picture is the last step.
-# You come to both.
+# Who was thirsty, and what was sweet? You know at once, although only the last word differs. To a
+# model, *it* is the same word with the same numbers in both sentences. To tell the two apart, *it*
+# has to collect something from the other words. **Attention** is the step in which it does, and one
+# copy of it is a **head**. Here are two. Exchange the last word, and watch the two bars.
 
 # %% tags=["hide-input"]
 import math
@@ -27,13 +25,17 @@ from torch import nn
 from annotated_book import chapters, display, exercises
 
 one = chapters.load("01_one_head")
-display.first_look(name="short-path-it")
+display.first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# On this page you build this picture: one head with a pencil, then both, then masks, then the whole
-# as a class of 18 lines and a docstring. Each step is asserted to give what the step before gave, and at the end
-# you test that the class computes what PyTorch's does, gradients too. A line with a ✓ opens to its
-# proof. The links lead to the chapters that take their time.
+# The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But
+# look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and from
+# the cat, as you will see, it gets nothing at all.
+#
+# On this page you build that picture, with a pencil first, and you end with a class of 18 lines
+# that computes what PyTorch's does, gradients too. Each step is asserted to give what the step
+# before gave; a line with a ✓ opens to its proof. The links lead to the chapters that take their
+# time.
 #
 # ## One head with a pencil
 #
@@ -46,7 +48,8 @@ first, second = one.EMBEDDINGS, one.SWEET_EMBEDDINGS  # the two sentences
 display.show(first, words, one.FEATURES, decimals=0)
 
 # %% [markdown]
-# Let *it* look around, in four steps.
+# Now let *it* look around, in four steps. Before you do the sums: at which will it look more, at the
+# cat or at the milk?
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
@@ -60,6 +63,7 @@ display.show(first, words, one.FEATURES, decimals=0)
 # A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
 # with e numbers each. The words that are asked are counted by m; here they are the same eight.
 # `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
+# (`one` is the chapter [One head](01_one_head.ipynb), from which the words and numbers come.)
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -68,14 +72,13 @@ shares = powers / powers.sum()  # (m,)
 collected = shares @ first      # (m,) x (m, e) -> (e,)
 display.show(torch.stack([scores, powers, shares]), ["score", "exp(s/2)", "share"], words)
 
-# %%
+# %% tags=["hide-input"]
 display.show(collected[None], ["it collects"], one.FEATURES)
 
 # %% [markdown]
-# *Cat* and *milk* get the same share, 0.18 each: *it* does not look at the animal rather than the
-# food. But *thirsty*, which gets 0.30, brings its animal along. So *it*, as much animal as food
-# before, collects 1.32 of animal and 0.72 of food. [One head](01_one_head.ipynb) goes through these
-# steps slowly.
+# At neither: *cat* and *milk* get the same share, 0.18. What decides is a word that never names the
+# cat. *Thirsty* gets 0.30 and brings the animal of its own row along. So *it*, before as much animal
+# as food, collects 1.32 of animal and 0.72 of food.
 #
 # ### The other sentence
 #
@@ -145,12 +148,16 @@ both = [attend(x, x, x)[1] for x in (tame, wild)]
 display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
 
 # %% [markdown]
-# *Drank* collects the same in both. Attention is blind to order: shuffle the words, and the outputs
-# are shuffled along. A model has to be told [positions](20_positions.ipynb) from outside.
+# *Drank* collects the same whether the cat drank the milk or the milk drank the cat. Attention is
+# blind to order: shuffle the words, and the outputs are shuffled along. A model has to be told
+# [positions](20_positions.ipynb) from outside.
 #
-# And why divide the scores by $\sqrt d$? A score adds up d products. In random rows each product
-# has a variance of 1, the sum has one of d, and a typical score has the size $\sqrt d$. The table
-# shows it, and the largest of eight shares: not divided, divided by d, and divided by $\sqrt d$.
+# ## Why the root
+#
+# Leave out the $\sqrt d$, and see what becomes of wider heads. A score adds up d products. If the
+# numbers of both rows are random, with a variance of 1, each product has a variance of 1, the sum
+# has one of d, and a typical score has the size $\sqrt d$. The table shows it, and the largest of
+# eight shares: not divided, divided by d, which is the obvious repair, and divided by $\sqrt d$.
 
 # %% tags=["fold-input"]
 torch.manual_seed(0)
@@ -177,8 +184,10 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 # [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it:
 # $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
 # hands over. (With one matrix for $W_Q$ and $W_K$, *it* would score *cat* as *cat* scores *it*.)
+#
 # Here the head is two numbers wide and set by hand. It asks: *is something said about an animal?*
-# Only words with a quality ask; the others have the query (0, 0) and look at all words evenly.
+# Only words with a quality ask; the others have the query (0, 0) and look at all words evenly. A
+# word hands over its quality, and its animal as a spare, which nothing on this page reads.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -186,29 +195,31 @@ W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by anima
 W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
 q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
-table = torch.cat([k, (k @ q[it])[:, None], shares[:, None], v[:, :1]], 1)
-display.show(table, words, ["animal", "qual.", "score", "share", "gives"])
+table = torch.column_stack([k, k @ q[it], shares, v[:, 0]])
+names = ["animal", "quality", "score", "share", "gives"]
+display.show(table, words, names, decimals=[0, 0, 0, 2, 0])
 
 # %% [markdown]
 # The first two columns are the keys, and *gives* is the quality that is handed over. The query of
 # *it* is (2, 1): an animal counts twice as much as a quality. *Cat*, (3, 0), and *thirsty*, (2, 2),
-# both score 6 and get 0.46. But look at the last column: the cat has no quality to give. Shares have
-# to go somewhere, and *cat* is where they rest. What *it* collects comes from *thirsty*. And with
-# *sweet*? ($W_V$ carries the animal along in a second column, which nothing reads here.)
+# both score 6 and get 0.46 each. So does the head combine the two, one for *who* and one for *what*?
+# Look at the last column. The cat has no quality to give, and 0.46 times 0 is 0. What is the cat
+# good for? Exchange the last word.
 
 # %%
 both = [attend(x @ W_Q, x @ W_K, x @ W_V)[it, :1] for x in (first, second)]
 display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
 
 # %% [markdown]
-# Now only 0.19. *Sweet* says something, too, but not about an animal: it scores 2, and most of the
-# attention goes to *cat*, which gives nothing. That is how this head says *no*.
+# *Sweet* says something, too, but not about an animal. It scores 2, and now most of the attention
+# goes to *cat*, which gives nothing. Shares have to go somewhere, and with the cat they do no harm.
+# That is how this head says *no*: 0.19.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
 #
-# And about the food? Ask both questions in one head: let its keys count animal and food alike, and
-# collect the quality. How will the two sentences differ?
+# And about the food? Before you pay for a second head, ask both questions in one: let its keys count
+# animal and food alike, and collect the quality. How will the two sentences differ?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -261,8 +272,8 @@ print("✓ Under animal stands what the one head gave, for every word of both se
 #
 # With h heads the loop makes 3h products to begin with. Three are enough: put the heads' matrices
 # side by side, multiply once, and cut the result into h pieces. A stack of heads then goes through
-# the same `attend`, since PyTorch's products run over any axes in front: each head is multiplied
-# for itself, as in a loop.
+# the same `attend`, since PyTorch's products run over any axes in front, each head for itself, as
+# in the loop.
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(matrices, 1) for matrices in zip(*HEADS))  # (e, h * d)
@@ -279,42 +290,72 @@ for head in range(2):
 print("✓ The stack gives what the loop gave, and its product is one head at a time.")
 
 # %% [markdown]
+# Here is the whole way of *it*, once, with every number on it. ($W_O$ drops the second number of each
+# head, the spare.)
+
+# %% tags=["hide-input"]
+display.whole_way(name="whole-way-of-it")
+
+# %% [markdown]
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
 # to cut. And must you cut? Without it the scores of both heads add up, and [the two sentences get
 # the same answers](03_split_and_stack.ipynb).
 #
 # ## The reshape trick
 #
-# Nobody cuts and stacks. Cutting the last axis into (h, d) and moving h to the front does the same,
-# and copies nothing. Take three words of six numbers, two heads of three; the first digit says
-# which word a number belongs to. The last column shows the shortcut that many have tried: reshape
-# straight to the shape you want.
+# Nobody cuts and stacks. `unflatten` cuts the last axis into (h, d), and `transpose` moves h to the
+# front, without copying a number. The way back is `transpose`, then `flatten`. A batch of b
+# sentences is one more axis in front: here are both at once. And is the second `transpose` needed?
+# The last two columns are merged without it, by a `reshape` straight to the shape that is wanted.
+
+
+# %%
+def split(x):
+    return x.unflatten(-1, (2, -1)).transpose(1, 2)  # (b, n, h * d) -> (b, h, n, d)
+
+
+def merge(x):
+    return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
+
+
+x = torch.stack([first, second])                             # (b, n, e)
+mixed = attend(*(split(x @ w) for w in (W_QS, W_KS, W_VS)))  # (b, h, n, d)
+right, wrong = merge(mixed), mixed.reshape(2, 8, 4)          # (b, n, h * d)
+answers = torch.cat([(y @ W_O)[:, it, :2] for y in (right, wrong)], 1)
+names = ["animal", "food", "reshaped: animal", "food"]
+display.show(answers, ["it, thirsty", "it, sweet"], names)
+
+# %% [markdown]
+# No error, the same shape, and both sentences now mean the same: 0.38 and 0.38. To see why, cut
+# three words of six numbers for two heads; the first digit says which word a number belongs to.
 
 # %%
 tokens = torch.arange(10, 40, 10)[:, None] + torch.arange(1, 7)  # (3, 6)
-right = tokens.unflatten(-1, (2, 3)).transpose(0, 1)             # (2, 3, 3)
-wrong = tokens.reshape(2, 3, 3)                                  # (2, 3, 3)
-for i in range(3):
-    print(f"head 1, word {i + 1}: {right[0, i].tolist()}, reshaped {wrong[0, i].tolist()}")
-
-# %% tags=["proof"]
-assert right.equal(torch.stack(tokens.split(3, -1)))
-assert right.data_ptr() == tokens.data_ptr()
-print(
-    "✓ Cut and moved, the heads are those of split and stack, in the memory of the words."
-)
+cut = tokens.unflatten(-1, (2, 3)).transpose(0, 1)               # (2, 3, 3)
+reshaped = tokens.reshape(2, 3, 3)                               # (2, 3, 3)
+rows = {f"word {i + 1}": [str(y[0, i].tolist()) for y in (cut, reshaped)] for i in range(3)}
+display.show(rows, columns=["head 1", "head 1, reshaped"])
 
 # %% [markdown]
-# After the reshape, head 1 of word 2 holds the second half of word 1: the head has got a stretch of
-# the text, 11 to 23, instead of its part of every word. No shape complains, and a model with this
-# mistake even seems to learn, as you see in [Training](12_training.ipynb). The way back has the
-# same trap: transpose first, then flatten. [The reshape trick](04_reshape_trick.ipynb) draws it.
+# In memory the numbers lie word after word, and `reshape` only counts off as many as it needs. So
+# head 1 has got a stretch of the text, 11 to 23, instead of its part of every word. The merge above
+# went wrong in the same way: *it* got what head 2 had collected for *drank* and *milk*. No shape
+# complains, and a model with this mistake even seems to learn, as you see in
+# [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb) draws it.
+
+# %% tags=["proof"]
+torch.testing.assert_close(right @ W_O, torch.stack([two_heads(first), two_heads(second)]))
+assert wrong[:, it].equal(mixed[:, 1, 2:4].flatten(1))
+assert cut.equal(torch.stack(tokens.split(3, -1)))
+assert cut.data_ptr() == tokens.data_ptr()
+print("✓ Cut and moved, the heads are those of the loop, in the memory of the words.")
+
+# %% [markdown]
+# ## Two masks
 #
-# ## A batch, and two masks
-#
-# Sentences come in [batches](05_batches.ipynb) of b. A shorter one is filled up with **padding**,
-# here with rows of zeros. They stand in front, as they do where a model is to continue each text.
-# Nobody may look at padding.
+# Sentences of a [batch](05_batches.ipynb) differ in length. The shorter one is filled up with
+# **padding**, here with rows of zeros. They stand in front, as they do where a model is to continue
+# each text. Nobody may look at padding.
 #
 # And a model that learns to write must not look at words to come. Why handicap it? Because then the
 # row of each word is what you would get if the text ended there. One pass over eight words is eight
@@ -325,95 +366,100 @@ short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
 x = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
 padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)   # (n, m)
-blocked = padding[:, None, :] | future                # (b, 1, m) | (n, m) -> (b, n, m)
+blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
 
 # %% [markdown]
 # Where `blocked` is True, the query may not see the key. The **padding mask** says so for the keys
 # of each sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges
-# them: the padding mask's axis of size 1 is stretched over all queries.
+# them. Axes of size 1 are stretched, one over the heads, the other over the queries.
 #
-# What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The idea
-# that works: set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. (`fill_again` waits for
-# the end of this section.)
-
+# What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The other:
+# set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away.
 
 # %%
-def multi_head(x, blocked, fill_again=False):
-    """Attend with both heads, from each word to those that are not blocked."""
-    blocked = blocked[:, None]  # (b, 1, n, m), for all heads
-    q, k, v = ((x @ w).unflatten(-1, (2, -1)).transpose(1, 2) for w in (W_QS, W_KS, W_VS))
-    scores = q @ k.mT / math.sqrt(q.size(-1))                     # (b, h, n, m)
-    weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
-    if fill_again:
-        weights = weights.masked_fill(blocked, 0)      # (b, h, n, m)
-    merged = (weights @ v).transpose(1, 2).flatten(2)  # (b, n, h * d)
-    return merged @ W_O, weights                       # (b, n, e), (b, h, n, m)
-
-
-_, weights = multi_head(x, blocked)
-_, unmasked = multi_head(x, torch.zeros_like(blocked))
-zeroed = unmasked.masked_fill(blocked[:, None], 0)  # (b, h, n, m)
-sums = torch.stack([zeroed[0, :, it].sum(-1), weights[0, :, it].sum(-1)])
+q, k, v = (split(x @ w) for w in (W_QS, W_KS, W_VS))        # (b, h, n, d)
+scores = q @ k.mT / math.sqrt(2)                            # (b, h, n, m)
+late = scores.softmax(-1).masked_fill(blocked, 0)           # (b, h, n, m)
+early = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
+sums = torch.stack([weights[0, :, it].sum(-1) for weights in (late, early)])
 display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
-# The table adds up what *it* gives away. Zeroed afterwards, the share of the blocked words is lost:
-# of head 1 only 0.54 is left, for the rest has gone to what comes later, most of it to *thirsty*,
-# which *it* must not know. With $-\infty$ the visible words share the whole.
+# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone
+# to what comes later, nearly all of it to *thirsty*, which *it* must not know. With $-\infty$ the
+# visible words share the whole.
+
 
 # %% tags=["proof"]
-output, _ = multi_head(x, blocked)
-torch.testing.assert_close(multi_head(x, torch.zeros_like(blocked))[0][0], two_heads(first))
-alone, _ = multi_head(short[None], future[None, :4, :4])
-torch.testing.assert_close(output[1, 4:], alone[0])
+def filled_once(x, blocked):
+    q, k, v = (split(x @ w) for w in (W_QS, W_KS, W_VS))
+    scores = (q @ k.mT / math.sqrt(2)).masked_fill(blocked, -math.inf)
+    return merge(scores.softmax(-1) @ v) @ W_O
+
+
+output = filled_once(x, blocked)
+torch.testing.assert_close(output, merge(early @ v) @ W_O, equal_nan=True)
+torch.testing.assert_close(filled_once(short[None], future[:4, :4])[0], output[1, 4:])
 changed = x.masked_fill(padding[..., None], 100)
-torch.testing.assert_close(multi_head(changed, blocked)[0][1, 4:], output[1, 4:])
-for length in range(1, 8):
-    prefix, _ = multi_head(first[None, :length], future[None, :length, :length])
-    torch.testing.assert_close(prefix[0], output[0, :length])
+torch.testing.assert_close(filled_once(changed, blocked)[1, 4:], output[1, 4:])
+for length in range(1, 9):
+    nothing = torch.zeros(length, length).bool()
+    prefix = filled_once(first[None, :length], nothing)[0, -1]
+    torch.testing.assert_close(prefix, output[0, length - 1])
+    torch.testing.assert_close(prefix, two_heads(first[:length])[-1])
 print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
-# One thing is left. The rows of padding ask, too, and see nothing: before them there is only
-# padding. Such a row is **fully masked**. Its softmax divides 0 by 0. Nobody reads these rows, so
-# are they harmless? Let a loss read only the *first* sentence, which has no padding, and ask for
-# the gradient of $W_V$.
+# ## A row that sees nothing
+#
+# The rows of padding ask, too, and before them there is only padding. Such a row is **fully
+# masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
+# harmless? Let a loss read only the *first* sentence, which has no padding, and ask for the gradient
+# of $W_V$: how many of its 16 numbers are NaN?
 #
 # <details><summary>What do you expect?</summary>
 #
-# NaN everywhere. The loss sends a gradient of 0 into those rows, but on its way back it is
-# multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. $W_V$ is shared by all sentences,
-# so one empty row spoils it for all.
+# All of them. The loss sends a gradient of 0 into those rows, but on its way back it is multiplied
+# by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. $W_V$ is shared by all sentences, so one empty
+# row spoils it for all.
 #
 # </details>
 
 # %%
 W_VS.requires_grad_()
-found = {}
-for name, again in (("filled once", False), ("filled again", True)):
-    output, _ = multi_head(x, blocked, again)
+twice, found = early.masked_fill(blocked, 0), {}
+for name, weights in (("filled once", early), ("filled twice", twice)):
+    output = merge(weights @ split(x @ W_VS)) @ W_O  # (b, n, e)
     (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
-    found[name] = int(gradient.isnan().sum()), gradient.numel()
+    found[name] = gradient.isnan().sum(), gradient.numel()
 display.show(found, columns=["NaN in the gradient of W_V", "of"])
 
 # %% [markdown]
-# A second fill, of the weights with 0, cures it. An empty row now collects nothing, and its weights
-# of 0, in place of NaN, are what the gradient of $W_V$ is multiplied by. The softmax of such a row
-# still makes NaN of a gradient of 0, but that goes to the scores, and no gradient passes through a
-# filled score. So the mask is used twice, before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under
-# both masks; what is hatched is blocked.
+# A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and
+# what the gradient of $W_V$ is multiplied by is 0. So the mask is used twice, before the softmax and
+# after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both
+# masks; what is hatched is blocked.
 
 # %% tags=["hide-input"]
-_, weights = multi_head(x, blocked, fill_again=True)  # (b, n, e), (b, h, n, m)
 padded = [*"····", "the", "milk", "was", "sweet"]
 display.masked_map(
-    weights[1, 1].detach(),
-    blocked[1],
+    twice[1, 1],
+    blocked[1, 0],
     padded,
     padded,
     name="short-path-masks",
     caption="The food head on the second sentence. Padding (·) sees nothing.",
 )
+
+# %% tags=["proof"]
+three = [matrix.detach().clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
+q, k, v = (split(x @ matrix) for matrix in three)
+once = (q @ k.mT / math.sqrt(2)).masked_fill(blocked, -math.inf).softmax(-1)
+for weights, lost in ((once, [0, 0, 16]), (once.masked_fill(blocked, 0), [0, 0, 0])):
+    loss = (merge(weights @ v) @ W_O)[0].sum()
+    gradients = torch.autograd.grad(loss, three, retain_graph=True)
+    assert [int(gradient.isnan().sum()) for gradient in gradients] == lost
+print("✓ W_Q and W_K are safe already: no gradient passes through a filled score.")
 
 # %% [markdown]
 # ### One mask by hand
@@ -450,14 +496,14 @@ exercises.short_path.check_mask.folded(my_mask)
 # %% [markdown]
 # ## The class
 #
-# Everything is there; put it into a class. ([Multi-head attention](07_multihead_attention.ipynb)
-# makes one that takes the place of PyTorch's.) In training the four matrices are learned, so each
+# Everything is there; put it into a class. In training the four matrices are learned, so each
 # becomes an `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by
 # side are e wide again. Queries may come from another text than keys and values, so `forward` takes
-# three inputs.
+# three inputs. Without a mask, nothing is blocked: False everywhere. (In [Multi-head
+# attention](07_multihead_attention.ipynb) each line wears the number of the chapter that made it.)
 
 
-# %% tags=["hide-input"]
+# %%
 class PlainAttention(nn.Module):
     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
@@ -483,13 +529,165 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
+# %% tags=["proof"]
+by_class = PlainAttention(4, 2)
+layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
+for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
+    layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
+torch.testing.assert_close(
+    by_class(x, x, x, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
+)
+print("✓ With the matrices made by hand, the class gives what this page has built.")
+
 # %% [markdown]
+# ## Is it right?
+#
+# `nn.MultiheadAttention` is the judge: the same parameters, both masks at once, and the outputs, the
+# weights and the gradients have to agree. Two rules make such a test sharp. All sizes differ, so
+# that no two can be exchanged. And query, key and value are three different tensors, or a value
+# projected from the key would pass. PyTorch keeps its three matrices in one, below each other.
+
+# %%
+torch.manual_seed(0)
+b, n, m, h, d = 2, 3, 5, 4, 6
+ours = PlainAttention(h * d, h).double()
+theirs = nn.MultiheadAttention(h * d, h, batch_first=True).double()
+layers = (ours.w_q, ours.w_k, ours.w_v)
+theirs.in_proj_weight.data = torch.cat([layer.weight for layer in layers]).detach()
+theirs.in_proj_bias.data = torch.cat([layer.bias for layer in layers]).detach()
+theirs.out_proj = ours.w_o
+
+# %%
+inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
+padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])  # (b, m)
+future = torch.ones(n, m, dtype=torch.bool).triu(1)              # (n, m)
+mine = ours(*inputs, padding[:, None, :] | future)
+masks = {"key_padding_mask": padding, "attn_mask": future}
+right = theirs(*inputs, **masks, average_attn_weights=False)
+
+# %% tags=["proof"]
+mixture = torch.arange(mine[0].numel()).cos().view_as(mine[0])  # each output counts
+slopes = [torch.autograd.grad((y[0] * mixture).sum(), inputs) for y in (mine, right)]
+torch.testing.assert_close(mine, right)
+torch.testing.assert_close(*slopes)
+print("✓ Outputs, weights and the gradients of all three inputs agree, up to rounding.")
+
+# %% [markdown]
+# ## Would it have noticed?
+#
+# A test that has never failed proves little, so break the class. Override `merge`, then `split` as
+# well, with reshapes that keep every shape. Beside the comparison runs a test that needs no class to
+# compare with: under a causal mask, how far do the earlier outputs move when the last word changes?
+
+
+# %%
+class WrongMerge(PlainAttention):
+    def merge(self, x):
+        return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
+
+
+class WrongSplitToo(WrongMerge):
+    def split(self, x):
+        return x.reshape(x.size(0), self.num_heads, x.size(1), -1)  # (b, h, ..., d)
+
+
+# %% tags=["fold-input"]
+x = torch.randn(b, n, h * d, dtype=torch.float64)
+other = torch.cat([x[:, :-1], torch.randn(b, 1, h * d, dtype=torch.float64)], 1)
+causal, rows = torch.ones(1, n, n, dtype=torch.bool).triu(1), []
+for kind in (PlainAttention, WrongMerge, WrongSplitToo):
+    module = kind(h * d, h).double()
+    module.load_state_dict(ours.state_dict())
+    found = module(*inputs, padding[:, None, :] | future)
+    of_inputs = torch.autograd.grad((found[0] * mixture).sum(), inputs)
+    pairs = [*zip(found, right), *zip(of_inputs, slopes[1])]
+    output, weights, *gradients = [(a - b).abs().max().item() for a, b in pairs]
+    before, after = (module(z, z, z, causal)[0][:, :-1] for z in (x, other))
+    moves = (before - after).abs().max().item()
+    rows.append([output, weights, max(gradients), moves])
+names = ["output", "weights", "gradient", "the past moves"]
+kinds, title = ["the class", "wrong merge", "wrong split, too"], "At most off by"
+display.show(torch.tensor(rows), kinds, names, title=title)
+
+# %% [markdown]
+# The comparison sees both mistakes. The other test sees only one. With the wrong merge, words to
+# come leak into the past. With both reshapes together, each head gets a stretch of the text, as the
+# 11 to 23 above, and the wrong merge puts the stretches back in their places: nothing leaks, and
+# almost nothing is right. So compare values wherever you can; [Testing
+# attention](17_testing_attention.ipynb) is for where you cannot.
+#
+# ## As many sentences as heads
+#
+# And must all sizes differ? Here is a slip that nobody sees in a review. The scores are
+# `(b, h, n, m)`, the class gets a mask of `(b, n, m)`, and its `[:, None]` is forgotten. Try it with
+# four heads and one, two or four sentences: how many of the places that are blocked are seen?
+
+# %%
+rows = {}
+for sentences in (1, 2, 4):
+    scores = torch.randn(sentences, 4, 3, 5)
+    blocked = torch.rand(sentences, 3, 5) < 0.5
+    try:
+        seen = scores.masked_fill(blocked, -math.inf).isfinite()
+        rows[sentences] = f"{(seen & blocked[:, None]).sum()} of {4 * blocked.sum()}"
+    except RuntimeError as error:
+        rows[sentences] = f"an error: {str(error)[:39]} …"
+display.show([[text] for text in rows.values()], [*rows], ["blocked, and seen"], corner="b")
+
+# %% [markdown]
+# One sentence is right, and two are an error. With as many sentences as heads nothing complains, and
+# each *head* gets the mask of one *sentence*. A test with b = h would have passed the shapes and
+# failed the model.
+#
+# ## An empty sentence
+#
+# Last, the fully masked row. Let the second sentence be all padding, and let the loss read the first
+# one alone.
+
+# %% tags=["fold-input"]
+empty, rows = torch.tensor([[False] * 5, [True] * 5]), []
+three = [layer.weight for layer in layers]
+for needed in (True, False):
+    output, _ = theirs(*inputs, key_padding_mask=empty, need_weights=needed)
+    (gradient,) = torch.autograd.grad(output[0].sum(), theirs.in_proj_weight)
+    rows.append([output[1].isnan().sum(), gradient.isnan().sum()])
+mine, _ = ours(*inputs, empty[:, None, :])
+gradients = torch.cat(torch.autograd.grad(mine[0].sum(), three))  # (3 * e, e)
+rows.append([mine[1].isnan().sum(), gradients.isnan().sum()])
+names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
+display.show(torch.tensor(rows), names, ["NaN in output", "NaN in gradient"], decimals=0)
+
+# %% [markdown]
+# PyTorch's class has two fates. By default it returns its weights, and then one empty sentence
+# gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
+# With `need_weights=False` it takes another path inside, and nothing is spoiled. A flag that says
+# what you want to *see* decides whether you can train. Ours gives numbers in both: an empty row
+# collects nothing, so the last layer writes its bias alone.
+#
+# > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, has no such trouble, and
+# > another trap: in its `attn_mask`, True means *may look*. In its class, and here, True means *may
+# > not*. Hand it `~blocked`.
+
+# %% tags=["proof"]
+torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
+q, k, v = (torch.randn(2, 4, length, 6).double() for length in (n, m, m))
+hidden = padding[:, None, None] | future  # (2, 1, n, m)
+weights = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -math.inf).softmax(-1)
+fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden)  # (2, 4, n, 6)
+torch.testing.assert_close(weights @ v, fused)
+hidden = hidden | empty[:, None, None]  # (2, 1, n, m)
+assert not F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden).isnan().any()
+print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
+
+# %% [markdown]
+# ## Exercises
+#
 # ### Write it
 #
-# *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`, from the lines of
-# `multi_head` above. `blocked` is `(b, n, m)`; an axis of size 1 is stretched. If it is None,
-# nothing is blocked, and a mask of False in the shape of the scores will do:
-# `torch.zeros_like(scores).bool()`. Return the output and the weights of each head.
+# *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
+# up. `blocked` is `(b, n, m)`; an axis of size 1 is stretched. If it is None, nothing is blocked, and
+# a mask of False in the shape of the scores will do: `torch.zeros_like(scores).bool()`. Return the
+# output and the weights of each head.
 
 
 # %% tags=["exercise"]
@@ -530,209 +728,23 @@ exercises.short_path.check_attention(MyAttention)
 MyAttention = PlainAttention
 
 exercises.short_path.check_attention.folded(MyAttention)
-display.source(PlainAttention)
-
-# %% [markdown]
-# The solution calls its class `PlainAttention`, and so do the tests from here on; it stands in full
-# in the box at the end. In the notebook, put your own in its place.
-
-# %% tags=["proof"]
-by_class = PlainAttention(4, 2)
-layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
-for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
-    layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
-by_hand = multi_head(x, blocked, fill_again=True)
-torch.testing.assert_close(by_class(x, x, x, blocked), by_hand)
-print("✓ With the matrices made by hand, the class gives what this page has built.")
-
-# %% [markdown]
-# ## Is it right?
-#
-# Compare it with `nn.MultiheadAttention`: the same parameters, both masks at once; outputs,
-# attention weights and gradients of the inputs have to agree. Two rules make such a test sharp. All
-# sizes differ, so that no two can be exchanged. And query, key and value are three different
-# tensors, or a value projected from the key would pass. The queries are masked as if they stood at
-# the last three of five places, so the causal mask starts m − n = 2 columns further right. PyTorch
-# keeps the three matrices in one, below each other, each as an `nn.Linear` does: (out, in).
-
-# %%
-torch.manual_seed(0)
-b, n, m, h, d = 2, 3, 5, 4, 6
-ours = PlainAttention(h * d, h).double()
-theirs = nn.MultiheadAttention(h * d, h, batch_first=True).double()
-layers = (ours.w_q, ours.w_k, ours.w_v)
-theirs.in_proj_weight.data = torch.cat([layer.weight for layer in layers]).detach()
-theirs.in_proj_bias.data = torch.cat([layer.bias for layer in layers]).detach()
-theirs.out_proj = ours.w_o
-
-# %% tags=["hide-input"]
-inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
-padding = torch.tensor([[False] * 5, [True] * 2 + [False] * 3])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m)
-
-
-# %%
-def off_by(module, theirs, inputs, padding, future):
-    """Give the largest differences of outputs, weights and gradients from PyTorch's."""
-    mine = module(*inputs, padding[:, None, :] | future)
-    masks = {"key_padding_mask": padding, "attn_mask": future}
-    right = theirs(*inputs, **masks, average_attn_weights=False)
-    mixture = torch.arange(mine[0].numel()).cos().view_as(mine[0])  # each output counts
-    slopes = [torch.autograd.grad((y * mixture).sum(), inputs) for y, _ in (mine, right)]
-    pairs = [*zip(mine, right), *zip(*slopes)]
-    output, weights, *gradients = [(a - b).abs().max().item() for a, b in pairs]
-    return output, weights, max(gradients)
-
-
-# %% [markdown]
-# Would this test see a mistake? Override `merge`, then `split` as well, with the reshapes that keep
-# every shape. Beside it runs a test that needs no class to compare with: how far do earlier outputs
-# move when the last word changes?
-
-
-# %%
-class WrongMerge(PlainAttention):
-    def merge(self, x):
-        return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
-
-
-class WrongSplitToo(WrongMerge):
-    def split(self, x):
-        return x.reshape(x.size(0), self.num_heads, x.size(1), -1)  # (b, h, ..., d)
-
-
-# %% tags=["fold-input"]
-x = torch.randn(b, n, h * d, dtype=torch.float64)
-other = torch.cat([x[:, :-1], torch.randn(b, 1, h * d, dtype=torch.float64)], 1)
-causal, rows = torch.ones(1, n, n, dtype=torch.bool).triu(1), []
-for kind in (PlainAttention, WrongMerge, WrongSplitToo):
-    module = kind(h * d, h).double()
-    module.load_state_dict(ours.state_dict())
-    before, after = (module(z, z, z, causal)[0][:, :-1] for z in (x, other))
-    off = off_by(module, theirs, inputs, padding, future)
-    rows.append([*off, (before - after).abs().max().item()])
-names = ["output", "weights", "gradient", "the past moves"]
-display.show(torch.tensor(rows), ["the class", "wrong merge", "wrong split, too"], names)
-
-# %% tags=["proof"]
-assert max(off_by(ours, theirs, inputs, padding, future)) < 1e-12
-print(
-    "✓ The class and PyTorch's: outputs, weights and gradients are equal, up to rounding."
-)
-
-# %% [markdown]
-# The comparison sees both mistakes. The other test sees only one. With the wrong merge, words to
-# come leak into the past. With both reshapes together, each head gets a stretch of the text, as the
-# 11 to 23 above, and the wrong merge puts the stretches back in their places. Nothing leaks, and
-# almost nothing is right. So compare values wherever you can; [Testing
-# attention](17_testing_attention.ipynb) is for where you cannot.
-#
-# And must all sizes differ? Here is a slip that nobody sees in a review: the mask of `(b, n, m)`
-# meets the scores of `(b, h, n, m)`, and the `[:, None]` between them is forgotten. Try it with
-# four heads, and batches of 1, 2 and 4.
-
-
-# %% tags=["fold-input"]
-class Forgetful(PlainAttention):
-    """The class without the axis for the heads in its mask."""
-
-    def forward(self, query, key, value, blocked):
-        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(blocked, -math.inf)
-        weights = scores.softmax(-1).masked_fill(blocked, 0)
-        return self.w_o(self.merge(weights @ v)), weights
-
-
-torch.manual_seed(1)
-forgetful = Forgetful(h * d, h).double()
-forgetful.load_state_dict(ours.state_dict())
-for batch in (1, 2, 4):
-    x = torch.randn(batch, m, h * d).double()
-    hidden = (torch.arange(m) >= torch.arange(m, m - batch, -1)[:, None])[:, None].expand(
-        -1, m, -1
-    )
-    try:
-        apart = (forgetful(x, x, x, hidden)[1] - ours(x, x, x, hidden)[1]).abs().max()
-        print(f"b = {batch}, h = 4: weights off by {apart:.2f}")
-    except RuntimeError as error:
-        print(f"b = {batch}, h = 4: {str(error)[:58]} …")
-
-# %% [markdown]
-# A batch of two is an error, a batch of one is right, and with as many sentences as heads nothing
-# complains: each *head* gets the mask of one *sentence*. A test with b = h would have passed the
-# shapes and failed the model. All sizes different.
-#
-# Last, the fully masked row. Let the second sentence be empty, all padding, and let the loss read
-# the first sentence alone.
-
-# %% tags=["fold-input"]
-empty, rows = torch.tensor([[False] * 5, [True] * 5]), []
-three = [layer.weight for layer in layers]
-for needed in (True, False):
-    output, _ = theirs(*inputs, key_padding_mask=empty, need_weights=needed)
-    (gradient,) = torch.autograd.grad(output[0].sum(), theirs.in_proj_weight)
-    rows.append([output[1].isnan().sum(), gradient.isnan().sum()])
-mine, _ = ours(*inputs, empty[:, None, :])
-gradients = torch.cat(torch.autograd.grad(mine[0].sum(), three))  # (3 * e, e)
-rows.append([mine[1].isnan().sum(), gradients.isnan().sum()])
-names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
-display.show(torch.tensor(rows), names, ["NaN in output", "NaN in gradient"], decimals=0)
-
-# %% [markdown]
-# PyTorch's class has two fates. By default it returns its weights, and then one empty sentence
-# gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
-# With `need_weights=False` it takes another path inside, and nothing is spoiled. A flag that says
-# what you want to *see* decides whether you can train. Ours gives numbers in both: an empty row
-# collects nothing, so the last layer writes its bias alone.
-#
-# > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, has no such trouble, and another trap: in its `attn_mask`, True
-# > means *may look*. In its class, and here, True means *may not*. Hand it `~blocked`.
-
-# %% tags=["proof"]
-torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
-q, k, v = (torch.randn(2, 4, length, 6).double() for length in (n, m, m))
-hidden = padding[:, None, None] | future  # (2, 1, n, m)
-weights = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -math.inf).softmax(-1)
-fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden)  # (2, 4, n, 6)
-torch.testing.assert_close(weights @ v, fused)
-print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
 
 # %% [markdown]
 # ## What you have now
 #
-# You have computed attention by hand, and you have a class that you could write again and know to
-# be right. From here, three ways lead on: the book takes each of these steps slowly, beginning with
-# [One head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class
-# against the clock; and the [package](../docs/package/index.md) has one that takes the place of
-# PyTorch's.
+# You began with a pencil, and you have a class that you could write again and know to be right. From
+# here, three ways lead on: the book takes each of these steps slowly, beginning with [One
+# head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class against the
+# clock; and the [package](../docs/package/index.md) has one that takes the place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.
 # >
 # > ```python
-# > class PlainAttention(nn.Module):
-# >     """Multi-head attention; where `blocked` is True, a query does not see a key."""
-# >
-# >     def __init__(self, embed_dim, num_heads):
-# >         super().__init__()
-# >         if embed_dim % num_heads:
-# >             raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
-# >         self.num_heads = num_heads
-# >         layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-# >         self.w_q, self.w_k, self.w_v, self.w_o = layers
-# >
-# >     def split(self, x):
-# >         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
-# >
-# >     def merge(self, x):
-# >         return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
-# >
-# >     def forward(self, query, key, value, blocked=None):
-# >         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-# >         scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-# >         blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
-# >         weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
-# >         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
+# > q, k, v = split(x @ w_q), split(x @ w_k), split(x @ w_v)         # (b, h, n, d)
+# > scores = (q @ k.mT / d**0.5).masked_fill(blocked, -math.inf)     # (b, h, n, m)
+# > weights = scores.softmax(-1).masked_fill(blocked, 0)             # (b, h, n, m)
+# > output = merge(weights @ v) @ w_o                                # (b, n, e)
 # > ```
 # >
 # > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch, all sizes

@@ -1,19 +1,9 @@
-"""The short path: its class is the one in its last box, its two heads are those of the chapters."""
-
-import re
+"""The short path: its two heads are those of the chapters and of the first page."""
 
 import torch
 
-from annotated_book import chapters, display
+from annotated_book import chapters
 from annotated_book.display import computation
-from press.run import scripts
-
-
-def test_the_class_in_the_box_is_the_class():
-    box = scripts.notebook(scripts.CHAPTERS / "short_path.py").cells[-1].source
-    (code,) = re.findall(r"> ```python\n(.*?)> ```", box, re.DOTALL)
-    shown = "\n".join(line.removeprefix(">").removeprefix(" ") for line in code.splitlines())
-    assert shown == display.source(chapters.load("short_path").PlainAttention).text.strip()
 
 
 def test_the_two_heads_are_the_same_in_the_first_chapters_and_on_the_start_page():

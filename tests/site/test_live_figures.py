@@ -24,7 +24,7 @@ from press.site.build import SITE
 
 FRAMES = {  # of each live figure, a page that it is on
     module: page.parent.relative_to(SITE).as_posix()
-    for page in sorted(SITE.rglob("index.html"))
+    for page in sorted(SITE.rglob("index.html"), reverse=True)  # the first that has it
     for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
 }
 GRIDS = {"mask_merger", "where_numbers_go"}

@@ -46,6 +46,7 @@ _HOMES = {
     "tiles_visited": "live_figures.tiles_visited",
     "way_of_the_nan": "mask_figures",
     "whole_map": "computation",
+    "whole_way": "way_through",
 }
 __all__ = [*_HOMES]
 

@@ -107,6 +107,10 @@ def test_the_first_look_draws_what_it_is_given():
     assert same[0] == same[1], "merged wrongly, they are not"
     for pair in (*right, same[0]):
         assert "{:.2f} and {:.2f}".format(*(share / 100 for share in pair)) in figure.html
+    alone = display.first_look(name="look", merge=False)
+    assert "transpose" in figure.html
+    assert "transpose" not in alone.html
+    assert not given(alone)["merge"]
 
 
 def test_a_cache_fills_as_the_formulas_count():

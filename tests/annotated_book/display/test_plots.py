@@ -55,11 +55,17 @@ def what_flows(name="flow"):
     return display.flow(PLACES, arrows, SHAPES, LETTERS, name=name)
 
 
+def the_whole_way(name="way"):
+    return display.whole_way(name=name)
+
+
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
-@pytest.mark.parametrize("draw", [a_masked_map, some_lines, curves, a_shelf, what_flows])
+@pytest.mark.parametrize(
+    "draw", [a_masked_map, some_lines, curves, a_shelf, what_flows, the_whole_way]
+)
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     one, again, other = (draw(name).html for name in ("one", "one", "other"))

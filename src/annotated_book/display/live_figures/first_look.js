@@ -5,6 +5,7 @@
 // places: the middle of each word; query: the word that asks first; asks: what each head asks
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
+// merge: whether the line that merges the heads is there
 import { button, element, readout, slider, svg } from "./host/figure.js";
 
 const [WIDTH, HEIGHT, LEAST] = [356, 198, 5]; // of the drawing; a smaller share is not written
@@ -16,7 +17,7 @@ const HEADS = [
 
 export default {
   render({ model, el }) {
-    const { words, endings, places, weights, right, wrong, query, asks } = model.get("data");
+    const { words, endings, places, weights, right, wrong, query, asks, merge } = model.get("data");
     const now = { ending: 0, query, transposed: true };
     const text = (index) => (index === words.length - 1 ? endings[now.ending] : words[index]);
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
@@ -76,7 +77,7 @@ export default {
         element("span", { class: "aa-endings" }, "it was", ...choices),
         asker.label,
       ),
-      line,
+      ...(merge ? [line] : []),
       element("div", { class: "aa-bars", "aria-hidden": "true" }, ...bars.map(({ row }) => row)),
       said,
     );

@@ -31,11 +31,12 @@ ASKS = ["head 1: is something said of an animal?", "head 2: is something said of
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
-def first_look(*, name: str) -> Output:
+def first_look(*, name: str, merge: bool = True) -> Output:
     """Show what two heads find in the sentence; let the reader exchange its end and its merge.
 
     Args:
         name: the figure's name, see ``finish``.
+        merge: False leaves out the line that merges the heads.
     """
     states = [_compute(torch.cat([c.X[: c.LENGTH - 1], end[None]])) for end in ENDINGS.values()]
     weights, right, wrong = ([_hundredths(x) for x in part] for part in zip(*states, strict=True))
@@ -49,6 +50,7 @@ def first_look(*, name: str) -> Output:
         "right": right,
         "wrong": wrong,
         "query": it,
+        "merge": merge,
         "asks": ASKS,
     }
     thirsty, sweet, _ = ([f"{number / 100:.2f}" for number in rows[it]] for rows in right)
@@ -61,13 +63,17 @@ def first_look(*, name: str) -> Output:
     text = (
         "Head 1 asks whether something is said of an animal, head 2 of a food. With "
         f"<i>thirsty</i>, <i>it</i> gets {thirsty[0]} and {thirsty[1]}; with <i>sweet</i>, "
-        f"{sweet[0]} and {sweet[1]}. Then the heads are merged: "
-        "<code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without the transpose there is no "
-        "error and the same shape, and with either word <i>it</i> gets "
+        f"{sweet[0]} and {sweet[1]}."
+    )
+    merging = (
+        " Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
+        "the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}."
     )
     return live(
-        figure(name, told(_still(weights[0], places, it, alt), text), alt), "first_look", data
+        figure(name, told(_still(weights[0], places, it, alt), text + merging * merge), alt),
+        "first_look",
+        data,
     )
 
 

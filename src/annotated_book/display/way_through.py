@@ -1,0 +1,104 @@
+"""The whole way of one word through two heads: every number that it meets, drawn once."""
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from annotated_book.display import computation as c
+from annotated_book.display._html import Output
+from annotated_book.display.plots import COLOURS, FAINT, finish, panels
+
+_FEATURES = ("animal", "food", "action", "quality")
+_HEADS = "hd"  # the letters whose colours the two heads have
+
+
+def whole_way(*, name: str) -> Output:
+    """Draw how “it” comes from its row, by two heads, to what it gets; the numbers are the map's.
+
+    Args:
+        name: the figure's name, see ``finish``.
+    """
+    made, words, it = (
+        c.computation(),
+        c.WORDS[: c.LENGTH],
+        c.WORDS.index("it"),
+    )
+    drawing, (above, below) = panels(480, 400, rows=2)
+    for ax, high in ((above, 200), (below, 190)):
+        ax.set(xlim=(0, 480), ylim=(high, 0))
+        ax.axis("off")
+    grids = {"X": c.X, **dict(zip("QKV", made["project in"].values(), strict=True))}
+    for (title, grid), left in zip(grids.items(), (70, 186, 288, 390), strict=True):
+        heads = "" if title == "X" else _HEADS
+        above.text(left + 40, 12, title if title == "X" else f"{title} = X W_{title}", ha="center")
+        for i, row in enumerate(grid[: c.LENGTH].tolist()):
+            y = 34 + 18 * i
+            _cells(above, left, y, [f"{number:.0f}" for number in row], 20, heads)
+            if title == "X":
+                bold = "bold" if i == it else "normal"
+                above.text(64, y, words[i], ha="right", va="center", fontweight=bold)
+        if title in "XQ":
+            corner, frame = (left, 25 + 18 * it), {"fill": False, "linewidth": 2}
+            above.add_patch(Rectangle(corner, 80, 18, edgecolor="black", **frame))
+    for left, (letter, head) in zip((20, 60), zip(_HEADS, "12", strict=True), strict=True):
+        for start in (186, 288, 390):
+            place = (start + left, 188)
+            above.text(*place, f"head {head}", ha="center", fontsize=11, color=COLOURS[letter])
+    _arrow(above, (150, 96), (182, 96))
+    shares, told = made["softmax"]["weights"][:, it, : c.LENGTH].tolist(), []
+    collected, output = made["mix"]["collected"][:, it].tolist(), made["project out"]["output"][it]
+    for head, (letter, y) in enumerate(zip(_HEADS, (44, 98), strict=True)):
+        below.text(44, y, f"head {head + 1}", ha="right", va="center", color=COLOURS[letter])
+        for j, share in enumerate(shares[head]):
+            _cells(below, 50 + 40 * j, y, [f"{share:.2f}"], 40, letter, 0.06 + 0.6 * share)
+        _arrow(below, (372, y), (388, y))
+        _cells(below, 390, y, _written(collected[head]), 44, letter)
+        gives = " ".join(map(" ".join, zip(words, _written(shares[head]), strict=True)))
+        collects = " ".join(_written(collected[head]))
+        told.append(f"head {head + 1}: shares {gives}; collects {collects}")
+    for j, word in enumerate(words):
+        below.text(70 + 40 * j, 71, word, ha="center", va="center")
+    below.text(210, 16, "scores, then softmax: the shares of “it”", ha="center", va="center")
+    below.text(434, 16, "shares times V", ha="center", va="center")
+    below.text(138, 142, "side by side", ha="center", va="center")
+    _cells(below, 50, 170, _written([*collected[0], *collected[1]]), 44, _HEADS)
+    _arrow(below, (228, 170), (286, 170))
+    below.text(257, 156, "W_O", ha="center", va="center")
+    for j, feature in enumerate(_FEATURES):
+        below.text(312 + 44 * j, 142, feature, ha="center", va="center")
+    _cells(below, 290, 170, _written(output.tolist()), 44, "")
+    gets = ", ".join(map(" ".join, zip(_FEATURES, _written(output.tolist()), strict=True)))
+    alt = (
+        "X times W_Q, W_K and W_V makes queries, keys and values, each cut in two heads. Of “it”, "
+        f"{'; '.join(told)}. Side by side and times W_O: {gets}."
+    )
+    return finish(drawing, name=name, alt=alt)
+
+
+def _written(numbers: Iterable[float]) -> list[str]:
+    return [f"{number:.2f}" for number in numbers]
+
+
+def _cells(
+    ax: Axes,
+    left: float,
+    y: float,
+    texts: Sequence[str],
+    wide: float,
+    heads: str,
+    strong: float = 0.16,
+) -> None:
+    """Write texts into a row of cells, each head's share of them in its colour."""
+    for j, text in enumerate(texts):
+        colour = COLOURS[heads[len(heads) * j // len(texts)]] if heads else FAINT
+        fill = to_rgba(colour, strong if heads else 0)
+        ax.add_patch(
+            Rectangle((left + wide * j, y - 9), wide, 18, facecolor=fill, edgecolor=FAINT, lw=0.6)
+        )
+        ax.text(left + wide * (j + 0.5), y, text, ha="center", va="center", fontsize=11)
+
+
+def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    ax.add_patch(FancyArrowPatch(start, end, arrowstyle="->", mutation_scale=12, color=FAINT))
