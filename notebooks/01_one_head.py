@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *21 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *20 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -14,14 +14,6 @@
 # model, *it* is the same word, and the same numbers, in both sentences. To tell the two apart, *it*
 # has to collect something from the other words. **Attention** is the computation that lets every
 # word do this. One copy of it, with its own numbers, is a **head**.
-
-# %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map("project in", "score", "softmax", "mix", "project out")
-
-# %% [markdown]
-# The strip shows the whole computation of this book, with this chapter's steps highlighted.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -36,6 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_book import display
+
 FEATURES = ["animal", "food", "action", "quality"]
 DIGITS = "the 0000 cat 3000 drank 0020 milk 0300 because 0000 it 1101 was 0010"
 HAND_MADE = dict(zip(*[iter(f"{DIGITS} thirsty 2002 sweet 0202".split())] * 2))
@@ -48,24 +42,14 @@ def embed(words: list[str]) -> Tensor:
     return torch.tensor([[float(digit) for digit in HAND_MADE[word]] for word in words])
 
 
-def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
-    """Print a table of ``numbers``, with a name for each row and each column."""
-    left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
-    print(" " * left + "".join(f"{name:>{width}}" for name, width in zip(columns, widths)))
-    for name, row in zip(rows, numbers.tolist()):
-        cells = (f"{number:{width}.{digits}f}" for number, width in zip(row, widths))
-        print(f"{name:>{left}}" + "".join(cells))
-
-
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 
 # %% [markdown]
-# *Thirsty* is a quality that animals have, *sweet* one that foods have. The word *it* stands for
-# something without saying what: a bit of an animal, a bit of a food, and something that has a
-# quality.
+# *Thirsty* is a quality that animals have, *sweet* one that foods have. *It* stands for something
+# without saying what: a bit of an animal, a bit of a food, and something that has a quality.
 #
-# Here is what attention makes of it. PyTorch has it built in as one call: all words go in, and out
+# What does attention make of that? PyTorch has it built in as one call: all words go in, and out
 # come the numbers that each word has collected. They go in three times, because every word plays
 # three roles.
 
@@ -81,25 +65,20 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
 # 0.72 of food, and with *sweet* the two numbers trade places.
 #
-# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, and *sweet* makes it
-# look at the milk. It is wrong, and two equal numbers will show it.
+# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, and *sweet* at the
+# milk. That is wrong, and two equal numbers will show it.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
 #
-# How does *it* know which words to collect from? Think of a library. You come with a question. Each
-# book has a title on its spine and pages inside. A catalogue would find the one book with exactly
-# the title that you asked for, or nothing at all, like a Python `dict`.
+# How does a word know from whom to collect? Think of a library. You come with a question. Each book
+# has a title on its spine and pages inside. A catalogue, like a Python `dict`, would find the one
+# book with exactly the title that you asked for, or nothing at all.
 #
-# A **soft look-up** never comes back empty. You compare your question with every spine, and the
-# better a title fits, the more of that book you read. You go home with one page of notes, mostly
-# from the books that fit well and a little from all the others. The three parts have names:
-#
-# | role | what it is | in the library |
-# |---|---|---|
-# | **query** | what is asked for | your question |
-# | **key** | what something is found by | the title on a spine |
-# | **value** | what is handed over | the pages |
+# A **soft look-up** never comes back empty. You compare your question, the **query**, with the title
+# on every spine, its **key**. The better a key fits, the more you read of that book's pages, its
+# **value**. You go home with one page of notes, mostly from the books that fit well and a little
+# from all the others.
 
 # %% tags=["hide-input"]
 display.soft_look_up(
@@ -111,18 +90,17 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# In one point the library fails as a picture. It keeps readers and books apart, and in a sentence
-# every word is both: *it* asks all eight words, itself included, and all of them ask *it*. For now
-# the query, the key and the value of a word are the same four numbers.
+# In one point the picture fails. A library keeps readers and books apart, and in a sentence every
+# word is both: *it* asks all eight words, itself included, and all of them ask *it*. For now the
+# query, the key and the value of a word are the same four numbers.
 
 # %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
 #
 # Follow *it* by hand. First compare its query with each key: multiply the two feature by feature,
-# and add up the products. This sum is the **score**, also called the dot product. For *it* and
-# *thirsty* it is $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
-#
-# Query and key are the same numbers for now. So which key will fit the query of *it* best: its own?
+# and add up the products. This sum, the dot product, is the **score**. For *it* and *thirsty* that
+# makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it*
+# best: its own?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -187,13 +165,12 @@ exercises.one_head.check_scores.folded(my_scores)
 # ## Weights: shares of one whole
 #
 # The scores have to become shares: positive numbers that add up to one, like the time that you give
-# to each book. The first idea is to divide each score by the sum of all. For *it* that works. But
-# scores can be negative, and scores of 3 and −3 add up to 0: nothing can be divided by that. An
-# exponential is never negative, so take the exponential of each score first, and divide by the sum
-# of these. This is the **softmax**, and the shares are the **attention weights**. Before that, each
-# score is divided by $\sqrt d$, here $\sqrt 4 = 2$; [a section
-# below](#cell-id=deeper-why-divide-by-the-root) shows why. Four of the eight words share no feature with
-# *it* and score 0. What will they get?
+# to each book. The obvious way is to divide each score by the sum of all. For *it* that works. But
+# scores can be negative, and nothing can be divided by the sum of 3 and −3. An exponential is always
+# positive. So take it of each score first, and divide by the sum of these: this is the **softmax**,
+# and the shares are the **attention weights**. (Each score is divided by $\sqrt d$ before that, here
+# $\sqrt 4 = 2$; [a section below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the
+# eight words share no feature with *it* and score 0. What will they get?
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
@@ -202,12 +179,12 @@ display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
 
 # %% [markdown]
 # Not nothing: 0.04 each, since $\exp(0) = 1$. The look-up is soft, and even *the* is read a little.
-# All eight compete for one whole: where one word gets more, the others get less. Only differences
-# of scores count: a key whose divided score is one higher gets $e \approx 2.7$ times the weight.
+# All eight compete for one whole, and only differences count: a key whose divided score is one
+# higher gets $e \approx 2.7$ times the weight.
 #
-# And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the
-# last word they get the same again, because *sweet* scores 4, too. No weight changes between the
-# two sentences. So it is not the look that decides. What is it?
+# And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last
+# word they get the same again, because *sweet* scores 4, too. No weight changes between the two
+# sentences. So it is not the look that decides. What is it?
 
 # %% tags=["hide-input"]
 seen = [(x @ x.mT / 2).softmax(-1) for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]  # (8, 8)
@@ -222,29 +199,22 @@ print("✓ In both sentences “it” gives the same eight weights.")
 # %% [markdown]
 # ## The mix: collect the values
 #
-# The last step collects from each word in proportion to its weight. Multiply each word's value by
-# its weight, and add up the results.
+# Collect from each word in proportion to its weight: multiply its value by the weight, and add up
+# the results. The table has all the steps, and the sums in its last line.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
-display.show(mixed[None], ["it collects"], FEATURES)
+display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% tags=["proof"]
 torch.testing.assert_close(mixed, collected[it])
 print("✓ The three steps by hand give what PyTorch's call gave.")
 
 # %% [markdown]
-# Side by side, with the sums in the last line:
-
-# %% tags=["hide-input"]
-display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
-
-# %% [markdown]
 # Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
-# times the 2 of *thirsty* make 1.32. Under *food*, *milk* gives as much as *cat* gives under
-# *animal*, but *thirsty* gives nothing, and the sum stays at 0.72. So this decides: not where *it*
-# looks, but what the last word **hands over**. A bright line in an attention map is a number, not a
-# reason.
+# times the 2 of *thirsty* make 1.32. Under *food*, *milk* gives as much as *cat* does under *animal*,
+# but *thirsty* gives nothing, and the sum stays at 0.72. So this decides: not where *it* looks, but
+# what the last word **hands over**. A bright line in an attention map is a number, not a reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features, and few have a name.
@@ -252,9 +222,8 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 # ## All words at once
 #
 # Every word asks in the same way. Stack the queries as rows of a matrix $Q$, the keys as rows of
-# $K$ and the values as rows of $V$. One matrix product scores every query against every key, and
-# the whole of attention takes three lines [[Vaswani et al., equation
-# 1](../docs/references.md#vaswani-2017)]:
+# $K$, the values as rows of $V$, and the whole of attention takes three lines [[Vaswani et al.,
+# equation 1](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
@@ -286,8 +255,8 @@ display.show(weights[4:], WORDS[4:], WORDS, heat=True)
 
 # %% [markdown]
 # One eighth of everything: all keys fit equally badly, and the shares have to add up to one all the
-# same. A query that asks for nothing gets the average. (Below it stand the row of *it*, which you
-# followed by hand, and that of *thirsty*, which looks most at itself.)
+# same. A query that asks for nothing gets the average. (Below it stands the row that you followed by
+# hand. *Thirsty*, in the last, looks most at itself.)
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -301,11 +270,11 @@ rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
 display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
-# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along, and
-# none of them changes. No row waits for another, so all can be computed at once, which is one
-# reason why attention replaced networks that read word by word. The price is that order has to be
-# put in from outside: [The Transformer](09_transformer.ipynb) adds it to the words,
-# [Positions](20_positions.ipynb) to the scores.
+# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along, none
+# of them changed. No row waits for another, so all can be computed at once, which is one reason why
+# attention replaced networks that read word by word. The price: order has to be put in from outside.
+# [The Transformer](09_transformer.ipynb) adds it to the words, [Positions](20_positions.ipynb) to
+# the scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
@@ -319,10 +288,10 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 # %% [markdown]
 # ## Ask for something other than what you are
 #
-# A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A
-# matrix between the word and its query, called $W_Q$, changes the question. It has a row for each
-# feature that a word can have, and a column for each that it can ask for. Let a word with *quality*
-# ask for *animal*, and for nothing else.
+# A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A matrix
+# between the word and its query, called $W_Q$, changes the question: a row for each feature that a
+# word has, a column for each that it asks for. Let a word with *quality* ask for *animal*, and for
+# nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -342,14 +311,14 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
 # On the contrary. Under *animal* stand 2.21 and 2.19: there, a good question has made the two
-# sentences nearly the same, because *it* asks for an animal in the sentence about sweet milk as well, and
+# sentences nearly the same. *It* asks for an animal in the sentence about sweet milk as well, and
 # takes home what a cat hands over. A question alone is not enough.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So a head has four matrices, and training finds their entries. Let e be the width of the
-# embeddings and d that of queries, keys and, from here on, values. So far, both were 4.
+# So a head has four matrices, and training finds their entries. Let e be the width of the embeddings
+# and d that of queries, keys and, from here on, values. So far, both were 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -358,11 +327,9 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# Why both $W_Q$ and $W_K$? With one matrix for both, each word would be found by what it asks for:
-# *it* would score *cat* exactly as *cat* scores *it*. To ask and to be found would be one thing.
-#
-# Take a head of width 2, set by hand, which asks: *is something said about an animal?* You meet it
-# again in the next chapters.
+# (Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
+# scores *it*: to ask and to be found would be one thing.) Take a head of width 2, set by hand, which
+# asks: *is something said about an animal?* You meet it again in the next chapters.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -373,26 +340,30 @@ W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first: to 
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 
 # %% [markdown]
-# $W_Q$ turns the quality of *it* into the query `(2, 1)`: an animal counts twice as much as a
-# quality. All words without a quality have the query `(0, 0)` and ask for nothing.
+# ## How far along the arrow
 #
-# $W_K$ makes the keys: how much of an animal a word is, and how much of a quality. Two numbers are
-# a place on paper, so this head can be drawn. The arrow is the query of *it*. Drag its tip, or use
-# the sliders, and find out what makes a score large.
+# $W_Q$ turns the quality of *it* into the query `(2, 1)`: an animal counts twice as much as a
+# quality. All words without a quality have the query `(0, 0)` and ask for nothing. $W_K$ makes the
+# keys: how much of an animal a word is, and how much of a quality.
+#
+# Two numbers are a place on paper, so this can be drawn. The arrow is the query of *it*. Drag its
+# tip, or use the sliders, and find out what makes a score large.
 
 # %% tags=["hide-input"]
 display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line,
-# square to the arrow, all scores are equal, and one such line goes through *cat* and *thirsty*. The
-# two words could hardly mean less alike, and yet both score 6. Make the arrow longer, and the
-# winner takes more; the temperature, by which all scores are divided once more, does the same from
+# square to the arrow, all scores are equal, and one such line goes through *cat* and *thirsty*: two
+# words that could hardly mean less alike, and both score 6. Make the arrow longer, and the winner
+# takes more; a lower temperature, by which all scores are divided once more, does the same from
 # outside. Turn the arrow around, and the five words that have nothing win.
 #
-# $W_V$ lets each word hand over its quality first, and then its animal. $W_O$ writes the first of
-# the two under *animal* and drops the second, a spare one for an experiment below. A large number
-# under *animal* means: yes, something is said about an animal.
+# ## What the cat is good for
+#
+# $W_V$ lets each word hand over its quality, and its animal as a spare. $W_O$ writes the quality
+# under *animal* and drops the spare. So a large number under *animal* means: yes, something is said
+# about an animal.
 
 # %%
 said = []
@@ -405,9 +376,9 @@ display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 # Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
 #
 # Now look at its weights again. *Cat* and *thirsty* get 0.46 each, so you might say that the head
-# combines the two: one says *who*, the other says *what*. But a cat has no quality. It hands over
-# 0, and 0.46 times 0 is 0. Nearly half of the attention brings home nothing at all. Then the cat
-# can go. Take it out of the keys and values:
+# combines the two: one says *who*, the other says *what*. But a cat has no quality. It hands over 0,
+# and 0.46 times 0 is 0: nearly half of the attention brings home nothing at all. Then the cat can
+# go. Take it out of the keys and values:
 
 # %%
 without = [i for i, word in enumerate(WORDS) if word != "cat"]
@@ -420,13 +391,8 @@ display.show(torch.stack(rows).view(2, 2), ["with the cat", "without"], names)
 # %% [markdown]
 # The *no* has grown from 0.19 to 0.95, the size that the *yes* had. The *yes* has grown, too, to
 # 1.78: it was five times the *no*, and now it is less than twice. The cat hands over nothing, and
-# that is its service: it stands in the way of *sweet*, soaks up the attention, and keeps the sum
+# that is its service. It stands in the way of *sweet*, soaks up the attention, and keeps the sum
 # small. A word that says nothing can still decide, by competing.
-#
-# All three matrices are applied to the same words here, $Q = XW_Q$, $K = XW_K$, $V = XW_V$, which
-# is called **self-attention**. In translation, the words of the new sentence ask the words of the
-# original: the queries come from other words, which is **cross-attention**. `attend` stays as it
-# is, because n and m never had to be equal.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -454,13 +420,14 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up
-# d products. If the entries of query and key are independent, with mean 0 and variance 1, each
-# product has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The
-# figure takes random queries and 16 random keys; use its sliders:
+# In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
+# products. If the entries of query and key are independent, with mean 0 and variance 1, each product
+# has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The figure takes
+# random queries and 16 random keys. Its last panel shows how strongly the weights react to the
+# scores, [the size of the derivative](#cell-id=the-derivative-of-the-softmax).
 #
-# 1. Divide by *1* and increase the width: the scores spread, one key takes all, the derivative vanishes.
-# 2. Divide by *d*, the obvious repair: the derivative stays, but now every key gets nearly the same weight.
+# 1. Divide by *1* and increase the width: one key takes all, and the derivative vanishes.
+# 2. Divide by *d*, the obvious repair: now every key gets nearly the same weight.
 # 3. Divide by *√d*: hardly anything changes with the width.
 
 
@@ -495,16 +462,15 @@ display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 rows = []
 for width in (4, 64, 256):
     each = [measure(by_width[width] / by) for by in (1, width, math.sqrt(width))]
-    rows.append([number for _, size, largest in each for number in (largest, size)])
-names = ["largest", "deriv.", "/d largest", "deriv.", "/√d largest", "deriv."]
-display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names)
+    rows.append([*(largest for _, _, largest in each), each[0][1]])
+names = ["not divided", "by d", "by √d", "derivative, not divided"]
+title = "The largest of 16 weights"
+display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names, title=title)
 
 # %% [markdown]
-# The table has the largest of the 16 weights, and [the size of the
-# derivative](#cell-id=the-derivative-of-the-softmax): how strongly the weights react to the scores.
-# In a head 256 wide and not divided, one key takes 0.91 of the attention, and the derivative is
-# 0.00 as printed, hardly anything. The gradient has to pass through it, so such a head hardly learns
-# to look elsewhere: its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
+# In a head 256 wide and not divided, one key takes 0.91 of the attention, and the derivative is 0.00
+# as printed. The gradient has to pass through it, so such a head hardly learns to look elsewhere:
+# its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
 # sixteenth. The root keeps both in between, at every width.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
@@ -529,8 +495,10 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## The head as a module
 #
-# In a module an optimiser can train the four matrices. As in PyTorch, the arguments of `forward`
-# are called query, key and value even though they hold words.
+# In a module an optimiser can train the four matrices. As in PyTorch, the arguments of `forward` are
+# called query, key and value even though they hold words. Here all three are the same words:
+# **self-attention**. In translation, the words of the new sentence ask those of the original, which
+# is **cross-attention**; n and m never had to be equal.
 
 
 # %%
@@ -544,16 +512,12 @@ class OneHead(nn.Module):
         self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each query to every key.
-
-        Args:
-            query: (n, e), the words that ask.
-            key: (m, e), the words that are asked.
-            value: (m, e), the same words, for what they hand over.
-        """
-        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
-        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
-        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
+        """Attend from each query to every key."""
+        q, k, v = (
+            query @ self.w_q,
+            key @ self.w_k,
+            value @ self.w_v,
+        )                                 # (n, d), (m, d), (m, d)
         mixed, weights = attend(q, k, v)  # (n, d), (n, m)
         return mixed @ self.w_o, weights  # (n, e), (n, m)
 
@@ -631,14 +595,14 @@ display.show(sums, ["right", "wrong"], [*WORDS, "all"])
 
 # %% tags=["exercise"]
 my_weights = [
-    None,
-    None,
-    None,
-    None,  # the, cat, drank, milk
-    None,
-    None,
-    None,
-    None,  # because, it, was, thirsty
+    None,  # the
+    None,  # cat
+    None,  # drank
+    None,  # milk
+    None,  # because
+    None,  # it
+    None,  # was
+    None,  # thirsty
 ]
 
 # %%
