@@ -22,20 +22,17 @@ from torch import Tensor, nn
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
-display.chapter_map("project in", "score", "softmax", "mix", "merge", "project out")
 
 # %% [markdown]
 # ## Into one glass
 #
 # Take the four words *the cat drank milk*, with the adjectives already added to their nouns. The
-# fourth feature is called *warmth* here: 2 is warm, and −2 is cold. The function `scene` gives the
-# words any warmth that you like; this is the first sentence.
+# fourth feature is called *warmth* here: 2 is warm, and −2 is cold. `scene(2, -2)` gives the four
+# rows of the first sentence, a warm cat and cold milk.
 
 # %% tags=["fold-input"]
 CLAUSE = ["the", "cat", "drank", "milk"]
 FEATURES = ["animal", "food", "action", "warmth"]
-animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1)
-drank = CLAUSE.index("drank")
 
 
 def scene(warm_cat: float, warm_milk: float) -> Tensor:
@@ -48,12 +45,13 @@ def scene(warm_cat: float, warm_milk: float) -> Tensor:
 display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
-# Give *drank* a head of width 1, in which each matrix picks a feature: words with *action* ask,
-# words are found by *animal* or *food*, and they hand over their *warmth*. Let it read both
-# sentences, and a third one in which nothing is warm or cold.
+# Give *drank* a head of width 1. Its matrices are single columns that pick a feature: words with
+# *action* ask, words are found by *animal* or *food*, and they hand over their *warmth*. Let it read
+# both sentences, and a third one in which nothing is warm or cold.
 
 # %%
-rows = []
+animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1), one picks animal, ...
+drank, rows = CLAUSE.index("drank"), []
 for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
     found, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
     rows.append(torch.cat([weights[drank], found[drank]]))
@@ -62,9 +60,8 @@ display.show(torch.stack(rows), names, [*CLAUSE, "collected"], heat=CLAUSE)
 
 # %% [markdown]
 # Three times 0.00. *Drank* gives half of its attention to *cat* and half to *milk*, and half of 2
-# and half of −2 cancel. Pour hot and cold water into one glass, and what you get is lukewarm. Of a
-# cat that is warm and milk that is cold, the word *drank* has learned that nothing here has a
-# temperature.
+# and half of −2 cancel. Pour hot and cold water into one glass, and you get lukewarm. Of a warm cat
+# and cold milk, the word *drank* has learned that nothing here has a temperature.
 #
 # Perhaps the words hand over too little? Let each hand over all four features, so that *cat* and
 # *milk* also say who is speaking. Can *drank* tell the sentences apart now?
@@ -83,7 +80,11 @@ for x in (scene(2, -2), scene(-2, 2)):
 display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
-# Two equal rows. Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
+# Two equal rows. But did not one head, in the last chapter, tell *thirsty* from *sweet*? It did:
+# there, one sentence held an animal more and the other a food more. Here both hold the same, and
+# all that differs is whose it is. An average keeps the features and forgets their owners.
+#
+# Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
 #
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
@@ -93,8 +94,7 @@ display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 # ## Lean towards the cat
 #
 # But who says that the halves have to be halves? Let the head lean: three quarters to the cat, one
-# quarter to the milk. Then the two sentences give 1 and −1, and are told apart. Is that the
-# solution?
+# quarter to the milk. Then the two sentences give 1 and −1. Is that the solution?
 
 # %%
 share = torch.tensor([0.75, 0.25])  # of the cat, of the milk
@@ -105,10 +105,10 @@ table = torch.cat([numbers, collected[:, None]], 1)
 display.show(table, [*scenes], ["cat", "milk", "collected"])
 
 # %% [markdown]
-# For these two, yes. But now the warm cat with its cold milk brings home the same 1.00 as a cat
-# that is neither, beside hot milk. In the figure every point is a scene. Drag it along its line:
-# both warmths change, and the number does not. Then change the share, and see that the line only
-# turns. Then call in the second head.
+# For these two, yes. But now the warm cat with its cold milk brings home the same 1.00 as a cat that
+# is neither, beside hot milk. In the figure every point is a scene. Drag it along its line: both
+# warmths change, and the number does not. Change the share, and the line only turns. Then call in
+# the second head.
 
 # %% tags=["hide-input"]
 confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
@@ -136,8 +136,8 @@ display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
 # Three scenes, three different rows. So it is false to say that one head cannot do it: from such a
-# row both warmths can be computed exactly. The ratio of *animal* to *food* says
-# by how much the cat is warmer, and the last number is the blend.
+# row both warmths can be computed. The ratio of *animal* to *food* says by how much the cat is
+# warmer, and the last number is the blend.
 
 # %% tags=["proof"]
 for (cat, milk), row in zip(scenes.values(), rows):
@@ -149,11 +149,9 @@ for (cat, milk), row in zip(scenes.values(), rows):
 print("✓ From each row both warmths can be computed, by a logarithm.")
 
 # %% [markdown]
-# By a logarithm, though. What follows a head is a matrix, $W_O$, and a matrix only multiplies by
-# fixed numbers and adds. So let the best possible matrix read both warmths from what comes home, in
-# 25 scenes, the warmths going from −2 to 2. By how much is it wrong on average: with the head of
-# equal halves, with the head that cheats, and with two heads, one for the animal and one for the
-# food?
+# By a logarithm, though, and what follows a head is a matrix, $W_O$, which only multiplies by fixed
+# numbers and adds. So let the best possible matrix read both warmths from what comes home, in 25
+# scenes, the warmths going from −2 to 2. By how much is it wrong on average?
 
 # %% tags=["fold-input"]
 grid = torch.cartesian_prod(torch.arange(-2.0, 3), torch.arange(-2.0, 3))  # (25, 2)
@@ -178,7 +176,8 @@ display.show(torch.stack(off)[:, None], [*tried], ["off by"])
 
 # %% [markdown]
 # That is the case for a second head. One head can smuggle two numbers home, but whoever comes after
-# it has to undo the mixing. Two heads bring them in two glasses, and any matrix can read them.
+# it has to undo the mixing. Two heads, one for the animal and one for the food, bring them in two
+# glasses, and a matrix can read them.
 #
 # ## Two glasses
 #
@@ -189,10 +188,9 @@ display.show(torch.stack(off)[:, None], [*tried], ["off by"])
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
-# *Who asks*, *found by* and *handed over* are each head's $W_Q$, $W_K$ and $W_V$. What *drank*
-# collects from the two is put side by side, which is called **concatenation**; in the strip at the
-# top it is the step *merge*. The last column of the table is one more matrix for both, $W_O$. Its
-# first row belongs to head 1, its second to head 2.
+# The first three columns are each head's $W_Q$, $W_K$ and $W_V$. What *drank* collects from the two
+# is put side by side, which is called **concatenation**. The last column is one more matrix for
+# both, $W_O$: its first row belongs to head 1, its second to head 2.
 
 # %%
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
@@ -203,8 +201,8 @@ for x in (scene(2, -2), scene(-2, 2)):
 display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
-# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. A little attention
-# goes to other words, hence 1.98 instead of 2. For h heads and the words $X$ [[Vaswani et al.,
+# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. (A little attention
+# goes to other words, hence 1.98 instead of 2.) For h heads and the words $X$ [[Vaswani et al.,
 # section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
@@ -218,9 +216,9 @@ display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 #
 # Back to *it*; the fourth feature is *quality* again. Head 1 is the head of the last chapter: is
 # something said about an animal? Its *no* leaves open whether something is said about a food, or
-# nothing at all. So head 2 asks the same about food: swap animal and food wherever the head reads a
-# word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$. $W_Q$ stays. Each head has two
-# rows of $W_O$: one writes the quality that it collects, and the other is zero.
+# nothing at all. So head 2 asks the same about food. Animal and food change places wherever a head
+# reads a word's features, in $W_K$ and $W_V$, and where it writes, in $W_O$; $W_Q$ stays. Each head
+# has two rows of $W_O$: one writes the quality that it collects, and the other is zero.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -231,8 +229,9 @@ W_O = torch.cat([one.W_O, one.W_O[:, SWAP]])  # (h * d, e), under animal, under 
 def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
     """Run one head after the other, and put what they collect side by side."""
     heads = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in HEADS]
-    mixed, weights = zip(*heads)
-    return torch.cat(mixed, -1) @ W_O, torch.stack(weights)  # (n, e), (h, n, n)
+    merged = torch.cat([mixed for mixed, _ in heads], -1)     # (n, h * d)
+    weights = torch.stack([weights for _, weights in heads])  # (h, n, n)
+    return merged @ W_O, weights                              # (n, e), (h, n, n)
 
 
 # %% [markdown]
@@ -248,28 +247,28 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 # %% tags=["hide-input"]
 it = one.WORDS.index("it")
-thirsty, weights = two_heads(one.EMBEDDINGS)     # (8, 4), (2, 8, 8)
-sweet, others = two_heads(one.SWEET_EMBEDDINGS)  # (8, 4), (2, 8, 8)
+weights, others = (two_heads(x)[1] for x in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS))
 display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-at-work")
 
 # %% [markdown]
 # They trade roles. In the first sentence head 1 finds *cat* and *thirsty*, 0.46 each, and head 2
-# finds only *milk*, 0.80, which has no quality to hand over. In the second sentence it is the other
-# way round. Here is what arrives, and beside it what arrives when the last word is left out, so
-# that nothing is said yet.
+# finds only *milk*, 0.80, which has no quality to hand over. In the second it is the other way
+# round. Here is what *it* receives, the third time without the last word, so that nothing is said
+# yet.
 
 # %%
-unsaid, _ = two_heads(one.EMBEDDINGS[:-1])                # (7, 4), (2, 7, 7)
-rows = torch.stack([thirsty[it], sweet[it], unsaid[it]])  # (3, 4)
+sentences = one.EMBEDDINGS, one.SWEET_EMBEDDINGS, one.EMBEDDINGS[:-1]
+rows = torch.stack([two_heads(x)[0][it] for x in sentences])  # (3, 4)
 display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES)
 
 # %% [markdown]
 # Head 1 alone says *no* twice, with 0.19 and 0.10 (the quality of *it* itself). With head 2 beside
 # it, the two cases are 0.97 and 0.10 under *food*, and nobody can mistake one for the other. Each
 # head's weights add up to one on their own, so the heads do not compete. A Transformer adds both
-# answers to *it*, which was as much animal as food: it is then more of an animal after *thirsty*,
-# and more of a food after *sweet*. A single head that looks for animal and food alike, and hands
-# over quality alone, collects one sum, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).
+# answers to *it*, which is then more of an animal after *thirsty*, and more of a food after *sweet*.
+#
+# (And one head that looks for animal and food alike, and hands over quality alone? It collects one
+# sum, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).)
 #
 # ## A list of heads
 #
@@ -312,9 +311,10 @@ class Heads(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        mixed, weights = zip(*(head(query, key, value) for head in self.heads))
-        merged = torch.cat(mixed, dim=-1)               # (n, h * d)
-        return merged @ self.w_o, torch.stack(weights)  # (n, e), (h, n, m)
+        heads = [head(query, key, value) for head in self.heads]
+        merged = torch.cat([mixed for mixed, _ in heads], -1)     # (n, h * d)
+        weights = torch.stack([weights for _, weights in heads])  # (h, n, m)
+        return merged @ self.w_o, weights                         # (n, e), (h, n, m)
 
 
 # %%
@@ -375,27 +375,18 @@ print("✓ They are what nn.MultiheadAttention computes, gradients included.")
 # %% [markdown]
 # ## The mistake people make here
 #
-# Why `nn.ModuleList`, when a Python list holds the same heads? Replace it, and count what an
+# Why `nn.ModuleList`, when a Python list holds the same heads? Exchange it for one, and count what an
 # optimiser would train and what a checkpoint would hold.
 
-
 # %%
-class HeadsInAList(Heads):
-    """The same heads, in a Python list."""
-
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        super().__init__(embed_dim, num_heads)
-        heads = [*self.heads]
-        del self.heads
-        self.heads = heads
-
-
-# %%
+right, plain = (Heads(embed_dim=8, num_heads=4) for _ in range(2))
+heads = [*plain.heads]
+del plain.heads
+plain.heads = heads  # the same heads, in a Python list
 counts = {}
-for kind in (Heads, HeadsInAList):
-    model = kind(embed_dim=8, num_heads=4)
+for name, model in (("nn.ModuleList", right), ("a Python list", plain)):
     trained = sum(matrix.numel() for matrix in model.parameters())
-    counts[kind.__name__] = trained, len(model.state_dict())
+    counts[name] = trained, len(model.state_dict())
 display.show(counts, columns=["numbers trained", "matrices saved"])
 
 # %% [markdown]
