@@ -9,11 +9,11 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other. In this chapter they share four matrices and six products,
-# and give the same numbers.
+# run 41 products one after the other. How few of each would do, for the same numbers?
 #
-# Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
-# it between the strips, and lay the strips in a stack. Multiply once, split, stack.
+# Four and six, for eight heads or for eighty. Think of a wide sheet of paper with one strip per
+# head. You fill in the whole sheet at once, cut it between the strips, and lay the strips in a stack.
+# Multiply once, split, stack.
 
 # %% tags=["hide-input"]
 import torch
@@ -23,16 +23,12 @@ from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
-display.chapter_map(
-    "project in", "split", "score", "softmax", "mix", "merge", "project out"
-)
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
 #
-# Column j of the product $XW$ depends on column j of $W$ and on no other column. You can therefore
-# put the matrices of all heads side by side, multiply once, and find each head's keys in its own
-# columns:
+# Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of all
+# heads side by side, multiply once, and find each head's keys in its own columns:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 #
@@ -41,9 +37,11 @@ display.chapter_map(
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
-# All W_Q side by side, all W_K, all W_V.
-w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))
-k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
+(q_1, k_1, v_1), (q_2, k_2, v_2) = two.HEADS
+w_q = torch.cat([q_1, q_2], dim=1)  # (e, h * d)
+w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
+w_v = torch.cat([v_1, v_2], dim=1)  # (e, h * d)
+k = x @ w_k                         # (n, e) x (e, h * d) -> (n, h * d)
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -82,9 +80,9 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 # The first two columns of $K$ are the keys for head 1, an animal and a quality; the last two are
 # those for head 2, a food and a quality. The dark lines show where the sheet will be cut.
 #
-# A model of width e gives each of its h heads d = e / h columns: so that the strips side by side
-# are as wide as the model. In a model of width 24, what is the shape of the wide $W_Q$ with 2
-# heads, with 4, and with 8?
+# A model of width e gives each of its h heads d = e / h columns, so that the strips side by side are
+# as wide as the model. In a model of width 24, what is the shape of the wide $W_Q$ with 2 heads, with
+# 4, and with 8?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -166,10 +164,10 @@ display.stacks(
 )
 
 # %% [markdown]
-# With the heads in the middle, `@` treats each word as a problem of its own. The two heads of one
-# word attend to each other, and no word sees another word. Would you notice? If you merge along the
-# same axis, the output has the right shape. So ask autograd, with three heads on eight words of
-# random numbers: how strongly does the output row of *it* react to each word?
+# With the heads in the middle, `@` treats each word as a problem of its own, a frame in the lower
+# drawing. The two heads of *it* attend to each other, and *it* sees no other word. Would you notice?
+# If you merge along the same axis, the output has the right shape. So ask autograd, with three heads
+# on eight words of random numbers: how strongly does the output row of *it* react to each word?
 
 
 # %% tags=["fold-input"]
@@ -192,8 +190,8 @@ for dim in (0, 1):
 display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS)
 
 # %% [markdown]
-# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To catch this
-# > in any code, change one word and see whether the other rows move.
+# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To
+# > catch this in any code, change one word and see whether the other rows move.
 
 # %% tags=["proof"]
 assert reacts[0].all()
@@ -221,16 +219,15 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 
 
 merged = unstack_and_concatenate(mixed)  # (8, 4)
-display.show(merged[[it]], ["it, merged"], ["quality", "animal", "quality", "food"])
-
-# %%
-display.show((merged @ two.W_O)[[it]], ["it, times W_O"], one.FEATURES)
+rows = torch.stack([merged[it], (merged @ two.W_O)[it]])
+display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"])
 
 # %% [markdown]
-# In the merged row, the first two numbers come from head 1 and the last two from head 2. If
-# attention ended here, each head could write into its own d columns of the output and nowhere else.
-# $W_O$, of shape `(e, e)`, lets every head write into every feature. Ours writes the second head's
-# quality, the third number, under *food*; in training, the model finds out what goes where.
+# In the merged row, the first two numbers come from head 1: the quality that it has collected, 0.97,
+# and the spare that nobody reads. The last two come from head 2. If attention ended here, each head
+# could write into its own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets
+# every head write into every feature. Ours moves the quality of head 2, 0.19, from the third place to
+# the second, under *food*; in training, the model finds out what goes where.
 #
 # ## The module
 #
