@@ -42,7 +42,8 @@ from press.site.chapter_list import Chapter
 
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
-PLAIN = {"index", "symptoms", "glossary", "references", "contributing", sheet.NAME}
+PLAIN = {"index", "symptoms", "messages", "questions"}
+PLAIN |= {"glossary", "references", "contributing", sheet.NAME}
 NAMED = "cell-id="  # as JupyterLab leads to a cell; its page leads to the same name
 REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')
 BOOST = 20  # a chapter is found before pages of reference

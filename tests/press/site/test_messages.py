@@ -1,0 +1,111 @@
+"""Pages that answer: the lines under a message raise it, word by word, and mend it."""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from press.run import scripts
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def sections(page: str, level: str) -> list[tuple[str, str]]:
+    """Give what stands above the first heading of a level, and below each, with its title."""
+    text = (scripts.ROOT / "docs" / page).read_text(encoding="utf-8")
+    above, *rest = re.split(rf"^{level} ", text, flags=re.MULTILINE)
+    return [("", above), *((part.split("\n")[0], part) for part in rest)]
+
+
+def steps(code: str) -> Iterator[tuple[ast.Module, str]]:
+    """Give the statements of a block, one by one within their context, and the mark of each."""
+    for statement in ast.parse(code).body:
+        within = isinstance(statement, ast.With)
+        for inner in statement.body if within else [statement]:
+            line = code.splitlines()[inner.end_lineno - 1]
+            step = ast.With(statement.items, [inner]) if within else inner
+            tree = ast.Module([ast.copy_location(step, statement)], [])
+            yield ast.fix_missing_locations(tree), line[-1]
+
+
+def said(tree: ast.Module, space: dict) -> str:
+    """Run a statement; give the error that it raises, or else its warnings."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            exec(compile(tree, "the page", "exec"), space)
+        except Exception as error:
+            warned = [f"raised: {error}"]
+    return " ".join(" ".join(map(str, warned)).replace("`", "").split())
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    """Let PyTorch warn each time; undo what a page switches off."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+    torch.backends.mha.set_fastpath_enabled(True)
+    torch.backends.cuda.enable_mem_efficient_sdp(True)
+
+
+ABOVE, *MESSAGES = sections("messages.md", "###")
+
+
+@pytest.mark.parametrize(("title", "text"), MESSAGES)
+def test_a_message_is_raised_word_by_word_and_mended(title, text):
+    message, (code,) = title.split("`")[1], BLOCK.findall(text)
+    exec(*BLOCK.findall(ABOVE[1]), space := {})
+    marks = ""
+    for tree, mark in steps(code):
+        heard = said(tree, space)
+        assert (message in heard) == (mark == "✗")
+        assert mark == "✗" or "raised" not in heard
+        marks += mark
+    assert marks.count("✓") == 1
+    assert marks.count("✗") == ("not raised here" not in " ".join(text.split()))
+
+
+BACKENDS = "Which backend computes it, and why does one refuse?"
+FIRST, *QUESTIONS = sections("questions.md", "##")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("title", "text"), QUESTIONS)
+def test_the_code_of_an_answer_runs(title, text):
+    exec("\n".join(BLOCK.findall(FIRST[1] + text)), {})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("column", "backend"), [(0, "FLASH_ATTENTION"), (3, "MATH")])
+def test_a_backend_demands_on_a_cpu_what_the_table_says(column, backend):
+    """A cell that names no size and no refusal says that the call runs."""
+    q, k, v = (torch.randn(2, 4, length, 6, requires_grad=True) for length in (3, 5, 5))
+    mask = torch.zeros(3, 5)
+    calls = {
+        "axes": ((q[0], k[0], v[0]), {}),
+        "dtype": ((q.double(), k.double(), v.double()), {}),
+        "widths": ((q, k, v[..., :5]), {}),
+        "a mask": ((q, k, v), {"attn_mask": mask}),
+        "a mask that learns": ((q, k, v), {"attn_mask": mask.clone().requires_grad_()}),
+        "`is_causal`": ((q, k, v), {"is_causal": True}),
+        "`dropout_p`": ((q, k, v), {"dropout_p": 0.1}),
+    }
+    rows = re.findall(r"^\| (\S.*) \|$", dict(QUESTIONS)[BACKENDS], re.MULTILINE)
+    cells = {name: said for name, *said in (row.split(" | ") for row in rows)}
+    taken = {}
+    for name, (tensors, options) in calls.items():
+        try:
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                scaled_dot_product_attention(*tensors, **options)
+        except RuntimeError:
+            taken[name] = False
+        else:
+            taken[name] = True
+    said = {name: next(cells[x][column] for x in cells if x.startswith(name)) for name in calls}
+    assert taken == {name: cell in {"yes", "any", "any float"} for name, cell in said.items()}
