@@ -1,39 +1,25 @@
 # %% [markdown]
 # # Speed
 #
-# *How fast is the final class on a CPU, and what makes a call slow?*
+# *What makes attention slow on a CPU?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can say how fast the final class is, what slows a
-# call down, and how to measure that.*
+# *6 minutes and 2 of exercises. Afterwards you can say what slows a call down, and how to measure
+# that.*
 #
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt as well, and the sum
 # stays the same, but every line has to be printed, and new paper fetched.
 #
 # So it is with attention weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
-# time, keeps a running sum, and never writes the `(n, m)` weights to memory [[Dao et
-# al.](../docs/references.md#dao-2022)]; you build one in [Tiles](23_tiles.ipynb). If you ask for the
-# weights, that kernel cannot be used: all of them have to be written, into memory that the system often has to hand out first. This decides
-# the speed more than anything else in this chapter.
-#
-# So ask for weights only when you want to look at them. Without them, the final class is not slower
-# than PyTorch's own class in any case of the race below.
-
-# %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
-)
-
-# %% [markdown] name="the-price-of-the-weights"
-# ## The price of the weights
+# time, keeps a running sum, and never writes the `(n, m)` weights to memory: this is FlashAttention
+# [[Dao et al.](../docs/references.md#dao-2022)], and you build one in [Tiles](23_tiles.ipynb). If you
+# ask for the weights, that kernel cannot be used. All of them have to be written, and this decides the
+# speed more than anything else in this chapter.
 #
 # All times come from one machine with two threads on a CPU. Yours will differ, and `make bench`
-# measures them there. On a GPU, a fused kernel saves the memory of the weights, too, but these times
-# do not carry over. Three sizes recur: many short sequences, some of medium length, and a single
-# long one.
+# measures them there. On a GPU, a fused kernel saves the memory of the weights, too, but these times do
+# not carry over.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 from annotated_book import display, measured
 from annotated_book.measured import find  # gives you the cases of a section
 
@@ -42,34 +28,38 @@ RUN = RESULTS["provenance"]
 SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
 print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
-for b, n, e, h in SIZES:
-    print(f"b = {b}, n = {n:4}, e = {e}, h = {h}")
 
-# %% [markdown]
-# Here is one call of the final class in evaluation, without weights and with them. Look at the last
-# column. The first says how much memory the weights fill.
+# %% [markdown] name="the-price-of-the-weights"
+# ## Should I ask for the weights?
+#
+# Here is one call of the final class in evaluation, at three sizes: many short sequences, some of medium
+# length, and a single long one. The matrix products are the same with weights and without. Look at the
+# last two columns, which say how many times as long the call takes with them.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 table = {}
 for size in SIZES:
-    b, n, _, h = size
-    same = {"size": list(size), "mask": "none", "mode": "inference", "memory": "returned"}
-    rows = [find("final class", weights=weights, **same)[0] for weights in (False, True)]
-    without, given = (row["milliseconds"]["final class"][MIDDLE] for row in rows)
+    b, n, e, h = size
+    same = {"size": list(size), "mask": "none", "mode": "inference"}
+    times = {
+        (row["memory"], row["weights"]): row["milliseconds"]["final class"][MIDDLE]
+        for row in find("final class", **same)
+    }
+    longer = [times[memory, True] / times[memory, False] for memory in ("kept", "returned")]
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
-    table[f"n = {n}"] = [fill, without, given, f"×{given / without:.1f}"]
-columns = ["weights", "without, ms", "with, ms", ""]
+    name = f"b = {b}, n = {n:,}, e = {e}, h = {h}"
+    table[name] = [fill, times["kept", False], *(f"×{ratio:.2f}" for ratio in longer)]
+columns = ["weights fill", "without, ms", "with, memory kept", "with, memory returned"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
-# The matrix products are the same in both columns, yet with weights the call takes 1.6 to 2.1 times
-# as long. For your own code this means: write `need_weights=False`, since this class and PyTorch's
-# both return the weights by default.
+# Depending on what happens to freed memory, the call takes 1.2 to 1.5 or 1.6 to 2.1 times as long. So
+# write `need_weights=False` unless you look at them: this class and PyTorch's both return the weights by
+# default.
 #
-# What takes so long? New memory has its price: the system hands it out in **pages** of 4 KiB (the
-# paper for the receipt) and first fills each page with zeros. For this table, all freed memory went
-# back to the system, so every call needed new pages. The same calls were measured again with freed memory kept
-# for the next call, which then needs none. The difference is the price of new pages.
+# New memory has its price. The system hands it out in **pages** of 4 KiB (the paper for the receipt) and
+# first fills each page with zeros. In the last column all freed memory went back to the system, so every
+# call needed new pages. In the column before, it was kept for the next call.
 #
 # The figure shows both at n = 2048: blue is the time with memory kept, and orange comes on top when
 # it is returned. Compare the lowest bar, the only one with weights, with the top one. Do new pages
@@ -82,7 +72,7 @@ display.show(table, columns=columns, decimals=1)
 #
 # </details>
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 found = {"mode": "inference", "size": list(SIZES[2])}
 cases = [("weights", "none"), ("is_causal", "causal"), ("no weights", "none")]
 times, spread = {}, 0.0
@@ -98,7 +88,7 @@ caption = (
     f"Half of the rounds of each bar lie within {spread:.1f} ms."
 )
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 drawing, (ax,) = display.panels(300, 210)
 alt = "Milliseconds of a call in evaluation at n = 2048, with memory kept and returned."
 for y, (name, (kept, returned)) in enumerate(times.items()):
@@ -116,18 +106,20 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # More: of the 64 ms that the weights take, 36 are for new pages. The rest is for writing the weights
 # and reading them again, in several steps instead of one kernel.
 #
-# Is memory kept or returned on your machine? By default, glibc, the C library of most Linux
-# systems, returns every block of 32 MiB or more and may keep smaller ones
-# [[mallopt](../docs/references.md#mallopt)]. So by default, weights of 32 MiB or more, as in the last
-# two rows of the table, cost you new pages in every call. To keep freed memory, set two variables before Python starts; the
-# second must be larger than your peak memory:
+# glibc, the C library of most Linux systems, returns every block of 32 MiB or more by default
+# [[mallopt](../docs/references.md#mallopt)], so weights as in the last two rows cost you new pages in every
+# call. To keep freed memory, set two variables before Python starts; the second must be larger than your
+# peak memory:
 #
 # ```bash
 # MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
 # ```
+
+# %% [markdown] name="twice-the-tokens"
+# ## What do twice the tokens cost?
 #
-# How much memory is it, all in all? The table shows the peak of a forward and a backward pass for b =
-# 1, e = 512 and h = 8, measured once in a new process.
+# The table shows the peak of memory of a forward and a backward pass for b = 1, e = 512 and h = 8,
+# measured once in a new process.
 
 # %%
 lengths, table = [2048, 4096], {}
@@ -144,18 +136,18 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 
 # %% [markdown]
 # Without weights, twice the length takes at most about twice the memory, even under a causal mask.
-# (Differences of a few MiB are chance.) With weights it takes nearly four times the memory, and nearly all of it is the last
-# line of the table: the weights, their gradients and the gradients of the scores. Here the comparison
-# with a receipt ends: twice the tokens make four times the lines.
+# (Differences of a few MiB are chance.) With weights it takes nearly four times the memory, and nearly
+# all of it is the last line of the table: the weights, their gradients and the gradients of the scores.
+# Here the comparison with a receipt ends: twice the tokens make four times the lines.
 
 # %% [markdown] name="the-price-of-a-mask"
-# ## The price of a mask
+# ## What does a mask cost?
 #
 # How long does a call with a mask take, as a multiple of the same call without one? Here are the
 # slowest cases at n = 512, without weights. "Every head" is a boolean mask of shape (b · h, n, m),
 # as large as the scores; all others are much smaller.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 most = {}
 for kind, every in (("every head", True), ("all other masks", False)):
     longest = max(
@@ -168,11 +160,9 @@ for kind, every in (("every head", True), ("all other masks", False)):
 display.show(most, columns=["at most, times as long"])
 
 # %% [markdown]
-# The reason is mostly memory again. The class writes a boolean mask for every head out as floats, as
-# many as there are scores, and the kernel reads all of them. The other masks cost little.
-#
-# One mask can even save time: with `is_causal`, the kernel skips blocks of keys that lie in the
-# future, as the figure above shows at n = 2048.
+# The reason is memory again: a mask for every head is written out as floats, as many as there are
+# scores, and the kernel reads all of them. The other masks cost little. One can even save time: with
+# `is_causal`, the kernel skips blocks of keys that lie in the future, as the figure above shows.
 
 # %% [markdown]
 # <!-- deeper: All masks -->
@@ -189,21 +179,8 @@ def shown(ratio: list[float]) -> str:
     return "even" if low <= 1 <= up else f"{middle:.2f}"
 
 
-def spent(row: dict, name: str, title: str = "") -> None:
-    """Print what a contender spent its time on."""
-    kernel = "_scaled_dot_product_flash_attention_for_cpu"
-    parts = [
-        f"{operation.replace(kernel, 'fused kernel')} {share:.0%}"
-        for operation, share in row["profile"][name][:4]
-        if share > 0.005
-    ]
-    print(f"{title or name:26}", ", ".join(parts))
-
-
 # %%
 rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
-for name in ("no mask", "attn_mask, every head"):
-    spent(rows[0], name, f"profile, {name.split(', ')[-1]}")
 names = rows[0]["ratios"]["no mask"]
 table = {name: [shown(row["ratios"]["no mask"][name]) for row in rows] for name in names}
 columns = ["forward", "both", "forward, with weights", "both, with weights"]
@@ -216,6 +193,44 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown] name="is-the-fast-path-fast"
+# ## Is PyTorch's fast path fast?
+#
+# For self-attention in evaluation, `nn.MultiheadAttention` has another routine, in C++: its **fast
+# path**; [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what
+# it needs. How does its time compare with that of the same class with the routine switched off, at 128
+# tokens and at 2,048?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It saves time on the short sequences, and nearly doubles it on the long one. The routine writes all
+# weights, even when nobody asks for them.
+#
+# </details>
+
+# %% tags=["hide-input"]
+table = {}
+for row in find("fast path"):
+    low, ratio, up = row["ratios"]["fast path off"]["fast path"]
+    table[f"n = {row['size'][1]}"] = [ratio, low, up]
+display.show(table, columns=["times as long", "lower quartile", "upper quartile"])
+
+# %% [markdown]
+# For long sequences, switch it off with `torch.backends.mha.set_fastpath_enabled(False)`. The final class
+# goes through the fused kernel in both cases. Putting it in PyTorch's place costs you no time as long as
+# you ask for no weights:
+
+# %% tags=["proof"]
+cases = find("final class", weights=False)
+ratios = {
+    base: [row["ratios"][base]["final class"][MIDDLE] for row in cases]
+    for base in ("PyTorch", "bare minimum")
+}
+assert len(cases) == 90
+assert max(ratios["PyTorch"]) < 1
+assert max(ratios["bare minimum"]) < 1.2
+print("✓ Without weights, no case of the final class takes longer than in PyTorch's class.")
 
 # %% [markdown]
 # ## How to measure
@@ -235,166 +250,6 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 # Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
 
 # %% [markdown]
-# ## How fast the final class is
-#
-# The final class races against PyTorch's: at three sizes, under four kinds of mask and none, with
-# weights and without, with memory kept and returned. (A mask for every head raced apart.) Each line
-# gives the *worst* median of its cases: below 1, the final class is not slower in any of them. The last
-# line compares it with the **bare minimum**: matrix products for the projections and the fused
-# kernel between them, without checks or options.
-
-# %% tags=["fold-input"]
-MODES = ("forward", "forward + backward", "inference")
-MASKS = ("none", "causal", "padding", "floats", "boolean")
-
-
-def worst(base: str, weights: bool, modes=MODES, masks=MASKS) -> float:
-    """Give the largest median of the final class's time, as a multiple of another's."""
-    rows = [
-        row
-        for row in find("final class", weights=weights)
-        if row["mode"] in modes and row["mask"] in masks
-    ]
-    return max(row["ratios"][base]["final class"][MIDDLE] for row in rows)
-
-
-CASES = {
-    "PyTorch's time: without weights": worst("PyTorch", False),
-    "PyTorch's time: with weights, in training": worst("PyTorch", True, MODES[:2]),
-    "PyTorch's time: with weights, in evaluation": worst("PyTorch", True, MODES[2:]),
-    "the minimum:    without weights": worst("bare minimum", False),
-}
-assert worst("PyTorch", False) < 1
-table = {case: [ratio] for case, ratio in CASES.items()}
-display.show(table, columns=["at most"], corner="the final class, × …")
-
-# %% [markdown]
-# Look at the first line: without weights, the final class is never slower in this race, so putting
-# it in PyTorch's place costs you no time here. With weights, it takes a few percent longer at most in
-# training. In evaluation, where PyTorch's class takes another routine, the final class takes up to
-# 1.16 times as long without a mask, and less than PyTorch's with one.
-#
-# PyTorch's other routine is in C++ and for self-attention without gradients: its **fast path**; [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what it needs. This routine
-# writes all weights even when nobody asks for them. You can guess what that does to a long sequence.
-# It was on in the race, and here is what it does to PyTorch's own time without weights, where freed
-# memory is returned as glibc does by default:
-
-# %% tags=["fold-input"]
-table = {}
-for row in find("fast path"):
-    low, ratio, up = row["ratios"]["fast path off"]["fast path"]
-    table[f"n = {row['size'][1]}"] = [ratio, low, up]
-display.show(table, columns=["times as long", "lower quartile", "upper quartile"])
-
-# %% [markdown]
-# > **Pitfall.** The fast path is not always fast: it saves time at n = 128 and loses it at n =
-# > 2048. For long sequences, switch it off with `torch.backends.mha.set_fastpath_enabled(False)`.
-
-# %% [markdown]
-# <!-- deeper: Every case, and the slowest -->
-# ### Going deeper: Every case, and the slowest
-#
-# Each line stands for a length n and a mask, and each entry is the larger of the medians with
-# memory kept and returned. In the "× PyTorch" columns, a star marks a case where the final class is
-# slower: the ratio was above one in about three out of four rounds, or more. Why a mask costs
-# PyTorch's fast path so much was not measured. "Every head" is a
-# boolean mask of shape (b · h, n, m), which few models need. It raced on another machine: the
-# largest medians are 1.01 without weights, where no case is marked, and 1.09 with them.
-
-
-# %% tags=["fold-input"]
-import itertools
-
-
-def worse(rows: list[dict], base: str) -> str:
-    """Write the larger ratio of the rows; mark it if it is slower than PyTorch's class."""
-    row = max(rows, key=lambda row: row["ratios"][base]["final class"][1])
-    low, middle, _ = row["ratios"][base]["final class"]
-    return f"{middle:.2f}{'*' if base == 'PyTorch' and low > 1 else ''}"
-
-
-KINDS = ((True, "PyTorch"), (False, "PyTorch"), (False, "bare minimum"))
-
-
-def race(section: str, masks: tuple[str, ...]) -> dict[str, list[str]]:
-    """Give the ratios of a section: a row for each length and mask."""
-    table = {}
-    for (_, n, _, _), mask in itertools.product(SIZES, masks):
-        rows = [row for row in find(section, mask=mask) if row["size"][1] == n]
-        table[f"{n}, {mask}"] = [
-            worse(
-                [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)],
-                base,
-            )
-            for (weights, base), mode in itertools.product(KINDS, MODES)
-        ]
-    return table
-
-
-# %%
-table = race("final class", MASKS) | race("boolean, every head", ("boolean, every head",))
-parts = ("with weights, × PyTorch: ", "without, × PyTorch: ", "without, × minimum: ")
-modes = ("forward", "both", "inference")
-columns = [part * (i == 0) + mode for part in parts for i, mode in enumerate(modes)]
-display.show(table, columns=columns)
-
-# %% [markdown]
-# The goal is that the final class takes at most 1.05<!-- setting --> times as long as PyTorch's
-# class. For a boolean mask (n, m) with weights at n = 2048, the limit is 1.07<!-- setting --> times,
-# because only the final class searches such a mask for fully masked rows.
-
-# %%
-for name in ("final class", "boolean, every head"):
-    rows = find(name)
-    missed = [row for row in rows if measured.misses_goal(row)]
-    print(f"{name}: {len(missed)} of {len(rows)} cases miss the goal")
-    for row in missed:
-        print("   ", measured.describe(row))
-        assert row["weights"]
-
-# %% [markdown]
-# A case near the limit may land on the other side of it in the next run.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: Profiles -->
-# ### Going deeper: Profiles
-#
-# A **profile** of a call adds up the time that each of PyTorch's operations took. Here are the
-# largest shares of a forward pass at n = 512, each from the quickest of five runs. `mm` and `addmm`
-# are the matrix products of the projections, `bmm` those of the heads, and `copy_` copies numbers.
-# Only the line "final class, weights" asks for weights, and only the last line was measured in
-# evaluation.
-
-
-# %%
-(middle,) = find("versions", mode="forward", size=list(SIZES[1]))
-(inference,) = find("fast path", size=list(SIZES[1]))
-for name in ("bare minimum", "07 final class", "PyTorch", "07 final class, weights"):
-    spent(middle, name, name.removeprefix("07 "))
-spent(inference, "fast path", "PyTorch, fast path")
-
-# %% tags=["fold-input"]
-parts = {name: dict(found) for name, found in middle["profile"].items()}
-fused = {name for name, found in parts.items() if "_softmax" not in found}
-assert fused == {"bare minimum", "PyTorch", "07 final class"}
-assert parts["PyTorch"]["copy_"] > 0.03
-assert "copy_" not in parts["07 final class"]
-assert "_softmax" in dict(inference["profile"]["fast path"])
-
-# %% [markdown]
-# The final class spends its time on the same two parts as the bare minimum. PyTorch's class also
-# copies queries, keys and values. With weights, the products of the heads and the softmax take the
-# place of the fused kernel. The last line has `bmm` and `_softmax`, too: the fast path computes the
-# weights.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # <!-- deeper: A list of heads, or all heads at once? -->
 # ### Going deeper: A list of heads, or all heads at once?
 #
@@ -403,7 +258,7 @@ assert "_softmax" in dict(inference["profile"]["fast path"])
 # compares the two at two of the sizes above, with freed memory kept and returned. Both return their
 # weights.
 
-# %%
+# %% tags=["fold-input"]
 table = {}
 for row in find("one by one"):
     way = "forward" if row["mode"] == "forward" else "both"
@@ -428,13 +283,8 @@ display.show(table, columns=columns, decimals=1)
 # Each line gives the date, the commit, the load and the number of rounds of a run. A plus after the
 # commit means that files had changed since. The load says how busy the machine was just before the
 # run. Nine cases of the first race, at n = 128 and without weights, had been disturbed by another
-# process and were measured again. The fast path, the profiles and the masks were measured with
+# process and were measured again. The fast path and the masks were measured with
 # glibc's default.
-#
-# With weights, the class has become leaner since the race. In training it now makes one matrix of
-# weights, where it made two, and it no longer copies a boolean mask for every head. So its times with
-# weights, in training (1.04 above) and under such a mask, are probably lower today. The two tables
-# and the figure under *The price of the weights* are not affected.
 
 
 # %%
@@ -504,9 +354,7 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 #
 # > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all
 # > $b \cdot h \cdot n \cdot m$ are written, into new pages where freed memory is returned to the
-# > system, and that is what makes a call slow. Without them, memory grows no faster than $n$, and
-# > the final class is never slower than PyTorch's in this race, and close to the bare minimum. With them it takes at most a few percent
-# > longer than PyTorch's, except in evaluation without a mask.
+# > system, and that is what makes a call slow. Without them, memory grows no faster than $n$.
 # >
 # > ```python
 # > output, _ = attention(x, x, x, need_weights=False)  # through the fused kernel

@@ -714,7 +714,7 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="which-corner"
 # ## Corners when n ≠ m
 #
 # The last question comes up as soon as a model writes text. The model keeps the keys and values of

@@ -3,55 +3,27 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *20 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *10 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# Here you cook from seven of these cards. Of most, you see the lines that matter, shortened and
-# renamed, with their defects left in. Three of the seven do not run today, and all have defects
-# that raise no error; a table [at the end](#cell-id=what-they-teach) lists both kinds. One test then
-# compares all repaired designs with the final class of [Multi-head
-# attention](07_multihead_attention.ipynb).
+# The three cards that are copied most today are good ones. Each leaves out something that its own
+# kitchen supplies, and so each goes wrong in another, without an error. After them come seven older
+# cards, most of them with mistakes of their own, and one test that all of them have to pass.
 
 # %% tags=["hide-input"]
-from annotated_book import display
-
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
-)
-
-# %% [markdown]
-# ## Seven designs
-#
-# | design | the idea | published in |
-# |---|---|---|
-# | [Module per head](#cell-id=module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] |
-# | [Wide projection](#cell-id=wide-projection) | one matrix holds all heads | its second version |
-# | [Shared projection](#cell-id=shared-projection) | one small matrix for all heads | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
-# | [Sequence first](#cell-id=sequence-first) | a method for the scores | an annotated page [[labml](../docs/references.md#annotated-page)] |
-# | [Weighted scores](#cell-id=weighted-scores) | factors on the scores | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
-# | [No projection](#cell-id=no-projection) | slices of the embedding itself | the same collection |
-# | [Packed projection](#cell-id=packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
-#
-# [The references](../docs/references.md) say which version of each we read. The post and the article
-# are known only from copies without an address, which is how such code travels. Some defects have
-# been reported or repaired since.
-#
-# `annotated_book.published` holds the repaired versions. They keep the layout, the order of
-# arguments and the mask of the published classes.
-
-# %%
+import copy
 import math
-from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
-from annotated_book import published
+from annotated_book import display, published
 from annotated_book.published import DESIGNS
 
 
@@ -66,47 +38,239 @@ def attempt(call) -> None:
         raise AssertionError("it runs")
 
 
-# %% [markdown] name="module-per-head"
-# ## Module per head
+# %% [markdown] name="nanogpt"
+# ## nanoGPT, and a cache
 #
-# The post writes out the paper's formula word for word [[Vaswani et al.
-# 2017](../docs/references.md#vaswani-2017), section 3.2.2]. A head is a module with three small
-# projections, the heads are a list, and one more projection follows. As printed, the constructor
-# stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
-# two widths, e and d, in the wrong order. With both mended, only a fully masked row goes wrong: its
-# output is NaN.
-
-# %% [markdown] name="wide-projection"
-# ## Wide projection
+# One packed `Linear(e, 3 * e)` makes queries, keys and values, which are split into heads, and
+# PyTorch's fused kernel does the rest [[nanoGPT](../docs/references.md#nanogpt)]. The mask is a flag,
+# `is_causal=True`. For training on whole texts, all of this is right.
 #
-# In its second version, one wide matrix makes the queries of all heads, and two more make keys and
-# values. The results are cut into heads afterwards: this is [the reshape
-# trick](04_reshape_trick.ipynb), for self-attention only. The file begins with `import
-# torch.nn.Functional`, but the module's name has a lowercase f. It multiplies with `torch.bmm`,
-# which takes three axes, and the tensors now have four. And its `forward` uses `d_model`, a name
-# that only the constructor knows.
+# The first thing that people add is a cache, because nanoGPT computes the whole text again for every
+# new token. Now five tokens are known, and only the last one asks. The line with the flag stays as it
+# is. How many of the five keys does that token see: all five, only itself, or only the first?
 #
-# Mend these, write the products as `@`, and the code runs. Two defects are left, and an error
-# does not always tell you. A fully masked row is NaN, as before. And the post still passes masks of shape
-# `(b, n, n)`, one matrix for each sample, to a class whose scores are `(b, h, n, n)` now.
-# Broadcasting aligns axes from the right, so the samples of the mask meet the *heads* of the scores.
-# A single sample comes out right, and most other sizes crash. But try two samples and two heads.
-# Sample 0 should see four keys, and sample 1 two.
+# <details><summary>What do you expect?</summary>
+#
+# Only the first. The flag draws its staircase from the top left corner of a square. With one query,
+# there is only its first row left, in which one key is visible: the oldest.
+#
+# </details>
+#
+# The values are an identity matrix, so the output is the weights themselves.
 
 # %%
-q = torch.randn(2, 2, 5, 6)    # (b, h, n, d)
-allowed = torch.ones(2, 5, 5)  # (b, n, n)
-allowed[0, :, 4:] = allowed[1, :, 2:] = 0
-scores = q @ q.mT / math.sqrt(6)  # (b, h, n, n)
-weights = scores.masked_fill(allowed == 0, -math.inf).softmax(-1)
-seen = (weights[:, :, 0] > 0).sum(-1)  # (b, h)
+torch.manual_seed(0)
+q, k, v = torch.randn(5, 6), torch.randn(5, 6), torch.eye(5)  # (5, 6), (5, 6), (5, 5)
+attend = F.scaled_dot_product_attention
+rows = {
+    "the whole text, last row": attend(q, k, v, is_causal=True)[-1],
+    "one query, is_causal=True": attend(q[-1:], k, v, is_causal=True)[0],
+    "one query, no flag": attend(q[-1:], k, v)[0],
+}
 display.show(
-    seen.tolist(), ["sample 0", "sample 1"], ["head 0", "head 1"], corner="keys seen by"
+    torch.stack([*rows.values()]), [*rows], [1, 2, 3, 4, 5], corner="key", heat=True
 )
 
 # %% tags=["proof"]
+whole, flagged, plain = rows.values()
+torch.testing.assert_close(plain, whole)
+assert flagged.tolist() == [1, 0, 0, 0, 0]
+print("✓ Without the flag a new token sees what it sees in the whole text.")
+
+# %% [markdown]
+# The model goes on writing, fluently and about its first word. **The repair** is
+# `is_causal=q.size(-2) > 1`, as long as the prompt comes in one piece;
+# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
+
+# %% [markdown] name="hugging-face"
+# ## A Hugging Face attention, and the tokenizer's mask
+#
+# In *transformers*, nearly every model has a function `eager_attention_forward`, copied from Llama's
+# [[transformers](../docs/references.md#transformers-eager)]. It takes heads that are split already.
+# Without its dropout and shared keys, this is what it does:
+
+
+# %%
+def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Tensor:
+    scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
+    return (weights @ v).transpose(1, 2)  # (b, n, h, d)
+
+
+# %% [markdown]
+# A tokenizer's output has an `attention_mask`, too: 1 for each word, 0 for padding. It has the same
+# name, and with `[:, None, None]` it fits. Take four words and four places of padding, and a query
+# that scores 0 with all eight. How much of its attention does the padding keep: nothing, half, or
+# about a quarter?
+#
+# <details><summary>What do you expect?</summary>
+#
+# About a quarter. The mask is *added*. A 1 makes every word $\exp(1)$ times as strong as padding, and
+# nothing is hidden. In the library, the model turns the tokenizer's mask into 0 and the most negative
+# number of the dtype before any layer sees it. That line is in another file.
+#
+# </details>
+
+# %%
+words = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0])
+lowest = torch.finfo(torch.float32).min
+masks = {
+    "none": None,
+    "the tokenizer's": words,
+    "the same, boolean": words.bool(),
+    "what the model makes": (1 - words) * lowest,
+}
+q, k, v = torch.zeros(1, 1, 1, 6), torch.randn(1, 1, 8, 6), torch.eye(8)[None, None]
+rows = {
+    name: eager(q, k, v, mask).view(2, 4).sum(1).tolist() for name, mask in masks.items()
+}
+display.show(rows, columns=["words", "padding"], corner="attention_mask", heat=["padding"])
+
+# %% tags=["proof"]
+kept = {name: round(padding, 6) for name, (_, padding) in rows.items()}
+share = round(1 / (1 + math.e), 6)
+assert [*kept.values()] == [0.5, share, share, 0]
+print(
+    "✓ A mask of ones and zeros leaves padding 1 part in 1 + exp(1); only the model's hides it."
+)
+
+# %% [markdown]
+# The padding keeps 0.27. (The library's fused path takes a boolean mask instead, under the same name.)
+# **The repair** is to convert a mask once, where it comes in, and to name it after what it does: `bias`
+# if it is added, `allowed` if True means seen.
+
+# %% [markdown] name="the-annotated-transformer"
+# ## *The Annotated Transformer*, and four equal matrices
+#
+# The page with the paper between its lines [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et
+# al. 2022](../docs/references.md#huang-2022)] makes its four projections in one line, `self.linears
+# = clones(nn.Linear(d_model, d_model), 4)`. And `clones` copies.
+
+
+# %%
+def clones(module: nn.Module, count: int) -> nn.ModuleList:
+    return nn.ModuleList(copy.deepcopy(module) for _ in range(count))
+
+
+def own_weight(to_query: nn.Module, to_key: nn.Module, x: Tensor) -> Tensor:
+    """Give the mean weight with which a token sees itself, with 8 heads of width 64."""
+    q, k = (to(x).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
+    return (q @ k.mT / 8).softmax(-1).diagonal(dim1=-2, dim2=-1).mean()
+
+
+# %% [markdown]
+# A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
+# then makes the same vector as query and as key, and nothing resembles a vector more than the vector
+# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself?
+
+# %%
+linears, x = clones(nn.Linear(512, 512), 4), torch.randn(49, 512)
+copied = own_weight(*linears[:2], x)
+for parameter in linears.parameters():
+    if parameter.dim() > 1:
+        nn.init.xavier_uniform_(parameter)
+redrawn = own_weight(*linears[:2], x)
+rows = {"the class alone": [copied], "after make_model": [redrawn], "even": [1 / 49]}
+display.show(rows, columns=["weight on itself"], corner="started by")
+
+# %% tags=["proof"]
+fresh = clones(nn.Linear(512, 512), 4)
+assert all(fresh[0].weight.equal(linear.weight) for linear in fresh)
+assert copied > 8 / 49 > 4 / 49 > redrawn
+print("✓ All four start equal: a token keeps over eight even shares, redrawn under four.")
+
+# %% [markdown]
+# It keeps 0.23, eleven times an even share: the layer starts out looking at itself. The page's own
+# function `make_model` draws every matrix anew, and whoever copies the class alone leaves that behind.
+# **The repair** is four calls of `nn.Linear`.
+#
+# Two more lines travel with it: the fill of -1e9, which float16 refuses, and `self.attn`, which keeps
+# the last weights, with their graph, until the next call.
+
+# %% [markdown] name="what-they-teach"
+# ## Seven older cards
+#
+# These turn up when one looks for an explanation with code. Each name opens its lines, with its
+# defects left in and run, and how it is mended. [The references](../docs/references.md)
+# say which version was read; the post and the article are known only from copies without an address.
+#
+# | design | the idea | where it goes wrong | what it teaches |
+# |---|---|---|---|
+# | [Module per head](#cell-id=module-per-head) [[post](../docs/references.md#post-in-two-versions)] | a list of h small attentions | stops: `torch.ModuleList` | a plain list hides its parameters |
+# | [Wide projection](#cell-id=wide-projection), the same post | one matrix holds all heads | stops: `bmm`; masks of other samples if b = h | an axis of size 1 in every mask |
+# | [Shared projection](#cell-id=shared-projection) [[Persson](../docs/references.md#persson)] | one small matrix for all heads | another function than its formula; divides by $\sqrt e$ | compare with a class that you trust |
+# | [Sequence first](#cell-id=sequence-first) [[labml](../docs/references.md#annotated-page)] | a method for the scores | stops at valid masks if n ≠ m; biases in spite of `bias=False` | try sizes that all differ |
+# | [Weighted scores](#cell-id=weighted-scores) [[collection](../docs/references.md#paper-code-collection)] | factors on the scores | a factor of 0 does not block; a start far too small | look at the first weights |
+# | [No projection](#cell-id=no-projection), the same collection | slices of the embedding | the same two | count the parameters |
+# | [Packed projection](#cell-id=packed-projection) [[article](../docs/references.md#article-through-the-source)] | PyTorch's source, step by step | stops if a mask is left out; weights `(b * h, n, m)` | read the shape of what comes back |
+#
+# What all seven share is the fully masked row. It becomes NaN in four of them, and the mean of exactly
+# what should be hidden in the other three, whose fills are finite: -1e20, -1e9 and -1e28. None of these
+# fits into float16, so there these three stop at any mask.
+#
+# `annotated_book.published` holds [the repaired
+# classes](../docs/package/published.md). They keep the layout, the order of arguments and the mask of
+# the published ones, and give zeros for a fully masked row.
+
+# %% [markdown] name="module-per-head"
+# <!-- deeper: Module per head, and the plain list -->
+# ### Going deeper: Module per head, and the plain list
+#
+# The post writes out the paper's formula word for word [[Vaswani et al.
+# 2017](../docs/references.md#vaswani-2017), section 3.2.2]: a head is a module with three small
+# projections, the heads are a list, and one more projection follows. As printed, the constructor
+# stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
+# two widths, e and d, in the wrong order. A plain Python list is no way out: it runs, and no optimizer
+# ever sees the heads.
+
+
+# %%
+class Listed(nn.Module):
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.heads = kind(nn.Linear(24, 6) for _ in range(4))
+
+
+attempt(lambda: torch.ModuleList())
+counts = {
+    kind.__name__: [len([*Listed(kind).parameters()])] for kind in (list, nn.ModuleList)
+}
+assert [*counts.values()] == [[0], [8]]
+display.show(counts, columns=["parameters"], corner="heads in a")
+
+# %% [markdown]
+# **The repair.** An `nn.ModuleList`, the widths in order, and zeros for a fully masked row.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="wide-projection"
+# <!-- deeper: Wide projection, and masks of other samples -->
+# ### Going deeper: Wide projection, and masks of other samples
+#
+# In its second version, one wide matrix makes the queries of all heads, and two more make keys and
+# values: [the reshape trick](04_reshape_trick.ipynb), for self-attention only. The file begins with
+# `import torch.nn.Functional`, but the module's name has a lowercase f. It multiplies with
+# `torch.bmm`, which takes three axes, and the tensors now have four. And its `forward` uses
+# `d_model`, a name that only the constructor knows.
+#
+# Mend these, and the code runs. But the post still passes masks of shape `(b, n, n)`, one matrix for
+# each sample, to a class whose scores are `(b, h, n, n)` now. Broadcasting aligns axes from the
+# right, so the samples of the mask meet the *heads* of the scores. Most sizes crash. With two
+# samples and two heads, sample 0 should see four keys, and sample 1 two:
+
+# %%
+q = torch.randn(2, 2, 5, 6)
+attempt(lambda: torch.bmm(q, q.mT))
+allowed = torch.ones(2, 5, 5)
+allowed[0, :, 4:] = allowed[1, :, 2:] = 0
+scores = q @ q.mT / math.sqrt(6)
+weights = scores.masked_fill(allowed == 0, -math.inf).softmax(-1)
+seen = (weights[:, :, 0] > 0).sum(-1)
 assert seen.tolist() == [[4, 2], [4, 2]]
-print("✓ Each head has the mask of one sample, and uses it for both.")
+display.show(seen, ["sample 0", "sample 1"], ["head 0", "head 1"], corner="keys seen by")
 
 # %% [markdown]
 # Every row sums to 1, but head i of every sample gets the mask of sample i, a leak as in [Masks in
@@ -115,13 +279,16 @@ print("✓ Each head has the mask of one sample, and uses it for both.")
 # **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
 # of `(b, n, n)`: their caller writes `mask[:, None]`.
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="shared-projection"
-# ## Shared projection
+# <!-- deeper: Shared projection, which computes something else -->
+# ### Going deeper: Shared projection, which computes something else
 #
-# **The idea.** Cut the embedding into h slices first, and then project every slice with the *same*
-# small matrix. `einsum` names each axis, so no transpose is needed
-# [[Persson](../docs/references.md#persson)]. Values come first among the arguments, and 0 in the
-# mask means blocked.
+# Cut the embedding into h slices first, and then project every slice with the *same* small matrix.
+# `einsum` names each axis, so no transpose is needed [[Persson](../docs/references.md#persson)].
+# Values come first among the arguments, and 0 in the mask means blocked.
 
 
 # %%
@@ -139,60 +306,39 @@ def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> 
 
 
 # %% [markdown]
-# **What happens.** Persson's introduction prints the formula of multi-head attention above it, and
-# the code computes a different function. No head sees another head's slice before the output
-# projection. Cut the identity matrix into slices and project them, and you get the projection as one
-# wide matrix.
+# The introduction prints the formula of multi-head attention above this, and the code computes
+# another function: no head sees another head's slice before the output projection. Cut the identity
+# matrix into slices and project them, and you get the projection as one wide matrix.
 
 # %%
-torch.manual_seed(0)
 small = nn.Linear(2, 2, bias=False)  # for all three heads
-print(small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1).detach().numpy().round(2))
-shared, full = (
-    sum(p.numel() for p in kind(256, 8).parameters())
-    for kind in (published.SharedProjection, MultiheadAttention)
-)
-print(f"parameters at e = 256 and h = 8: {shared:,} of {full:,}, {shared / full:.0%}")
+wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1)
+display.show(wide.detach(), range(6), range(6))
+
+# %%
+kinds = (published.SharedProjection, MultiheadAttention)
+shared, full = (sum(p.numel() for p in kind(256, 8).parameters()) for kind in kinds)
+rows = {"shared projection": [shared, shared / full], "multi-head attention": [full, 1.0]}
+display.show(rows, columns=["parameters", "share"], decimals=".0%", corner="e = 256, h = 8")
 
 # %% [markdown]
-# The same block stands along the diagonal, with zeros everywhere else. Multi-head attention has no
-# such zeros.
-#
-# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width
-# of one head. The code divides by $\sqrt e$, where e is the width of the model. Let e be 256, and h
-# be 8. Are the scores too small by a factor of 8, by a factor of about 2.83, or not at all, because
-# the weights are learned anyway?
-#
-# <details><summary>What do you expect?</summary>
-#
-# By about 2.83, which is $\sqrt{e / d} = \sqrt h$. The softmax over scores that are too small is too
-# flat, so every query starts out looking at everything. Training can undo this by making queries and
-# keys larger, but then it has to learn what the right constant would have given for free.
-#
-# </details>
+# The same block stands along the diagonal, with zeros everywhere else. And there is a second slip. The
+# formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of one head; the code divides by
+# $\sqrt e$. So scores are too small by $\sqrt{e / d} = \sqrt h$, and every query starts out looking at
+# everything. A third shows in a fully masked row. What happens to it in three dtypes?
 
 # %%
 q, k = torch.randn(1, 500, 1, 32), torch.randn(1, 500, 1, 32)  # (1, 500, 1, 32)
-by_e = slice_scores(q, k, None, 256).std()
-by_d = slice_scores(q, k, None, 32).std()
-print(f"standard deviation of the scores: {by_e:.2f} by √e, {by_d:.2f} by √d")
-print(f"too small by {by_d / by_e:.2f}")
-
-# %% [markdown]
-# A third slip shows only in a fully masked row. Blocked scores are filled with -1e20, a finite
-# number, instead of $-\infty$. What happens to such a row in three dtypes?
-
-# %%
+deviate = [slice_scores(q, k, None, width).std() for width in (256, 32)]
 nobody = torch.zeros(1, 1, 1, 500)
 for dtype in (torch.float32, torch.bfloat16):
     weights = slice_scores(q.to(dtype), k.to(dtype), nobody, 32).softmax(-1)
     print(f"{dtype}: all weights are {weights.unique().item():.3f}")
 attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
+display.show([deviate], ["scores deviate by"], ["divided by √e", "by √d"])
 
 # %% [markdown]
-# All scores of the row are equal, so its output is the mean of exactly what should be hidden, and it
-# looks healthy. In float16 every masked call stops, whatever the mask, because -1e20 is out of
-# range. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) has more on fills.
+# All scores of the row are equal, so its output is the mean of exactly what should be hidden.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit
@@ -210,18 +356,17 @@ display.excerpts(
     ),
 )
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="sequence-first"
-# ## Sequence first
+# <!-- deeper: Sequence first, and a check of the wrong axis -->
+# ### Going deeper: Sequence first, and a check of the wrong axis
 #
-# **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. A
-# method of its own computes the scores, `get_scores`, which a subclass may override, as relative
-# attention does [[labml](../docs/references.md#annotated-page)]. The page puts notes beside code,
-# like *The Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
-# 2022](../docs/references.md#huang-2022)].
-#
-# The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The scores are
-# `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill is finite again. The listing is
-# shortened: it computes the scores in `forward`.
+# The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. A method of its own
+# computes the scores, which a subclass may override, as relative attention does
+# [[labml](../docs/references.md#annotated-page)]. The mask is `(n, m, b)`, 1 means allowed, and the
+# first axis may have size 1. The listing computes the scores in `forward`.
 
 
 # %%
@@ -244,13 +389,11 @@ class TokensFirst(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** As published, `forward` also hands the weights to a tracker, whose package no
-# longer has the function, so every call fails.
-#
-# A valid mask can crash it, too. The check compares the size of the mask's first axis with the size
-# of its *second*, so a mask with a row for each query is refused whenever n ≠ m and n > 1. The
-# authors have since repaired this check, and changed the fill. And the option `bias=False` does not
-# do what it says.
+# As published, `forward` also hands the weights to a tracker, whose package no longer has the
+# function, so every call fails. And the check compares the size of the mask's first axis with the
+# size of its *second*, so a mask with a row for each query is refused whenever n ≠ m and n > 1. The
+# authors have since repaired this check, and changed the fill. The option `bias=False` does not do
+# what it says.
 
 # %%
 annotated = TokensFirst(4, 24, bias=False)
@@ -266,13 +409,16 @@ print("with bias=False:", ", ".join(names))
 # **The repair.** The mask's sizes are compared with the numbers of queries and keys, a fully masked
 # row gets zeros, and the option `bias` is gone.
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="weighted-scores"
-# ## Weighted scores
+# <!-- deeper: Weighted scores, and a factor of zero -->
+# ### Going deeper: Weighted scores, and a factor of zero
 #
-# **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$.
-# Factors from outside multiply the scores before the softmax
-# [[collection](../docs/references.md#paper-code-collection)]. The formula calls the factors of head
-# i $A_i$, and ⊙ multiplies element by element:
+# Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors $A_i$ from
+# outside multiply the scores of head i before the softmax
+# [[collection](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
 #
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
 # W^V_i$$
@@ -298,46 +444,40 @@ def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
 
 
 # %% [markdown]
-# **What happens.** The name `attention_weights` invites users to pass a factor of 0 for a key that
-# should not be seen. Take a query whose scores are -3 and 1, and whose weights are 0.02 and 0.98.
-# With a factor of 0, what weight does the first key get: none, 0.02 as before, or more?
-#
-# <details><summary>What do you expect?</summary>
-#
-# More: 0.27. The factor multiplies the *score*, and a score of 0 is larger than one of -3. To block a
-# key, its score must become $-\infty$, and a factor that makes a positive score $-\infty$ makes a
-# negative one $+\infty$.
-#
-# </details>
-#
-# With d = 1 and a query of 1, the scores equal the two keys. The values are the identity matrix, so
-# the output equals the weights.
+# The name `attention_weights` invites users to pass a factor of 0 for a key that should not be seen.
+# Take a query of 1 and keys of -3 and 1, which are the scores; the values are the identity matrix, so
+# the output is the weights.
 
 # %%
 query, values = torch.ones(1, 1, 1, 1), torch.eye(2)[None, None]
 keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
-for factors in (None, torch.tensor([0.0, 1.0])):
-    weights = multiplied(query, keys, values, None, factors)
-    print("factors", factors, "weights", [round(x, 2) for x in weights.flatten().tolist()])
-nothing = multiplied(query, keys, values, torch.ones(1, 2, dtype=torch.bool), None)
-print("fully masked:", nothing.flatten().tolist())
+every, zero = torch.ones(1, 2, dtype=torch.bool), torch.tensor([0.0, 1.0])
+rows = {
+    "no factors": multiplied(query, keys, values, None, None),
+    "factors 0 and 1": multiplied(query, keys, values, None, zero),
+    "fully masked": multiplied(query, keys, values, every, None),
+}
+rows = {name: row.flatten().tolist() for name, row in rows.items()}
+display.show(rows, columns=["key 0", "key 1"])
 
 # %% [markdown]
-# With $-\infty$ and no second fill, a fully masked row is NaN, and not a plausible mean.
+# The factor multiplies the *score*, and a score of 0 is larger than one of -3: the weight grows from
+# 0.02 to 0.27.
 #
-# The start is a third defect. The entries of the matrices are drawn with a standard deviation of
+# The start is a second defect. The entries of the matrices are drawn with a standard deviation of
 # 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through the
 # projections, once with Xavier's initial parameters and once with these. Look at the queries and
 # keys of one head, 64 wide.
 
 # %%
 torch.manual_seed(0)
-x = torch.randn(49, 512)
-small = partial(nn.init.normal_, std=0.001)
-rows = {}
-for name, start in (("Xavier", nn.init.xavier_uniform_), ("0.001", small)):
-    q, k = ((x @ start(torch.empty(512, 512)).mT)[:, :64] for _ in range(2))  # (49, 64)
-    weights = (q @ k.mT / 8).softmax(-1)                                      # (49, 49)
+x, rows = torch.randn(49, 512), {}
+for name in ("Xavier", "0.001"):
+    both = torch.empty(2, 512, 512)
+    for matrix in both:
+        nn.init.xavier_uniform_(matrix) if name == "Xavier" else matrix.normal_(std=0.001)
+    q, k = ((x @ matrix.mT)[:, :64] for matrix in both)  # (49, 64)
+    weights = (q @ k.mT / 8).softmax(-1)                 # (49, 49)
     rows[name] = [q.std(), weights.max(), 1 / 49]
 columns = ["queries deviate by", "largest weight", "an even share"]
 display.show(rows, columns=columns, decimals=3, corner="initialised by")
@@ -348,29 +488,45 @@ display.show(rows, columns=columns, decimals=3, corner="initialised by")
 # **The repair.** The docstring now says that a factor of 0 does not block. A fully masked row gets
 # zeros, and the initial parameters are Xavier's.
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="no-projection"
-# ## No projection
+# <!-- deeper: No projection -->
+# ### Going deeper: No projection
 #
-# **The idea.** The same collection has a version with no projection at all: the embedding itself is
-# cut into heads, `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always
-# compares slice i of the features, and training this layer cannot change that.
-#
-# **What happens.** It, too, can multiply its scores by factors, and returns NaN for a fully masked
-# row. Only the output has a matrix here, so the small start shrinks the output and not the weights.
-#
-# **The repair** is the same.
+# The same collection has a version with no projection at all: the embedding itself is cut into heads,
+# `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always compares slice i
+# of the features, and training cannot change that. It has the same factors and the same NaN, and the
+# small start shrinks its output:
+
+# %%
+module = published.NoProjection(512, 8)
+nn.init.normal_(module.output.weight, std=0.001)
+deviates, parameters = (
+    module(*[x[None]] * 3).std(),
+    sum(p.numel() for p in module.parameters()),
+)
+display.show(
+    [[deviates, parameters]], ["no projection"], ["output deviates by", "parameters"]
+)
+
+# %% [markdown]
+# **The repair** is that of the weighted scores.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="packed-projection"
-# ## Packed projection
+# <!-- deeper: Packed projection, and its masks -->
+# ### Going deeper: Packed projection, and its masks
 #
-# **The idea.** A long article takes PyTorch's own source apart and puts it back together
+# A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix projects queries,
 # keys and values, and that works; the trouble is in the masks. Samples and heads are folded into one
 # axis of length b · h, as in [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
-#
-# Both masks are merged, with True for blocked, and -1e28 is added to the scores that they block,
-# again a finite number. In float32, -1e28 plus a score of 3 is still -1e28. Float16 stops here, too.
+# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch). Both masks are merged, with
+# True for blocked, and -1e28 is added to the scores that they block.
 
 
 # %%
@@ -394,10 +550,10 @@ def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> tuple[Tensor, Tens
 
 
 # %% [markdown]
-# **What happens.** Neither mask may be left out. An `assert` demands the padding mask, and the
-# attention mask is merged without a check for None. With `bias=False`, the constructor crashes,
-# since it still sets the output's bias to zero. And the weights are documented as `(b, h, n, m)`,
-# but they come out folded.
+# Neither mask may be left out. An `assert` demands the padding mask, and the attention mask is merged
+# without a check for None. With `bias=False`, the constructor crashes, since it still sets the output's
+# bias to zero. And the weights are documented as `(b, h, n, m)`, but they come out folded. The article's
+# shortest version takes its parameters from `torch.empty` and never sets them.
 
 # %%
 b, n, h, d = 2, 3, 4, 6
@@ -410,8 +566,6 @@ _, weights = folded(q, q, q, added_masks(no_padding, none_blocked, h, q.dtype))
 print("the weights:", tuple(weights.shape))
 
 # %% [markdown]
-# The article's shortest version takes its parameters from `torch.empty` and never sets them.
-#
 # **The repair.** Either mask may be None, a fully masked row gets zeros, and the weights are
 # unfolded. `masked_softmax` takes the additive mask as its argument `bias`. The lines stand in longer
 # methods: `scores` are the scaled products, `query` is an input, and `b` the number of samples.
@@ -429,15 +583,17 @@ display.excerpts(
 )
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## One test for all seven
 #
 # The last test is *parity*, as in [Testing
 # attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): the same
-# parameters, the same result. For seven layouts and masks it needs two methods. `design.pair(e, h)`
-# makes a module of the design, and one of the final class with the same parameters: for *No
-# projection* with identity matrices, for *Shared projection* with the block-diagonal one.
-# `design.call` takes batch-first tensors, and a mask in which True means blocked, and calls the
-# module in the design's own way.
+# parameters, the same result. `design.pair(e, h)` makes a module of the design, and one of the final
+# class with the same parameters: for *No projection* with identity matrices, for *Shared projection*
+# with the block-diagonal one. `design.call` takes batch-first tensors, and a mask in which True means
+# blocked, and calls the module in the design's own way.
 
 
 # %% tags=["proof"]
@@ -471,22 +627,7 @@ display.show(rows, columns=["layout", "mask", "True means"])
 # All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four
 # shapes of masks (in self-attention, m is n), and two meanings of True.
 
-# %% [markdown] name="what-they-teach"
-# ## What they teach
-#
-# | design | stops | goes on, and is wrong |
-# |---|---|---|
-# | Module per head | `torch.ModuleList`, widths exchanged | NaN in a fully masked row |
-# | Wide projection | `Functional`, `bmm`, `d_model`, most masks | NaN in a fully masked row and, with b = h, masks of other samples |
-# | Shared projection | a mask in float16 | another function than its formula (kept), $\sqrt e$, a mean over hidden keys |
-# | Sequence first | the tracker, masks with n ≠ m and n > 1, or in float16 | biases in spite of `bias=False`, the same mean |
-# | Weighted scores | | a factor of 0 does not block, NaN in a fully masked row, a start that is far too small |
-# | No projection | | the same three |
-# | Packed projection | a mask left out, `bias=False`, float16 | folded weights, the same mean, parameters left uninitialised |
-#
-# Say what True means in the name of a mask, `blocked` or `allowed`. Decide what a fully masked row
-# returns, and test in float16. Check the initial parameters, too.
-#
+# %% [markdown]
 # ## Exercises
 #
 # ### The small projection, made wide
@@ -538,7 +679,9 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have run the lines that matter of most designs. Repaired, all seven agree with the final class.
+# You have cooked from ten cards. The three that everybody copies are right at home, and go wrong where
+# somebody adds a cache, passes another mask, or leaves a function behind. The seven older ones agree with
+# the final class once they are repaired.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
