@@ -21,10 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import masks, scaled_dot_product_attention
+from annotated_attention import masks, scaled_dot_product_attention, split_heads
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
+two = chapters.load("02_two_heads")
 SHORT = ["the", "milk", "was", "sweet"]
 labels = [*SHORT, "·", "·", "·", "·"]
 
@@ -212,9 +213,32 @@ print("✓ drank sees two, three and four words under triu(0), triu(1) and triu(
 
 # %%
 blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
-print(tuple(blocked.shape))
 
 # %% [markdown]
+# Now run the two heads of [Two heads](02_two_heads.ipynb) under it, on both sentences at once, and ask where
+# *sweet* looks, the last word of the short one. `WIDE` holds their matrices side by side.
+
+# %% tags=["hide-input"]
+WIDE = [torch.cat(matrices, dim=1).double() for matrices in zip(*two.HEADS)]
+
+# %%
+q, k, v = (split_heads(x @ w, 2) for w in WIDE)  # (b, h, n, d)
+_, weights = attend(q, k, v, blocked)            # (b, h, n, d), (b, h, n, m)
+print(tuple(blocked.shape), "stretched to", tuple(weights.shape))
+covered = blocked[1, :, 3].expand(2, 8)
+display.show(
+    weights[1, :, 3],
+    ["head 1", "head 2"],
+    labels,
+    corner="sweet",
+    heat=True,
+    blocked=covered,
+)
+
+# %% [markdown]
+# One card serves both heads, and no dot gets anything. Head 1 asks for an animal, finds none, and stays with
+# *sweet* itself; head 2 asks for a food, and shares its attention between *milk* and *sweet*.
+#
 # PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
 # the staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
 # the holes. Press the column heading *cat*: its column is covered, and the other weights of each row
@@ -254,8 +278,11 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # sentence that this model will ever read. How did it get there, from rows that the loss never touched?
 #
 # Walk back the way the gradient goes. It leaves the loss and comes to the row of a dot. Nobody has read
-# that row, so the gradient there is 0. So far, so innocent. On its way to the values it is multiplied by
-# the weights of the row, and these are NaN. To a computer, $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
+# that row, so the gradient there is 0. So far, so innocent.
+#
+# On its way to the values the gradient is multiplied by the weights of the row, and these are NaN. To a
+# computer, $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
+#
 # And $W_V$ made the values of *both* sentences, so it adds up what comes back from each: something
 # finite, plus NaN.
 
@@ -264,8 +291,9 @@ display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 
 # %% [markdown]
 # The surprise is the right branch. On the way back the softmax, too, multiplies by its weights, so the
-# covered scores do get NaN, and by rights $W_Q$ and $W_K$ are lost as well. Yet both come out clean. The
-# card itself stops the NaN. A score that `masked_fill` has overwritten has no say in the result, so its
+# covered scores do get NaN, and by rights $W_Q$ and $W_K$ are lost as well. Yet both come out clean.
+#
+# The card itself stops the NaN. A score that `masked_fill` has overwritten has no say in the result, so its
 # gradient is *written* as 0, and nothing is multiplied. (A card that is *added* to the scores stops
 # nothing; see the fold below.)
 #
@@ -319,7 +347,8 @@ print("✓ The second fill leaves the words as they were: outputs and gradients.
 
 # %% [markdown]
 # A row without a hole now collects nothing. And the tidy mind? It has gained nothing: rows that no loss
-# reads send back a gradient of 0 and need no card. But an empty sentence makes a row without a hole,
+# reads send back a gradient of 0 and need no card. (A loss skips them by their targets: `F.cross_entropy`
+# leaves out every target of −100, its `ignore_index`.) But an empty sentence makes a row without a hole,
 # and so does padding in *front* of a text under a staircase. For those days there is the second fill.
 #
 # Zeros are this book's choice, and not everybody's. PyTorch's class gives NaN in such a row when it is

@@ -45,7 +45,55 @@ display.margin(PlainAttention, MADE_IN)
 # Two things are new. `nn.Linear` keeps its matrix transposed and adds a bias. And `forward` takes three
 # inputs, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
 # where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
+
+# %% [markdown]
+# <!-- deeper: forward, one step a line -->
+# ### Going deeper: forward, one step a line
 #
+# The listing is short so that you can learn it by heart. Here is its `forward` once more, with a name and a
+# shape for each step; it gives the same output and the same weights.
+
+
+# %%
+class StepByStep(PlainAttention):
+    """The same computation, one step a line."""
+
+    def forward(self, query, key, value, blocked=None):
+        q = self.split(self.w_q(query))            # (b, h, n, d)
+        k = self.split(self.w_k(key))              # (b, h, m, d)
+        v = self.split(self.w_v(value))            # (b, h, m, d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        if blocked is None:
+            blocked = torch.zeros_like(scores, dtype=torch.bool)  # (b, h, n, m)
+        else:
+            blocked = blocked[:, None]                   # (b, 1, ..., m)
+        scores = scores.masked_fill(blocked, -math.inf)  # (b, h, n, m)
+        weights = scores.softmax(-1)                     # (b, h, n, m)
+        weights = weights.masked_fill(blocked, 0)        # (b, h, n, m)
+        mixed = weights @ v                              # (b, h, n, d)
+        side_by_side = self.merge(mixed)                 # (b, n, h * d)
+        return self.w_o(side_by_side), weights           # (b, n, e), (b, h, n, m)
+
+
+# %% tags=["proof"]
+short, long = PlainAttention(24, 4), StepByStep(24, 4)
+long.load_state_dict(short.state_dict())
+asking, asked = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (2, 3, 24), (2, 5, 24)
+card = masks.block_padding(torch.tensor([5, 2]), 5)[:, None]  # (2, 1, 5)
+for given in (None, card):
+    pair = [module(asking, asked, asked, given) for module in (short, long)]
+    torch.testing.assert_close(*pair)
+    one_way, other = (
+        one.gradients(made[0], [*module.parameters()])
+        for made, module in zip(pair, (short, long))
+    )
+    torch.testing.assert_close(one_way, other)
+print("✓ Step by step: the same output, weights and gradients, with a card and without.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Wind it up
 #
 # Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
@@ -132,7 +180,8 @@ print(tuple(output.shape))
 display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# No error, the right shape, and a loud yes to both questions in both sentences. Inside each word the
+# No error, the right shape, and a loud yes to both questions in both sentences. This is the mistake that [passed the
+# shuffle](04_reshape_trick.ipynb#cell-id=two-tests-from-outside). Inside each word the
 # *heads* now attend to one another, and no word sees another word. Each head of *it* hears nothing but the
 # quality of *it* itself, 1.00.
 #
@@ -365,14 +414,19 @@ display.show(torch.stack(columns, 1), one.WORDS, names)
 # gets $e^{-0.354} \approx 0.70$ times the weight of *thirsty*. The table says 0.18 against 0.26. By product
 # the two were equal, because the 3 of *cat* made up for its missing quality.
 #
-# Whether this is the better wheel, only training can say. Asking took one line. In the package's class the
-# line is a method: override `score(q, k)`.
+# Whether this is the better wheel, only training can say. Asking took half a line. In the package's class that
+# line is a method, `score(q, k)`. Whoever overrides it gives the scores as they go into the softmax, divided by
+# the root or not.
+#
+# This is the end of Part I. You own a movement that you can take apart and put together again: you can
+# compute a head with a pencil, say what each of the 18 lines is for and when you would miss it, and show
+# that yours keeps time with PyTorch's.
 
 # %% [markdown] name="before-you-swap"
 # ## Before you swap
 #
-# What an engineer wants to know before putting one movement in the place of another. Each row was run
-# when this page was built.
+# One page for the day on which you put one movement in the place of another. Each row was run when this page
+# was built.
 #
 # | | in PyTorch's class, and in the package's unless it says otherwise |
 # |---|---|
@@ -564,12 +618,12 @@ display.show(rows, [*found], places, title="mean weights of unmarked sequences")
 #     output, weights = attention(query, key, key, padding)
 #
 # The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four
-# shapes; that of the mask with an axis for each of the scores', as small as it can be.
+# shapes. That of the mask has an axis for each axis of the scores, and is as small as it can be.
 
 # %% tags=["exercise"]
 my_shapes = {
     "the queries of the heads": None,
-    "the mask, merged": None,
+    "the mask, on the axes of the scores": None,
     "the output": None,
     "the weights": None,
 }
@@ -596,7 +650,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 # %% tags=["solution"]
 my_shapes = {
     "the queries of the heads": (2, 3, 7, 4),
-    "the mask, merged": (2, 1, 1, 9),
+    "the mask, on the axes of the scores": (2, 1, 1, 9),
     "the output": (7, 2, 12),
     "the weights": (2, 7, 9),
 }
@@ -743,10 +797,6 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > Hold your class beside another one: several sequences, sizes that all differ, outputs and gradients. An
 # > empty sentence has to give zeros before $W_O$, whatever PyTorch's class says. A `state_dict` knows no
 # > settings: compare `batch_first` and `dropout` by eye.
-#
-# This is the end of Part I. You own a movement that you can take apart and put together again: you can
-# compute a head with a pencil, say what each of the 18 lines is for and when you would miss it, and show
-# that yours keeps time with PyTorch's.
 #
 # Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
 # nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 _SHAPES: dict[str, Shape] = {
     "the queries of the heads": (2, 3, 7, 4),
-    "the mask, merged": (2, 1, 1, 9),
+    "the mask, on the axes of the scores": (2, 1, 1, 9),
     "the output": (7, 2, 12),
     "the weights": (2, 7, 9),
 }
@@ -36,7 +36,7 @@ _WRONG_SHAPES: dict[str, dict[Shape, str]] = {
         (2, 3, 7, 12): "each head has its share of the 12 features, 12 / 3.",
         (2, 4, 7, 3): "there are 3 heads of width 4, and not 4 of width 3.",
     },
-    "the mask, merged": {
+    "the mask, on the axes of the scores": {
         (2, 9): "the mask as it was given lacks an axis for heads and one for queries.",
         (2, 1, 9): "it has no axis for the heads yet, and would meet the scores' axes shifted.",
         (2, 3, 7, 9): "it is broadcast to that, and nothing is copied for heads or queries.",

@@ -37,7 +37,7 @@ def test_the_four_shapes_are_those_of_a_run() -> None:
     class Writing(MultiheadAttention):
         def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
             found["the queries of the heads"] = tuple(q.shape)
-            found["the mask, merged"] = tuple(options["blocked"].shape)
+            found["the mask, on the axes of the scores"] = tuple(options["blocked"].shape)
             return super().attend(q, k, v, **options)
 
     key, padding = torch.randn(9, 2, 12), torch.zeros(2, 9, dtype=torch.bool)

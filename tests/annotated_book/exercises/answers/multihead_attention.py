@@ -10,7 +10,7 @@ from annotated_attention import MultiheadAttention
 
 SHAPES = {
     "the queries of the heads": (2, 3, 7, 4),
-    "the mask, merged": [2, 1, 1, 9],
+    "the mask, on the axes of the scores": [2, 1, 1, 9],
     "the output": torch.Size((7, 2, 12)),
     "the weights": (2, 7, 9),
 }
