@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from annotated_book import display
 
 FEATURES = ["animal", "food", "action", "quality"]
-DIGITS = "the 0000 cat 3000 drank 0020 milk 0300 because 0000 it 1101 was 0010"
-HAND_MADE = dict(zip(*[iter(f"{DIGITS} thirsty 2002 sweet 0202".split())] * 2))
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
+DIGITS = ["0000", "3000", "0020", "0300", "0000", "1101", "0010", "2002"]
+HAND_MADE = dict(zip(WORDS, DIGITS)) | {"sweet": "0202"}
 SWEET = [*WORDS[:-1], "sweet"]
 
 
@@ -72,12 +72,12 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # ## A soft look-up
 #
 # How does a word know from whom to collect? Think of a library. You come with a question. Each book
-# has a title on its spine and pages inside. A catalogue, like a Python `dict`, would find the one
-# book with exactly the title that you asked for, or nothing at all.
+# has a title on its spine and pages inside. A catalogue, like a Python `dict`, finds the one book
+# with exactly that title, or nothing at all.
 #
 # A **soft look-up** never comes back empty. You compare your question, the **query**, with the title
 # on every spine, its **key**. The better a key fits, the more you read of that book's pages, its
-# **value**. You go home with one page of notes, mostly from the books that fit well and a little
+# **value**. You go home with one page of notes, mostly from the books that fit well, and a little
 # from all the others.
 
 # %% tags=["hide-input"]
@@ -124,10 +124,8 @@ display.show(scores[None], ["score"], WORDS, decimals=0)
 #
 # ### Warm-up: two scores
 #
-# *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its score with the key of *cat* and
-# its score with the key of *it*. Write both numbers into the first cell and run that cell. The
-# second cell says whether you are right and, if not, why. Hints follow, and the solution comes
-# last.
+# *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its scores with the keys of *cat* and
+# of *it*, and write them down below. The check says whether you are right and, if not, why.
 
 # %% tags=["exercise"]
 my_scores = [
@@ -165,10 +163,10 @@ exercises.one_head.check_scores.folded(my_scores)
 # ## Weights: shares of one whole
 #
 # The scores have to become shares: positive numbers that add up to one, like the time that you give
-# to each book. The obvious way is to divide each score by the sum of all. For *it* that works. But
+# to each book. The obvious way is to divide each by the sum of all, and for *it* that works. But
 # scores can be negative, and nothing can be divided by the sum of 3 and −3. An exponential is always
 # positive. So take it of each score first, and divide by the sum of these: this is the **softmax**,
-# and the shares are the **attention weights**. (Each score is divided by $\sqrt d$ before that, here
+# and the shares are the **attention weights**. (Before that, each score is divided by $\sqrt d$, here
 # $\sqrt 4 = 2$; [a section below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the
 # eight words share no feature with *it* and score 0. What will they get?
 
@@ -251,12 +249,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 # %%
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-display.show(weights[4:], WORDS[4:], WORDS, heat=True)
+display.show(weights[[4, 7]], ["because", "thirsty"], WORDS, heat=True)
 
 # %% [markdown]
 # One eighth of everything: all keys fit equally badly, and the shares have to add up to one all the
-# same. A query that asks for nothing gets the average. (Below it stands the row that you followed by
-# hand. *Thirsty*, in the last, looks most at itself.)
+# same. A query that asks for nothing gets the average. And *thirsty* looks most at itself.
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -270,11 +267,11 @@ rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
 display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
-# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along, none
-# of them changed. No row waits for another, so all can be computed at once, which is one reason why
-# attention replaced networks that read word by word. The price: order has to be put in from outside.
-# [The Transformer](09_transformer.ipynb) adds it to the words, [Positions](20_positions.ipynb) to
-# the scores.
+# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along. No row
+# waits for another, so all can be computed at once, which is one reason why attention replaced
+# networks that read word by word. The price: order has to be put in from outside. [The
+# Transformer](09_transformer.ipynb) adds it to the words, [Positions](20_positions.ipynb) to the
+# scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
@@ -289,9 +286,8 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 # ## Ask for something other than what you are
 #
 # A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A matrix
-# between the word and its query, called $W_Q$, changes the question: a row for each feature that a
-# word has, a column for each that it asks for. Let a word with *quality* ask for *animal*, and for
-# nothing else.
+# between word and query, called $W_Q$, changes the question: a row for each feature that a word has,
+# a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -310,9 +306,9 @@ both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
 display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
-# On the contrary. Under *animal* stand 2.21 and 2.19: there, a good question has made the two
-# sentences nearly the same. *It* asks for an animal in the sentence about sweet milk as well, and
-# takes home what a cat hands over. A question alone is not enough.
+# On the contrary. Under *animal* stand 2.21 and 2.19: a good question has made the two sentences
+# nearly the same there. *It* asks for an animal in the sentence about sweet milk as well, and takes
+# home what a cat hands over. A question alone is not enough.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
@@ -353,11 +349,11 @@ q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 
 # %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line,
-# square to the arrow, all scores are equal, and one such line goes through *cat* and *thirsty*: two
-# words that could hardly mean less alike, and both score 6. Make the arrow longer, and the winner
-# takes more; a lower temperature, by which all scores are divided once more, does the same from
-# outside. Turn the arrow around, and the five words that have nothing win.
+# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
+# scores are equal, and one such line goes through *cat* and *thirsty*: two words that could hardly
+# mean less alike, and both score 6. Make the arrow longer, and the winner takes more; a lower
+# temperature, by which all scores are divided, does the same from outside. Turn the arrow around,
+# and the five words that have nothing win.
 #
 # ## What the cat is good for
 #
@@ -377,16 +373,17 @@ display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 #
 # Now look at its weights again. *Cat* and *thirsty* get 0.46 each, so you might say that the head
 # combines the two: one says *who*, the other says *what*. But a cat has no quality. It hands over 0,
-# and 0.46 times 0 is 0: nearly half of the attention brings home nothing at all. Then the cat can
-# go. Take it out of the keys and values:
+# and nearly half of the attention brings home nothing at all. Then the cat can go. Take it out of the
+# keys and values:
 
 # %%
-without = [i for i, word in enumerate(WORDS) if word != "cat"]
-rows = [said[0][:1], said[1][:1]]
-for x in (EMBEDDINGS[without], SWEET_EMBEDDINGS[without]):
-    rows.append((attend(x @ W_Q, x @ W_K, x @ W_V)[0] @ W_O)[without.index(it), :1])
-names = ["thirsty", "sweet"]
-display.show(torch.stack(rows).view(2, 2), ["with the cat", "without"], names)
+others, without = torch.tensor([word != "cat" for word in WORDS]), []
+for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
+    seen = x[others]                                          # (7, e)
+    found, _ = attend(x[[it]] @ W_Q, seen @ W_K, seen @ W_V)  # (1, d), (1, 7)
+    without.append((found @ W_O)[0])
+rows = torch.stack([*said, *without])[:, 0].view(2, 2)
+display.show(rows, ["with the cat", "without"], ["thirsty", "sweet"])
 
 # %% [markdown]
 # The *no* has grown from 0.19 to 0.95, the size that the *yes* had. The *yes* has grown, too, to
@@ -423,8 +420,8 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
 # products. If the entries of query and key are independent, with mean 0 and variance 1, each product
 # has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The figure takes
-# random queries and 16 random keys. Its last panel shows how strongly the weights react to the
-# scores, [the size of the derivative](#cell-id=the-derivative-of-the-softmax).
+# random queries and 16 random keys, and shows [how strongly the weights
+# react](#cell-id=the-derivative-of-the-softmax) to the scores: the size of the derivative.
 #
 # 1. Divide by *1* and increase the width: one key takes all, and the derivative vanishes.
 # 2. Divide by *d*, the obvious repair: now every key gets nearly the same weight.
@@ -471,7 +468,7 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names, title=ti
 # In a head 256 wide and not divided, one key takes 0.91 of the attention, and the derivative is 0.00
 # as printed. The gradient has to pass through it, so such a head hardly learns to look elsewhere:
 # its softmax is **saturated**. Divided by d, the largest weight is 0.07, hardly more than one
-# sixteenth. The root keeps both in between, at every width.
+# sixteenth. With the root it hardly changes.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -496,9 +493,9 @@ print("✓ The formula is what autograd finds.")
 # ## The head as a module
 #
 # In a module an optimiser can train the four matrices. As in PyTorch, the arguments of `forward` are
-# called query, key and value even though they hold words. Here all three are the same words:
-# **self-attention**. In translation, the words of the new sentence ask those of the original, which
-# is **cross-attention**; n and m never had to be equal.
+# called query, key and value even though they hold words. So far all three were the same words, which
+# is **self-attention**. In translation, the words of the new sentence ask those of the original:
+# **cross-attention**. For that, n and m need not be equal.
 
 
 # %%
@@ -513,13 +510,9 @@ class OneHead(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        q, k, v = (
-            query @ self.w_q,
-            key @ self.w_k,
-            value @ self.w_v,
-        )                                 # (n, d), (m, d), (m, d)
-        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
-        return mixed @ self.w_o, weights  # (n, e), (n, m)
+        q, k = query @ self.w_q, key @ self.w_k          # (n, d), (m, d)
+        mixed, weights = attend(q, k, value @ self.w_v)  # (n, d), (n, m)
+        return mixed @ self.w_o, weights                 # (n, e), (n, m)
 
 
 # %% tags=["proof"]
@@ -568,9 +561,9 @@ print("✓ The module is nn.MultiheadAttention with one head, gradients included
 # %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here
 #
-# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
-# > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
-# > compete for a query; the queries compete for a key.
+# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give an
+# > `(n, m)` matrix of positive numbers. But then the keys no longer compete for a query; the queries
+# > compete for a key.
 #
 # No exception warns you, and with as many queries as keys even the sum of all weights is right. Add
 # up each row.

@@ -80,9 +80,9 @@ for x in (scene(2, -2), scene(-2, 2)):
 display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
-# Two equal rows. But did not one head, in the last chapter, tell *thirsty* from *sweet*? It did:
-# there, one sentence held an animal more and the other a food more. Here both hold the same, and
-# all that differs is whose it is. An average keeps the features and forgets their owners.
+# Two equal rows. But did not one head, in the last chapter, tell two sentences apart? It did: there,
+# *thirsty* holds an animal and *sweet* a food. Here both sentences hold the same, and all that differs
+# is whose it is. An average keeps the features and forgets their owners.
 #
 # Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
 #
@@ -172,7 +172,7 @@ for heads in tried.values():
     # The matrix, and a constant. This driver serves columns that depend on each other, too.
     best = torch.linalg.lstsq(read, grid.double(), driver="gelsd").solution
     off.append((read @ best - grid).abs().mean())
-display.show(torch.stack(off)[:, None], [*tried], ["off by"])
+display.show(torch.stack(off)[:, None], [*tried], ["off by, on average"])
 
 # %% [markdown]
 # That is the case for a second head. One head can smuggle two numbers home, but whoever comes after

@@ -53,7 +53,7 @@ display.show(first, words, one.FEATURES, decimals=0)
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
-# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (the next section says
+# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (a section below says
 #    why), and take the exponential. The results are positive, and each step of one in the divided
 #    score becomes a factor of about 2.7<!-- quoted -->.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
@@ -155,8 +155,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 # ## Why the root
 #
 # Leave out the $\sqrt d$, and see what becomes of wider heads. A score adds up d products. If the
-# numbers of both rows are random, with a variance of 1, each product has a variance of 1, the sum
-# has one of d, and a typical score has the size $\sqrt d$. The table shows it, and the largest of
+# numbers of both rows are random, with mean 0 and variance 1, each product has a variance of 1, the
+# sum has one of d, and a typical score has the size $\sqrt d$. The table shows it, and the largest of
 # eight shares: not divided, divided by d, which is the obvious repair, and divided by $\sqrt d$.
 
 # %% tags=["fold-input"]
@@ -276,11 +276,11 @@ print("✓ Under animal stands what the one head gave, for every word of both se
 # in the loop.
 
 # %%
-W_QS, W_KS, W_VS = (torch.cat(matrices, 1) for matrices in zip(*HEADS))  # (e, h * d)
-cut = [(first @ w).chunk(len(HEADS), -1) for w in (W_QS, W_KS, W_VS)]
-q, k, v = (torch.stack(parts) for parts in cut)  # (h, n, d)
-mixed = attend(q, k, v)                          # (h, n, d)
-output = torch.cat(list(mixed), -1) @ W_O        # (n, e)
+W_QS, W_KS, W_VS = (torch.cat(pair, 1) for pair in zip(*HEADS))  # (e, h * d)
+wide = [first @ w for w in (W_QS, W_KS, W_VS)]                   # (n, h * d)
+q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)            # (h, n, d)
+mixed = attend(q, k, v)                                          # (h, n, d)
+output = torch.cat([mixed[0], mixed[1]], -1) @ W_O               # (n, e)
 display.show(output[[it]], ["it, stacked"], one.FEATURES)
 
 # %% tags=["proof"]
@@ -303,8 +303,8 @@ display.whole_way(name="whole-way-of-it")
 #
 # ## The reshape trick
 #
-# Nobody cuts and stacks. `unflatten` cuts the last axis into (h, d), and `transpose` moves h to the
-# front, without copying a number. The way back is `transpose`, then `flatten`. A batch of b
+# Nobody cuts and stacks. `unflatten` cuts the last axis into (h, d), and `transpose` moves h in front
+# of the words, without copying a number. The way back is `transpose`, then `flatten`. A batch of b
 # sentences is one more axis in front: here are both at once. And is the second `transpose` needed?
 # The last two columns are merged without it, by a `reshape` straight to the shape that is wanted.
 
@@ -348,7 +348,7 @@ torch.testing.assert_close(right @ W_O, torch.stack([two_heads(first), two_heads
 assert wrong[:, it].equal(mixed[:, 1, 2:4].flatten(1))
 assert cut.equal(torch.stack(tokens.split(3, -1)))
 assert cut.data_ptr() == tokens.data_ptr()
-print("✓ Cut and moved, the heads are those of the loop, in the memory of the words.")
+print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
 # ## Two masks
@@ -374,7 +374,8 @@ blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
 # them. Axes of size 1 are stretched, one over the heads, the other over the queries.
 #
 # What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The other:
-# set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away.
+# set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in
+# the first sentence.
 
 # %%
 q, k, v = (split(x @ w) for w in (W_QS, W_KS, W_VS))        # (b, h, n, d)
