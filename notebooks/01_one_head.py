@@ -65,8 +65,8 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
 # 0.72 of food, and with *sweet* the two numbers trade places.
 #
-# It is tempting to explain this at once: *thirsty* makes *it* look at the cat, and *sweet* at the
-# milk. That is wrong, and two equal numbers will show it.
+# The reason seems plain: *thirsty* makes *it* look at the cat, and *sweet* at the milk. That is
+# wrong, and two equal numbers will say so.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -165,8 +165,8 @@ exercises.one_head.check_scores.folded(my_scores)
 # The scores have to become shares: positive numbers that add up to one, like the time that you give
 # to each book. The obvious way is to divide each by the sum of all, and for *it* that works. But
 # scores can be negative, and nothing can be divided by the sum of 3 and −3. An exponential is always
-# positive. So take it of each score first, and divide by the sum of these: this is the **softmax**,
-# and the shares are the **attention weights**. (Before that, each score is divided by $\sqrt d$, here
+# positive. So first take the exponential of each score, and divide by the sum of these: this is the
+# **softmax**, and the shares are the **attention weights**. (Before that, each score is divided by $\sqrt d$, here
 # $\sqrt 4 = 2$; [a section below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the
 # eight words share no feature with *it* and score 0. What will they get?
 
@@ -182,7 +182,7 @@ display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
 #
 # And here are the two equal numbers. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last
 # word they get the same again, because *sweet* scores 4, too. No weight changes between the two
-# sentences. So it is not the look that decides. What is it?
+# sentences. So the look does not decide. What does?
 
 # %% tags=["hide-input"]
 seen = [(x @ x.mT / 2).softmax(-1) for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]  # (8, 8)
@@ -298,7 +298,7 @@ display.show(rows, ["thirsty, before", "thirsty, with W_Q"], WORDS, heat=True)
 
 # %% [markdown]
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`, and *cat* gets 0.86 of its
-# attention instead of 0.23. The word *it* has a quality, too, so now it also asks for an animal.
+# attention instead of 0.23. The word *it* has a quality, too, so now *it* also asks for an animal.
 # Does that settle the question of the two sentences?
 
 # %%
@@ -420,12 +420,9 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
 # products. If the entries of query and key are independent, with mean 0 and variance 1, each product
 # has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The figure takes
-# random queries and 16 random keys, and shows [how strongly the weights
-# react](#cell-id=the-derivative-of-the-softmax) to the scores: the size of the derivative.
-#
-# 1. Divide by *1* and increase the width: one key takes all, and the derivative vanishes.
-# 2. Divide by *d*, the obvious repair: now every key gets nearly the same weight.
-# 3. Divide by *√d*: hardly anything changes with the width.
+# random queries and 16 random keys, and shows how strongly the weights react to the scores, [the size
+# of the derivative](#cell-id=the-derivative-of-the-softmax). Increase the width: first divided by *1*,
+# then by *d*, the obvious repair, and then by *√d*.
 
 
 # %% tags=["fold-input"]

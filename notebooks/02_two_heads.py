@@ -81,8 +81,8 @@ display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
 # Two equal rows. But did not one head, in the last chapter, tell two sentences apart? It did: there,
-# *thirsty* holds an animal and *sweet* a food. Here both sentences hold the same, and all that differs
-# is whose it is. An average keeps the features and forgets their owners.
+# *thirsty* holds an animal and *sweet* a food. Here both sentences hold the same, and only the owners
+# differ. An average keeps the features and forgets their owners.
 #
 # Nor does it help to widen the head. Let $w$ be the row of weights for *drank*:
 #
@@ -267,8 +267,8 @@ display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURE
 # head's weights add up to one on their own, so the heads do not compete. A Transformer adds both
 # answers to *it*, which is then more of an animal after *thirsty*, and more of a food after *sweet*.
 #
-# (And one head that looks for animal and food alike, and hands over quality alone? It collects one
-# sum, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).)
+# (And one head that looks for animal and food alike, and hands over quality alone? Such a head collects
+# one sum, [the same in both sentences](short_path.ipynb#cell-id=two-heads-in-a-loop).)
 #
 # ## A list of heads
 #

@@ -29,8 +29,8 @@ display.first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
 # The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But
-# look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and from
-# the cat, as you will see, it gets nothing at all.
+# look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and the
+# cat, as you will see, gives nothing back at all.
 #
 # On this page you build that picture, with a pencil first, and you end with a class of 18 lines
 # that computes what PyTorch's does, gradients too. Each step is asserted to give what the step
@@ -185,7 +185,7 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 # $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
 # hands over. (With one matrix for $W_Q$ and $W_K$, *it* would score *cat* as *cat* scores *it*.)
 #
-# Here the head is two numbers wide and set by hand. It asks: *is something said about an animal?*
+# Here the head is two numbers wide, set by hand, and asks: *is something said about an animal?*
 # Only words with a quality ask; the others have the query (0, 0) and look at all words evenly. A
 # word hands over its quality, and its animal as a spare, which nothing on this page reads.
 
@@ -234,7 +234,7 @@ both = [attend(x @ W_Q, x @ alike, x[:, 3:])[it] for x in (first, second)]
 display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
 
 # %% [markdown]
-# It is 0.70 both times: what is said about animals and what is said about foods has gone into one
+# 0.70 both times: what is said about animals and what is said about foods has gone into one
 # sum. So take two heads. The second asks the same about food: its $W_K$ and $W_V$ pick food where
 # those of the first pick animal. Each head gives two numbers for every word. Side by side they make
 # four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours writes the
