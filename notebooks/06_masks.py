@@ -215,8 +215,8 @@ print("✓ drank sees two, three and four words under triu(0), triu(1) and triu(
 blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
 
 # %% [markdown]
-# Now run the two heads of [Two heads](02_two_heads.ipynb) under it, on both sentences at once, and ask where
-# *sweet* looks, the last word of the short one. `WIDE` holds their matrices side by side.
+# Run the heads of [Two heads](02_two_heads.ipynb) under it, whose matrices `WIDE` holds side by side. Where does
+# *sweet* look, the last word of the short sentence?
 
 # %% tags=["hide-input"]
 WIDE = [torch.cat(matrices, dim=1).double() for matrices in zip(*two.HEADS)]
@@ -226,14 +226,7 @@ q, k, v = (split_heads(x @ w, 2) for w in WIDE)  # (b, h, n, d)
 _, weights = attend(q, k, v, blocked)            # (b, h, n, d), (b, h, n, m)
 print(tuple(blocked.shape), "stretched to", tuple(weights.shape))
 covered = blocked[1, :, 3].expand(2, 8)
-display.show(
-    weights[1, :, 3],
-    ["head 1", "head 2"],
-    labels,
-    corner="sweet",
-    heat=True,
-    blocked=covered,
-)
+display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=covered)
 
 # %% [markdown]
 # One card serves both heads, and no dot gets anything. Head 1 asks for an animal, finds none, and stays with

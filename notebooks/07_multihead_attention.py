@@ -188,9 +188,8 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # **Second, the root** by which the scores are divided.
 
 # %%
-output, _ = without(attention, " / math.sqrt(q.size(-1))")(
-    x, x, x
-)  # (b, n, e), (b, h, n, m)
+rootless = without(attention, " / math.sqrt(q.size(-1))")
+output, _ = rootless(x, x, x)  # (b, n, e), (b, h, n, m)
 display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
@@ -231,9 +230,10 @@ caption = (
 display.finish(drawing, name="without-the-root", alt=f"{alt}.", caption=caption)
 
 # %% [markdown]
-# Up to width 16 the missing root does no harm to the derivative. At width 256 one key takes 0.91 of the
-# attention, and the derivative through which the gradient gets back is 0.00 as printed: such a head hardly learns
-# to look elsewhere. With the root, the width hardly matters. The cat sentence is too small to judge by.
+# Up to width 16 the missing root does no harm to the derivative, through which the gradient has to come back. At
+# width 256 one key takes 0.91 of the attention, and the derivative is so small that two digits show it as 0.00:
+# such a head hardly learns to look elsewhere. With the root, the width hardly matters. The cat sentence is too
+# small to judge by.
 #
 # **Third, the second fill**, the last `masked_fill`. On the cat sentence nothing changes, to the last
 # digit. So let the second sentence of the batch be empty for once, covered from end to end, and let the

@@ -88,7 +88,8 @@ class MultiheadAttention(nn.Module):
         self.num_kv_heads = num_heads  # of keys and values; a subclass may have fewer
         self.dropout, self.batch_first = float(dropout), batch_first
         self.add_zero_attn = add_zero_attn
-        # By the name of a module's module, ``torch.fx`` knows what it does not look into.
+        # ``torch.fx`` takes a module for one step if it lives in ``torch.nn``, as PyTorch's class
+        # does; from here on this one says so, too.
         self.__module__ = "torch.nn"
 
         def create(exists: bool, *shape: int) -> nn.Parameter | None:
