@@ -227,7 +227,8 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. In
 # the code, `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. It divides
-# the queries by $\sqrt d$ instead of the scores, with the same result.
+# the queries by $\sqrt d$ instead of the scores, with the same result. Let all words ask, and look at
+# two of them. *Because* has four zeros, so that word asks for nothing. What will it get?
 
 
 # %%
@@ -244,10 +245,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return weights @ value, weights                        # (n, d_v), (n, m)
 
 
-# %% [markdown]
-# *Because* has four zeros. It asks for nothing. What will it get?
-
-# %%
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 display.show(weights[[4, 7]], ["because", "thirsty"], WORDS, heat=True)
 

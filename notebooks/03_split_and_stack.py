@@ -9,11 +9,11 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other. How few of each would do, for the same numbers?
+# run 41 products one after the other. How few would do, for the same numbers?
 #
-# Four and six, for eight heads or for eighty. Think of a wide sheet of paper with one strip per
-# head. You fill in the whole sheet at once, cut it between the strips, and lay the strips in a stack.
-# Multiply once, split, stack.
+# Four matrices and six products, for eight heads or for eighty. Think of a wide sheet of paper with
+# one strip per head. You fill in the whole sheet at once, cut it between the strips, and lay the
+# strips in a stack. Multiply once, split, stack.
 
 # %% tags=["hide-input"]
 import torch
@@ -187,7 +187,7 @@ for dim in (0, 1):
     output, _ = attend_stacked(inputs, inputs, inputs, 3, dim)
     (gradient,) = torch.autograd.grad(output[it].sum(), inputs)  # (8, 12)
     reacts.append(gradient.abs().sum(-1))
-display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS)
+display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=one.WORDS)
 
 # %% [markdown]
 # > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To

@@ -12,8 +12,8 @@
 #
 # Who was thirsty, and what was sweet? You know at once, although only the last word differs. To a
 # model, *it* is the same word with the same numbers in both sentences. To tell the two apart, *it*
-# has to collect something from the other words. **Attention** is the step in which it does, and one
-# copy of it is a **head**. Here are two. Exchange the last word, and watch the two bars.
+# has to collect something from the other words. **Attention** is the step in which this happens, and
+# one copy of that step is a **head**. Here are two. Exchange the last word, and watch the bars.
 
 # %% tags=["hide-input"]
 import math
@@ -197,7 +197,7 @@ q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
 table = torch.column_stack([k, k @ q[it], shares, v[:, 0]])
 names = ["animal", "quality", "score", "share", "gives"]
-display.show(table, words, names, decimals=[0, 0, 0, 2, 0])
+display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
 # The first two columns are the keys, and *gives* is the quality that is handed over. The query of
@@ -608,7 +608,7 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
     rows.append([output, weights, max(gradients), moves])
 names = ["output", "weights", "gradient", "the past moves"]
 kinds, title = ["the class", "wrong merge", "wrong split, too"], "At most off by"
-display.show(torch.tensor(rows), kinds, names, title=title)
+display.show(torch.tensor(rows), kinds, names, title=title, heat=names)
 
 # %% [markdown]
 # The comparison sees both mistakes. The other test sees only one. With the wrong merge, words to
@@ -662,8 +662,8 @@ display.show(torch.tensor(rows), names, ["NaN in output", "NaN in gradient"], de
 # PyTorch's class has two fates. By default it returns its weights, and then one empty sentence
 # gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
 # With `need_weights=False` it takes another path inside, and nothing is spoiled. A flag that says
-# what you want to *see* decides whether you can train. Ours gives numbers in both: an empty row
-# collects nothing, so the last layer writes its bias alone.
+# what you want to *see* decides whether you can train. The class of this page returns its weights
+# always, and loses no number: an empty row collects nothing, so the last layer writes its bias alone.
 #
 # > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, has no such trouble, and
 # > another trap: in its `attn_mask`, True means *may look*. In its class, and here, True means *may
@@ -677,7 +677,10 @@ weights = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -math.inf).softmax(-1)
 fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden)  # (2, 4, n, 6)
 torch.testing.assert_close(weights @ v, fused)
 hidden = hidden | empty[:, None, None]  # (2, 1, n, m)
-assert not F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden).isnan().any()
+fused = F.scaled_dot_product_attention(q.requires_grad_(), k, v, attn_mask=~hidden)
+(gradient,) = torch.autograd.grad(fused[0].sum(), q)
+assert fused.isfinite().all()
+assert gradient.isfinite().all()
 print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
 
 # %% [markdown]
