@@ -28,6 +28,7 @@ class Adapted:
             ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
             none that differs between both; ``"none"``; "" where nobody says.
         mask_error: what every call with a mask raises; "" where a mask can be given, or none.
+        masked: makes the same with another form of mask; None where its form is said.
 
     Examples:
         >>> import torch
@@ -42,6 +43,8 @@ class Adapted:
         """Take a function, and the module or function that it is built around."""
         self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
         self.masks, self.mask_error = masks, ""
+        self.said = ""  # of the form of its mask
+        self.masked: Callable[[str], Adapted] | None = None
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Call the adapted function."""
@@ -66,7 +69,7 @@ def name_of(attend: object) -> str:
 def adapt(
     attend: Callable[..., Any],
     layout: str = "bne",
-    mask: str = "bnm blocked",
+    mask: str = "",
     *,
     module: nn.Module | None = None,
     num_heads: int | None = None,
@@ -81,7 +84,8 @@ def adapt(
         mask: its axes, such as ``"bnm"``, ``"b1nm"``, ``"nm"``, ``"bm"`` or ``"(bh)nm"``, and what
             it says: ``blocked`` or ``allowed`` for what True means, or ``additive``, 0 and −∞; with
             ``int`` or ``float`` True is 1; with ``always`` a mask must be given. ``"none"``: it
-            takes no mask.
+            takes no mask. What is not said is ``bnm blocked``, and where that fails or
+            ``"inferred"`` is said, the command and ``assert_attention`` infer it.
         module: holds the parameters; None means ``attend``, or the module whose method it is.
         num_heads: h, where the layout or the mask has it.
         **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``.
@@ -107,7 +111,7 @@ def adapt(
     """
     if unknown := [name for name in abilities if name not in ABILITIES]:
         raise TypeError(f"there is no {', '.join(unknown)}; abilities: {', '.join(ABILITIES)}")
-    form = MaskForm.read(mask) if mask != "none" else None
+    form = MaskForm.read(mask.replace("inferred", "")) if mask != "none" else None
     axes = Layout.read(layout, num_heads)
 
     def call(*inputs: Any) -> Any:
@@ -128,6 +132,10 @@ def adapt(
     as_it_is = layout == "bne" and form == MaskForm()
     masks = "none" if form is None else form.masks
     adapted = Adapted(attend if as_it_is else call, module or attend, masks)
+    if not mask or "inferred" in mask:
+        options = {"module": adapted.module, "num_heads": num_heads, **abilities}
+        adapted.said = mask
+        adapted.masked = lambda said: adapt(attend, layout, said, **options)
     for name, ability in abilities.items():
         setattr(adapted, name, ability)
     return adapted

@@ -6,9 +6,8 @@ from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import Agreement, agreement
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import CONVENTION, FINE, WRONG
 from attention_doctor.rules.catalogue import RULES
-from attention_doctor.rules.questions import CONDUCT, HOLDS, PARTS, TRUSTED
+from attention_doctor.rules.questions import CONDUCT, CONVENTION, FINE, HOLDS, PARTS, TRUSTED, WRONG
 from attention_doctor.rules.rule import Observed
 
 
@@ -121,7 +120,7 @@ class Answers:
         return found
 
     def _turns(self) -> list[Observed]:
-        sides = ("values turn", "one side turns")
+        sides = ("values turn", "one side turns", "places")
         return [x for side in sides for x in self.first(side, "inside")]
 
 

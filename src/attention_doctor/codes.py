@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attention_doctor.report import CONVENTION, UNASKED, WRONG, Finding, ModelReport, Report
+from attention_doctor.report import Finding, ModelReport, Report
 from attention_doctor.rules.catalogue import RULES
+from attention_doctor.rules.questions import CONVENTION, UNASKED, WRONG
 
 CODES = {rule.code: rule.cause for rule in RULES}
 

@@ -14,7 +14,8 @@ from attention_doctor.call.places import raised_in
 from attention_doctor.call.roles import KINDS, Sizes
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import UNASKED, Finding, Report
+from attention_doctor.report import Finding, Report
+from attention_doctor.rules.questions import UNASKED
 from attention_doctor.verdict import findings, summary
 
 

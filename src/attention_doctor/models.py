@@ -17,7 +17,8 @@ from attention_doctor.call.roles import Sizes, size_of
 from attention_doctor.evidence.influence import influence
 from attention_doctor.evidence.trace import tensors
 from attention_doctor.examination import examine_patient
-from attention_doctor.report import UNASKED, Finding, ModelReport, Report
+from attention_doctor.report import Finding, ModelReport, Report
+from attention_doctor.rules.questions import UNASKED
 
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
@@ -121,15 +122,10 @@ class _Call:
     def likeness(self) -> str:
         """What is the same in two attentions that compute the same with other weights."""
         settings = [
-            (
-                type(part),
-                {
-                    name: x
-                    for name, x in vars(part).items()
-                    if isinstance(x, bool | int | float | str) and name not in _BY_LAYER
-                },
-            )
+            (type(part), name, x)
             for part in self.module.modules()
+            for name, x in vars(part).items()
+            if isinstance(x, bool | int | float | str) and name not in _BY_LAYER
         ]
         shapes = [(name, [x.shape for x in tensors(x)]) for name, x in self.arguments.items()]
         return str((settings, [x.shape for x in self.module.parameters()], shapes))

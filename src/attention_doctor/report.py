@@ -9,8 +9,8 @@ import torch
 
 from annotated_attention import __version__
 from attention_doctor.call.places import Where
+from attention_doctor.rules.questions import FINE, UNASKED, WRONG
 
-FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
 _PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")
 _WIDTH = 92
 VERSION = 1  # of the JSON: it rises when a key goes or changes its meaning, not for a new one
@@ -55,16 +55,6 @@ class Finding:
     test: str = ""
     where: Where | None = None
     explains: tuple[str, ...] = ()
-
-
-def wrong(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
-    """Make a finding that is wrong."""
-    return Finding(code, WRONG, symptom, evidence, remedy=remedy)
-
-
-def convention(code: str, symptom: str, evidence: str = "", remedy: str = "") -> Finding:
-    """Make a finding that is a convention."""
-    return Finding(code, CONVENTION, symptom, evidence, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from attention_doctor.call.places import describe
 from attention_doctor.call.roles import Sizes, Unasked, named_parameters
 from attention_doctor.examination import examine_patient
 from attention_doctor.models import examine_model
-from attention_doctor.report import UNASKED, Finding, ModelReport, Report
+from attention_doctor.report import Finding, ModelReport, Report
+from attention_doctor.rules.questions import UNASKED
 
 
 def examined(options: argparse.Namespace) -> Report | ModelReport:

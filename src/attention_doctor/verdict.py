@@ -11,9 +11,9 @@ from attention_doctor.call.inputs import NotAsked
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.report import Finding
 from attention_doctor.rules.catalogue import BY_CODE, RULES
-from attention_doctor.rules.questions import CONDUCT, NAMING, TRUSTED
+from attention_doctor.rules.questions import CONDUCT, CONVENTION, NAMING, TRUSTED, WRONG
 from attention_doctor.rules.rule import Observed, Sign
 
 _CLOSE = 1e-3
@@ -22,7 +22,10 @@ _NOTHING = "no property fails; only the outputs are not the right version's"
 
 def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
     """Write the findings, those that are wrong first."""
-    observed = [*answers.outside, *_failures(answers)]
+    observed = [*answers.outside]
+    for message, names in answers.failures.items():
+        symptom = f"it raises an error when asked about {', '.join(names)}"
+        observed.append(Observed(BY_CODE["fails"], Sign(symptom, message), names[0]))
     grave = [x for x in answers.inside if x.severity == WRONG and x.rule.explains]
     if answers.agreement.version in ("", "right") and not grave:
         observed = _excused(evidence, observed)
@@ -37,18 +40,6 @@ def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
         written.insert(0, _finding(evidence, cause, explained))
     written += [_finding(evidence, x) for x in (*observed, *meant)]
     return sorted(written, key=lambda x: x.severity != WRONG)
-
-
-def _failures(answers: Answers) -> list[Observed]:
-    """Give the errors on the way."""
-    return [
-        Observed(
-            BY_CODE["fails"],
-            Sign(f"it raises an error when asked about {', '.join(names)}", message),
-            names[0],
-        )
-        for message, names in answers.failures.items()
-    ]
 
 
 def _excused(evidence: Evidence, observed: Sequence[Observed]) -> list[Observed]:

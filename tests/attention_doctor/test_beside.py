@@ -90,6 +90,37 @@ class Halo(Attention):
         return (torch.arange(m) < first - 1) | (torch.arange(m) > first + 2)
 
 
+class Appended(Attention):
+    """Has one key more than there are tokens, and changes weights behind the softmax."""
+
+    def mix(self, q, k, v):
+        k, v = (F.pad(x, (0, 0, 1, 0), value=0.5) for x in (k, v))
+        weights = self.weigh(q, k) * (1 + torch.arange(q.size(2)).to(q))[:, None]
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
+class PlacesAdded(Attention):
+    """Adds positions to its tokens, and the values of others to theirs."""
+
+    def heads(self, query, key, value):
+        place = torch.arange(query.size(1) * E).to(query).view(-1, E).sin()
+        q, k, v = super().heads(*(x + place for x in (query, key, value)))
+        return q, k, v + v.flip(2)
+
+
+class Alone(Attention):
+    """Attends in windows of one token, and has a parameter that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.window_size, self.spare = 1, nn.Linear(E, E)
+
+    def forward(self, query):
+        return super().forward(query.flatten(0, 1)[:, None]).view_as(query)
+
+
+UNEVEN = {"weights-do-not-sum-to-one", "query-order-matters"}
+ORDERED = {"positions-added", "query-order-matters"}
 # The class, whether it takes a mask, its kind, and what is said of it.
 BESIDE = {
     "a leak": (HalfMasked, "bnm blocked", "self", {"blocked-has-influence", "nan-row"}),
@@ -112,6 +143,14 @@ BESIDE = {
         "bnm blocked",
         "self",
         {"sigmoid-attention", "mask-ignored"},
+    ),
+    "weights that grow beside a key": (Appended, "none", "self", UNEVEN),
+    "other values beside places": (PlacesAdded, "none", "self", ORDERED),
+    "a spare layer beside a window": (
+        Alone,
+        "none",
+        "self",
+        {"window-of-one", "parameters-without-gradient"},
     ),
     "a halo": (Halo, "none", "self", {"sliding-window", "order-matters"}),
 }
@@ -187,6 +226,50 @@ class Unable(Attention):
         return super().forward(x)
 
 
+class Placed(Attention):
+    """Changes queries and keys by their places."""
+
+    def __init__(self, query, key, buffer="table"):
+        super().__init__()
+        self.changes = query, key
+        self.register_buffer(buffer, torch.arange(16.0)[:, None].cos())
+
+    def mix(self, q, k, v):
+        places = torch.arange(q.size(2)).to(q)[:, None]
+        return super().mix(*(f(x, places) for f, x in zip(self.changes, (q, k), strict=True)), v)
+
+
+def neighbours(x, angle):
+    """Turn neighbouring features."""
+    left, right = x[..., ::2], x[..., 1::2]
+    turned = left * angle.cos() - right * angle.sin(), left * angle.sin() + right * angle.cos()
+    return torch.stack(turned, -1).flatten(-2)
+
+
+def halves(x, places):
+    """Turn features half a head apart, by angles that are laid out for neighbours."""
+    angle = (places * torch.tensor([1.0, 0.1]).to(x)).repeat_interleave(2, -1)
+    left, right = x.chunk(2, -1)
+    return x * angle.cos() + torch.cat([-right, left], -1) * angle.sin()
+
+
+def in_an_image(x, places):
+    """Turn by a row and a column."""
+    return neighbours(x, torch.cat([places // 2, places % 2], -1))
+
+
+def backwards(x, places):
+    return neighbours(x, -places)
+
+
+def heated(x, places):
+    return x * (1 + places)
+
+
+def as_it_is(x, places):
+    return x
+
+
 class Late(Attention):
     """Hides weights behind the softmax, by minus infinity."""
 
@@ -223,6 +306,7 @@ class InFloat32(Attention):
         return super().forward(x, x, x, blocked)
 
 
+UNRELATED = {"positions-not-relative", "order-matters"}
 SAID = {
     "scores and results dropped": (Dropping(), "none", "self", {"dropout-before-softmax"}),
     "hidden scores dropped": (Dropping(True), "none", "causal", {"training-not-finite"}),
@@ -230,6 +314,16 @@ SAID = {
     "keys from queries": (Packed(key="q"), "none", "self", {"keys-from-queries"}),
     "values from keys": (Packed(value="k"), "none", "self", {"values-from-keys"}),
     "packed as usual": (Packed(), "none", "self", {"order-matters"}),
+    "angles of neighbours": (Placed(halves, halves), "none", "self", UNRELATED),
+    "opposite senses": (Placed(neighbours, backwards), "none", "self", UNRELATED),
+    "angles that nobody uses": (
+        Placed(as_it_is, as_it_is, "cos"),
+        "none",
+        "self",
+        {"positions-ignored"},
+    ),
+    "two angles": (Placed(in_an_image, in_an_image, "cos"), "none", "self", {"order-matters"}),
+    "hotter by their places": (Placed(heated, as_it_is), "none", "self", {"order-matters"}),
     "no gradients here": (Unable(), "none", "self", set()),
     "too late": (Late(), "bnm blocked", "self", {"mask-after-softmax"}),
     "one of two masks": (Either(), "bnm blocked", "causal", {"masks-joined-by-or"}),

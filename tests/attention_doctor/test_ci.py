@@ -254,6 +254,17 @@ def test_every_code_of_the_source_has_a_rule():
     assert {*mistakes.MISTAKES} <= {*CODES}
 
 
+def test_no_arrow_runs_back_from_a_room_of_the_doctor():
+    rooms, before = ("mistakes", "call", "evidence", "rules"), set()
+    top = {"adapters"}  # which is called, and calls nothing
+    for room in rooms:
+        before.add(room)
+        for path in (Path(attention_doctor.__file__).parent / room).glob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            named = {*re.findall(r"^(?:from|import) attention_doctor\.(\w+)", text, re.MULTILINE)}
+            assert named <= before | top, path
+
+
 def test_the_script_of_the_package_is_the_command():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     module, _, name = settings["project"]["scripts"]["attention-doctor"].partition(":")

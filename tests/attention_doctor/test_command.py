@@ -295,6 +295,16 @@ PRINTED = {
         MINE.replace("x, mask=None", "x, *, mask=False").replace("mask is not None", "False"),
         "--kind self",
     ),
+    "a mask that is kept": (
+        "theirs.py",
+        MINE.replace("mask[:, None]", "~mask[:, None]"),
+        "--kind self",
+    ),
+    "a mask of other axes": (
+        "theirs.py",
+        MINE.replace("mask[:, None]", "~mask[:, None, None]"),
+        "--kind self",
+    ),
     "a name that is no identifier": ("5-1.theirs.py", MINE, "--kind self"),
     "sizes with a default": (
         "theirs.py",
@@ -316,6 +326,18 @@ def test_an_adapter_with_nothing_open_runs_as_it_is_printed(tmp_path, capsys, mo
     words = [word for word in words if word not in ("--init", "dim=h*d")]
     code = main([f"{tmp_path / 'examined.py'}:make_attention", *words])
     assert code == 0, adapter + capsys.readouterr().out
+
+
+def test_an_adapter_whose_usual_mask_fails_gets_another(run):
+    text = MINE.replace("mask[:, None]", "~mask[:, None, None]")
+    text += """
+def make():
+    from attention_doctor import adapt
+    module = Attention(12, 3)
+    return adapt(lambda x, blocked: module(x, blocked), module=module)
+"""
+    code, output = run(text, "--kind self", target="make")
+    assert (code, "`mask` is bm, True = allowed: inferred" in output) == (0, True), output
 
 
 def test_the_same_command_draws_the_same_numbers(run):

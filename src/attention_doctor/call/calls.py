@@ -1,7 +1,7 @@
 """Call what is examined as its arguments ask for it; find the form of its mask."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,6 @@ from attention_doctor.call.roles import (
     required,
     signature,
 )
-from attention_doctor.evidence.influence import moves, within
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
 _SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm")
@@ -50,7 +49,7 @@ def called(
         Unasked: an argument is not known, or no mask fits.
     """
     if isinstance(attend, Adapted):
-        return Called(attend)
+        return _of_adapter(attend, kind, sizes, mask)
     function = attend.forward if isinstance(attend, nn.Module) else attend
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
@@ -70,9 +69,27 @@ def called(
     plan = matched(function, kind, mask, further)
     if not plan.fits:
         raise _unfit(plan, kind, function)
-    return _Attention(attend, plan, kind, sizes, layout).masked(
-        [word for word in words if word != plan.mask]
-    )
+    words = [word for word in words if word != plan.mask]
+    made = _Attention(attend, plan, kind, sizes, layout).adapted
+    if not plan.mask or "none" in words:
+        return Called(made("none"), str(plan))
+    return _masked(made, made("none"), kind, sizes, plan, words)
+
+
+def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
+    """Infer the form of an adapter's mask where that is asked for, or where the usual one fails."""
+    if attend.masked is None:
+        return Called(attend)
+    asked = "inferred" in attend.said
+    if not asked and reacting(attend, kind, sizes):
+        return Called(attend)
+    words = [*mask.split(), *(x for x in attend.said.split() if x != "inferred")]
+    try:
+        return _masked(attend.masked, None, kind, sizes, Plan(), words)
+    except Unasked:
+        if asked:
+            raise
+        return Called(attend)
 
 
 def _unfit(plan: Plan, kind: str, function: Any) -> Unasked:
@@ -111,13 +128,15 @@ def reacting(
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
     (blocked if every_query else blocked[:1, :1])[..., 1] = True
     with patient.admitted(), patient.dropping(0.0):
+        inputs, other = patient.draw(1), patient.draw(11).map(lambda x: 3 * x)
         try:
-            moved = within(moves(patient, patient.draw(1), blocked))[:, 2:].amax((0, 1))
+            before = patient.ask(inputs, blocked)
+            after = [patient.ask(inputs.replaced(other, slice(None), j), blocked) for j in (0, 1)]
         except (Failed, NotAsked) as error:
             if errors is not None:
                 errors.append(str(error))
             return ()
-        return tuple((moved[:2] > patient.tolerance).tolist())
+        return tuple(not patient.same(x[:, 2:], before[:, 2:]) for x in after)
 
 
 class _Attention:
@@ -127,7 +146,7 @@ class _Attention:
         self.attend, self.plan, self.kind, self.sizes = attend, plan, kind, sizes
         self.layout = layout
         for self.angles in _ANGLES if plan.rotation else ():
-            if reacting(self._adapted("none"), kind, sizes):
+            if reacting(self.adapted("none"), kind, sizes):
                 break
 
     def _call(self, positions: Tensor | None, *inputs: Any) -> Any:
@@ -152,10 +171,10 @@ class _Attention:
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def _adapted(self, mask: str, positions: Tensor | None = None) -> Adapted:
+    def adapted(self, mask: str, positions: Tensor | None = None) -> Adapted:
         module = self.attend if isinstance(self.attend, nn.Module) else None
         turned = self.plan.rotation and self.kind in ("self", "causal")
-        at_positions = {"at_positions": lambda x, places: self._adapted("none", places)(x)}
+        at_positions = {"at_positions": lambda x, places: self.adapted("none", places)(x)}
         adapted = adapt(
             functools.partial(self._call, positions),
             self.layout,
@@ -167,47 +186,53 @@ class _Attention:
         adapted.name = name_of(self.attend)
         return adapted
 
-    def masked(self, words: list[str]) -> Called:
-        """Find the form of a mask as far as nobody says it: its axes, and what True means.
 
-        One call that hides one key tells which keys are hidden then. This is no verdict: whether
-        that meaning is the intended one nobody but the user knows.
-        """
-        bare, how, name = self._adapted("none"), str(self.plan), self.plan.mask
-        said = MaskForm.read(" ".join(word for word in words if word != "none"))
-        if not name or "none" in words:
-            return Called(bare, how)
-        always = said.required or self.plan.needs_mask
-        if not always and not reacting(bare, self.kind, self.sizes):
-            return Called(bare, how)  # the examination says what it raises
-        shapes = [said.shape] if any(map(is_shape, words)) else [*_SHAPES]
-        spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(name)
-        said = said._replace(required=always)
-        hides = (_HIDES, _TURNED) if spoken else (_HIDES,)  # a meaning that is said may be wrong
-        errors: list[str] = []
-        seen = {
-            form: reacting(self._adapted(str(form)), self.kind, self.sizes, errors=errors)
-            for shape in shapes
-            for meaning in ([spoken] if spoken else MEANINGS)
-            for form in [said._replace(shape=shape, meaning=meaning)]
-        }
-        hiding = [form for form, reacts in seen.items() if reacts in hides]
-        form = next(iter(hiding), None) or next((form for form in seen if seen[form]), None)
-        slip = next((x for x in errors if x.startswith(_SLIPS)), "")
-        if form is None and not always and slip:
-            bare.mask_error = slip  # no mask would help: the code behind it does not run
-            return Called(bare, how)
-        if form is None:
-            text = f"no mask of {', '.join(shapes)} fits its {name}; the first raises {errors[0]}"
-            remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
-            raise Unasked("call", text, remedy)
-        if not hiding and self.kind == "causal" and not words and not said.required:
-            return Called(bare, f"{how}; `{name}` is left out: it has no effect")
-        what = "added to the scores" if form.meaning == "additive" else f"True = {form.meaning}"
-        other = "blocked" if form.meaning == "allowed" else "allowed"
-        guess = "inferred from one call" if hiding else "guessed, as no call hides a key"
-        inferred = (
-            f"`{name}` is {form.shape}, {what}: {guess}, since neither you nor its name "
-            f"says so. If you mean the other, say `--mask {other}`"
-        )
-        return Called(self._adapted(str(form)), f"{how}, {name}={form}", "" if spoken else inferred)
+def _masked(
+    made: Callable[[str], Adapted],
+    bare: Adapted | None,
+    kind: str,
+    sizes: Sizes,
+    plan: Plan,
+    words: list[str],
+) -> Called:
+    """Find the form of a mask as far as nobody says it: its axes, and what True means.
+
+    One call that hides one key tells which keys are hidden then. This is no verdict: whether
+    that meaning is the intended one nobody but the user knows.
+    """
+    said, how, name = MaskForm.read(" ".join(words)), str(plan), plan.mask
+    always = said.required or plan.needs_mask
+    if bare is not None and not always and not reacting(bare, kind, sizes):
+        return Called(bare, how)  # the examination says what it raises
+    shapes = [said.shape] if any(map(is_shape, words)) else [*_SHAPES]
+    spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(name)
+    said = said._replace(required=always)
+    hides = (_HIDES, _TURNED) if spoken else (_HIDES,)  # a meaning that is said may be wrong
+    errors: list[str] = []
+    seen = {
+        form: reacting(made(str(form)), kind, sizes, errors=errors)
+        for shape in shapes
+        for meaning in ([spoken] if spoken else MEANINGS)
+        for form in [said._replace(shape=shape, meaning=meaning)]
+    }
+    hiding = [form for form, reacts in seen.items() if reacts in hides]
+    form = next(iter(hiding), None) or next((form for form in seen if seen[form]), None)
+    slip = next((x for x in errors if x.startswith(_SLIPS)), "")
+    if form is None and bare is not None and not always and slip:
+        bare.mask_error = slip  # no mask would help: the code behind it does not run
+        return Called(bare, how)
+    if form is None:
+        text = f"no mask of {', '.join(shapes)} fits its {name}; the first raises {errors[0]}"
+        remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
+        raise Unasked("call", text, remedy)
+    if bare is not None and not hiding and kind == "causal" and not words:
+        return Called(bare, f"{how}; `{name}` is left out: it has no effect")
+    what = "added to the scores" if form.meaning == "additive" else f"True = {form.meaning}"
+    other = "blocked" if form.meaning == "allowed" else "allowed"
+    guess = "inferred from one call" if hiding else "guessed, as no call hides a key"
+    inferred = (
+        f"`{name}` is {form.shape}, {what}: {guess}, since neither you nor its name "
+        f"says so. If you mean the other, say `--mask {other}`"
+    )
+    how = ", ".join(filter(None, [how, f"{name}={form}"]))
+    return Called(made(str(form)), how, "" if spoken else inferred)

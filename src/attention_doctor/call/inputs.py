@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -38,6 +39,16 @@ class Inputs:
         value = change(self.value)
         key = value if self.key is self.value else change(self.key)
         return Inputs(change(self.query), key, value)
+
+    def replaced(self, other: "Inputs", sample: slice | int, token: slice | int) -> "Inputs":
+        """Put tokens of other inputs in the place of some keys and values."""
+        chosen = torch.zeros(*self.key.shape[:2], 1, dtype=torch.bool)
+        chosen[sample, token] = True
+        key = torch.where(chosen, other.key, self.key)
+        if self.query is self.key:
+            return Inputs(key, key, key)
+        value = key if self.key is self.value else torch.where(chosen, other.value, self.value)
+        return Inputs(self.query, key, value)
 
 
 class Answer(NamedTuple):

@@ -45,14 +45,9 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
     for part in name.split("."):
         if not hasattr(target, part):
             kinds = (type, FunctionType, nn.Module)
-            there = [
-                x
-                for x, value in vars(target).items()
-                if isinstance(value, kinds)
-                and not x.startswith("_")
-                and getattr(value, "__module__", "") == module.__name__
-            ]
-            remedy = f"Name one of: {', '.join(there)}." if there else "It defines none."
+            public = {x: y for x, y in vars(target).items() if x[0] != "_" and isinstance(y, kinds)}
+            own = [x for x, y in public.items() if getattr(y, "__module__", "") == module.__name__]
+            remedy = f"Name one of: {', '.join(own)}." if own else "It defines none."
             raise Unasked("import", f"{path} has no class or function {name}", remedy)
         target = getattr(target, part)
     if not callable(target):

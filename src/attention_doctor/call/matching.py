@@ -1,6 +1,7 @@
 """Match the arguments of a call, by their names, with the tensors that the doctor gives."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from attention_doctor.call.roles import KINDS, ROTATIONS, input_of, named_parameters, required
@@ -16,12 +17,13 @@ TENSORS = {
 class Plan(NamedTuple):
     """Which argument takes which tensor."""
 
-    tokens: dict[str, str]  # one of ``TENSORS``, by argument; empty where names do not fit the kind
-    mask: str  # the argument that takes the mask; "" for none
-    needs_mask: bool
-    rotation: tuple[str, ...]  # the arguments that take cosines and sines
-    further: Mapping[str, Any]  # what is said
-    unknown: tuple[str, ...]  # what must be given, and is none of these
+    # One of ``TENSORS``, by argument; empty where names do not fit the kind.
+    tokens: Mapping[str, str] = MappingProxyType({})
+    mask: str = "mask"  # the argument that takes the mask; "" for none
+    needs_mask: bool = False
+    rotation: tuple[str, ...] = ()  # the arguments that take cosines and sines
+    further: Mapping[str, Any] = MappingProxyType({})  # what is said
+    unknown: tuple[str, ...] = ()  # what must be given, and is none of these
 
     @property
     def fits(self) -> bool:

@@ -31,7 +31,7 @@ def adapter(
     made = f"{name}({_arguments(target, kind, sizes, init)})" if built else name
     call = getattr(target, "forward", None) or vars(target).get("__call__", target)
     taken = TENSORS[kind]
-    passed, always = _passed(call, kind, [*named_parameters(call)][:built])
+    passed, known, always = _passed(call, kind, [*named_parameters(call)][:built])
     hides = "blocked" in " ".join(passed)
     masked = hides or (kind != "causal" and _OPEN in " ".join(passed))
     mask_argument = ["blocked" if hides else "blocked=None"] * masked
@@ -41,6 +41,8 @@ def adapter(
     said = [", module=module"] if built else []
     if not hides:
         said += [', mask="none"']
+    elif known:
+        said += [', mask="inferred always"' if always else ', mask="inferred"']
     elif always:
         said += [', mask="bnm blocked always"']
     e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
@@ -83,8 +85,8 @@ def _arguments(target: Any, kind: str, sizes: Sizes, init: dict[str, str]) -> st
     return ", ".join(f"{name}={text}" for name, text in values.items())
 
 
-def _passed(call: Any, kind: str, own: list[str]) -> tuple[list[str], bool]:
-    """Write the arguments of the call, ... among them; and tell whether a mask must be given."""
+def _passed(call: Any, kind: str, own: list[str]) -> tuple[list[str], bool, bool]:
+    """Write the arguments of the call, ... among them; tell whether a mask is given, and must."""
     plan = matched(call, kind, "", dict.fromkeys(own))
     passed = dict(plan.tokens)
     if plan.mask and kind != "causal":
@@ -92,4 +94,5 @@ def _passed(call: Any, kind: str, own: list[str]) -> tuple[list[str], bool]:
     needed = [name for name in required(named_parameters(call)) if name not in own]
     passed |= {name: _OPEN for name in needed if name not in passed}
     written = [f"{name}={value}" for name, value in passed.items()]
-    return written or [_OPEN], plan.needs_mask and kind != "causal"
+    masked = bool(plan.mask) and kind != "causal"
+    return written or [_OPEN], masked, masked and plan.needs_mask

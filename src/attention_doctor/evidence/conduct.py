@@ -18,32 +18,27 @@ from attention_doctor.evidence.situations import Situation
 _FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """How much results vary with one dropout, and where all values are equal."""
+def dropped_scores(patient: Patient) -> float | None:
+    """Measure how much results vary with a dropout that leaves weights whose sum is one.
 
-    varied: float
-    constant: float
-
-
-def dropout(patient: Patient) -> tuple[Dropped, ...]:
-    """Measure how much results vary in training, with one dropout at a time."""
+    One dropout at a time is in force; None if none is of this kind.
+    """
     patient.needed_module()
     with patient.trained(DROPOUT) as count:
         if not count:
             raise NotAsked("no dropout setting is found")
-    found = []
+    moving = []
     inputs = patient.draw(1)
     flat = inputs.map(lambda x: x[:, :1].expand_as(x))
     if patient.kind == "cross" and not patient.memory:
         flat = Inputs(inputs.query, inputs.key, flat.value)
     for which in range(count):
         with patient.trained(DROPOUT, which):
-            found.append(Dropped(variation(patient, inputs), variation(patient, flat)))
-    moving = tuple(x for x in found if x.varied > patient.tolerance)
+            if (varied := variation(patient, inputs)) > patient.tolerance:
+                moving.append((variation(patient, flat), varied))
     if not moving:
         raise NotAsked("its dropout has no effect in training")
-    return moving
+    return next((varied for constant, varied in moving if constant <= patient.tolerance), None)
 
 
 def not_finite_in_training(patient: Patient) -> str:
@@ -94,23 +89,15 @@ def training(patient: Patient) -> Modes | None:
     return None
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sums of the returned weights over the keys, in evaluation and, with dropout, in training."""
-
-    calm: Tensor
-    trained: Tensor | None
-
-
-def weights(patient: Patient) -> Sums:
-    """Add up the weights that are returned."""
+def sums_of_weights(patient: Patient) -> tuple[Tensor, Tensor | None]:
+    """Add up the weights that are returned, in evaluation and, with dropout, in training."""
     inputs = patient.draw(1)
     if (calm := _sums(patient, inputs)) is None:
         raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
     if patient.module is None or (calm - 1).abs().max().item() > 100 * patient.tolerance:
-        return Sums(calm, None)
+        return calm, None
     with patient.trained(DROPOUT):
-        return Sums(calm, _sums(patient, inputs))
+        return calm, _sums(patient, inputs)
 
 
 def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:

@@ -26,7 +26,7 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
     other = other.map(lambda x: times * x)
 
     def effect(i: slice | int, j: slice | int) -> Tensor:
-        after = patient.ask(replaced(inputs, other, i, j), blocked)
+        after = patient.ask(inputs.replaced(other, i, j), blocked)
         return ((after - before).abs().amax(-1) / size).nan_to_num(torch.inf, torch.inf)
 
     moved, own = before.new_zeros(b, n, b, m), torch.arange(b)
@@ -38,17 +38,6 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
         for j in range(m):
             moved[own, :, own, j] = effect(slice(None), j)
     return moved
-
-
-def replaced(inputs: Inputs, other: Inputs, sample: slice | int, token: slice | int) -> Inputs:
-    """Put tokens of other inputs in the place of some keys and values."""
-    chosen = torch.zeros(*inputs.key.shape[:2], 1, dtype=torch.bool)
-    chosen[sample, token] = True
-    key = torch.where(chosen, other.key, inputs.key)
-    if inputs.query is inputs.key:
-        return Inputs(key, key, key)
-    value = key if inputs.key is inputs.value else torch.where(chosen, other.value, inputs.value)
-    return Inputs(inputs.query, key, value)
 
 
 def within(moved: Tensor) -> Tensor:

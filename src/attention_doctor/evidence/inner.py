@@ -14,7 +14,6 @@ from torch import Tensor
 
 from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
-from attention_doctor.evidence.influence import replaced
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.trace import Step, Trace
 
@@ -52,9 +51,10 @@ class Inner:
         return _is_straight(self.behind)
 
     @property
-    def is_plain(self) -> bool:
+    def rows_are_tokens(self) -> bool:
         """Whether each row is made from its own token, and each result from its own rows."""
-        return self.near == {0}
+        rows = (*self.query, *self.key, *self.value, *self.behind)
+        return all(torch.equal(x, torch.eye(*x.shape, dtype=torch.bool)) for x in rows)
 
     @property
     def near(self) -> set[int]:
@@ -121,7 +121,7 @@ def at_size(patient: Patient, x: Inputs) -> Inner:
     beside = torch.zeros(n, m, dtype=torch.bool)
     mixed = found[0].steps["mix"].value
     for j in range(m):
-        changed = replaced(x, other, slice(None), j)
+        changed = x.replaced(other, slice(None), j)
         seen = next(iter(attentions(_watched(patient, changed)[0])), None)
         if seen is None:
             raise NotAsked("with another token, no attention is seen")
@@ -148,16 +148,11 @@ def _watched(
 
 def _rows(seen: Seen, patient: Patient, x: Inputs) -> list[Tensor]:
     """Give queries, keys and values, each (b, h, rows, features)."""
-    sides = (
-        (seen.query, seen.query.own, seen.query.summed),
-        (seen.key, seen.key.own, seen.key.summed),
-        (seen.value, seen.value.summed, seen.value.own),
-    )
+    value = seen.value.rows
     b, found = len(x.query), []
-    for side, tokens, features in sides:
-        if tokens is None or features is None:
+    for y in (seen.query.rows, seen.key.rows, None if value is None else value.mT):
+        if y is None:
             raise NotAsked("axes of queries, keys or values are not clear")
-        y = side.step.value.movedim((tokens, features), (-2, -1))
         if y.shape[:-2].numel() % b:
             raise NotAsked("samples are not in front of the heads")
         found.append(y.reshape(b, -1, *y.shape[-2:]))

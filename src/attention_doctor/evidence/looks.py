@@ -24,7 +24,22 @@ class Look:
 
 
 def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call, if something can be seen, and the result is no other one then."""
+    """Watch one call, if something can be seen, and the result is no other one then.
+
+    Raises:
+        NotAsked: nothing can be seen, for a reason that is given.
+    """
+    try:
+        return _look(patient, case)
+    except Failed as failure:  # which other measurements say
+        raise NotAsked("the call fails") from failure
+    except NotAsked:
+        raise
+    except Exception as error:  # what the sight stumbles over is no fault of the patient
+        raise NotAsked(f"the sight fails, with {type(error).__name__}") from error
+
+
+def _look(patient: Patient, case: Situation) -> Look:
     x, blocked = case.inputs, case.blocked
     chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
@@ -53,12 +68,8 @@ def _uncompiled() -> contextlib.AbstractContextManager[object]:
 
 
 def free(patient: Patient) -> Look:
-    """Watch a call without a mask.
-
-    Raises:
-        NotAsked: nothing can be seen, for a reason that is given.
-    """
-    return _watched(patient, situations.free(patient))
+    """Watch a call without a mask."""
+    return look(patient, situations.free(patient))
 
 
 def short(patient: Patient) -> Look | None:
@@ -72,25 +83,19 @@ def equal(patient: Patient) -> Look | None:
     return _tried(patient, Situation("equal tokens", inputs, None))
 
 
+def zeros(patient: Patient) -> Look | None:
+    """Watch a call with tokens of zeros; None where it shows nothing."""
+    return _tried(patient, Situation("zeros", patient.draw(12).map(torch.zeros_like), None))
+
+
 def masked(patient: Patient) -> tuple[Look, ...]:
     """Watch a call with each kind of mask, as far as they show something."""
     looks = (_tried(patient, case) for case in situations.with_masks(patient))
     return tuple(x for x in looks if x is not None)
 
 
-def _watched(patient: Patient, case: Situation) -> Look:
-    try:
-        return look(patient, case)
-    except Failed as failure:  # which other measurements say
-        raise NotAsked("the call fails") from failure
-    except NotAsked:
-        raise
-    except Exception as error:  # what the sight stumbles over is no fault of the patient
-        raise NotAsked(f"the sight fails, with {type(error).__name__}") from error
-
-
 def _tried(patient: Patient, case: Situation) -> Look | None:
     try:
-        return _watched(patient, case)
+        return look(patient, case)
     except NotAsked:
         return None

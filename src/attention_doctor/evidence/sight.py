@@ -26,7 +26,7 @@ from attention_doctor.evidence.steps import (
     product,
     softmax_axis,
 )
-from attention_doctor.evidence.trace import Step
+from attention_doctor.evidence.trace import Step, words
 
 _CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
@@ -35,23 +35,7 @@ _REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
 # They put something in the place of some scores, or of each.
 _REPLACES = SCALES | {"masked_fill", "where", "setitem", "masked_scatter", "add", "sub"}
 # Behind these, a factor on the scores is no number.
-_BENDS = frozenset(
-    {
-        "matmul",
-        "einsum",
-        "linear",
-        "conv2d",
-        "relu",
-        "sigmoid",
-        "exp",
-        "log",
-        "pow",
-        "square",
-        "sqrt",
-        "softplus",
-        "abs",
-    }
-)
+_BENDS = words("matmul einsum linear conv2d relu sigmoid exp log pow square sqrt softplus abs")
 
 
 @dataclass(frozen=True)

@@ -6,66 +6,26 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from attention_doctor.evidence.trace import Step
+from torch import Tensor
+
+from attention_doctor.evidence.trace import Step, words
 
 LOW = -500.0  # a score that is lower leaves no weight
 # They move numbers, and change none.
-REORDERS = frozenset(
-    {
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "transpose",
-        "permute",
-        "movedim",
-        "moveaxis",
-        "swapaxes",
-        "swapdims",
-        "mT",
-        "T",
-        "t",
-        "cat",
-        "stack",
-        "view_as",
-        "reshape_as",
-        "hstack",
-    }
+REORDERS = words(
+    "view reshape flatten unflatten transpose permute movedim moveaxis swapaxes swapdims mT T "
+    "t cat stack view_as reshape_as hstack"
 )
-NORMS = frozenset(
-    {
-        "normalize",
-        "layer_norm",
-        "rms_norm",
-        "group_norm",
-        "batch_norm",
-        "rsqrt",
-        "norm",
-        "linalg_norm",
-        "linalg_vector_norm",
-        "vector_norm",
-        "std",
-        "var",
-        "var_mean",
-    }
+NORMS = words(
+    "normalize layer_norm rms_norm group_norm batch_norm rsqrt norm linalg_norm "
+    "linalg_vector_norm vector_norm std var var_mean"
 )
 SOFTMAXES = frozenset({"softmax", "safe_softmax", "log_softmax"})
 # Behind these begins another part of the model.
-LAYERS = SOFTMAXES | {
-    "linear",
-    "addmm",
-    "bilinear",
-    "embedding",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "layer_norm",
-    "group_norm",
-    "batch_norm",
-    "relu",
-    "gelu",
-    "silu",
-}
+LAYERS = SOFTMAXES | words(
+    "linear addmm bilinear embedding conv1d conv2d conv3d layer_norm group_norm batch_norm "
+    "relu gelu silu"
+)
 # Behind these, weights are weights no more.
 PRODUCTS = LAYERS | {"matmul", "baddbmm", "einsum"}
 SCALES = frozenset({"mul", "div"})
@@ -144,6 +104,13 @@ class Operand:
     summed: int  # its axis that the product sums over
     own: int | None  # that the other operand has not, and the result has; None if not just one
     kept: int | None  # the same axis of the result
+
+    @property
+    def rows(self) -> Tensor | None:
+        """Its rows, (..., own, summed): the tokens', where a product sums over features."""
+        if self.own is None:
+            return None
+        return self.step.value.movedim((self.own, self.summed), (-2, -1))
 
 
 @dataclass(frozen=True)

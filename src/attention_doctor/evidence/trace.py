@@ -18,36 +18,22 @@ from torch.overrides import TorchFunctionMode
 
 from attention_doctor.call.places import Frame, Where, innermost, where
 
+
+def words(text: str) -> frozenset[str]:
+    """Give the names that a text lists."""
+    return frozenset(text.split())
+
+
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
-_NO_NUMBERS = {
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "empty_like",
-    "rand_like",
-    "randn_like",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "new_empty",
-    "new_tensor",
-    "requires_grad_",
-    "equal",
-    "is_contiguous",
-}
+_NO_NUMBERS = words(
+    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones "
+    "new_full new_empty new_tensor requires_grad_ equal is_contiguous"
+)
 _FIRST_ALONE = {"type_as", "expand_as", "view_as", "reshape_as", "to"}
 # Other names, and those of operators: ``x += 1`` is an addition.
-_SAME = {
-    "truediv": "div",
-    "divide": "div",
-    "true_divide": "div",
-    "multiply": "mul",
-    "subtract": "sub",
-    "concat": "cat",
-    "concatenate": "cat",
-    "mm": "matmul",
-    "bmm": "matmul",
-}
+_SAME = dict.fromkeys(("truediv", "divide", "true_divide"), "div")
+_SAME |= dict.fromkeys(("mm", "bmm"), "matmul") | dict.fromkeys(("concat", "concatenate"), "cat")
+_SAME |= {"multiply": "mul", "subtract": "sub"}
 _OPERATORS = {"add", "sub", "mul", "truediv", "div", "pow"}
 
 

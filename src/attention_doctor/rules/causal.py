@@ -2,9 +2,8 @@
 
 from attention_doctor.evidence import conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import CONVENTION
 from attention_doctor.rules.masks import FILLS, HIDING, no_finite_row
-from attention_doctor.rules.questions import MASKED
+from attention_doctor.rules.questions import CONVENTION, MASKED
 from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
 
 

@@ -50,12 +50,11 @@ def coarse(e: Evidence) -> Sign | None:
 
 
 def dropped_scores(e: Evidence) -> Sign | None:
-    every = e.of(conduct.dropout)
-    found = next((x for x in every if x.constant <= e.patient.tolerance), None)
-    if found is None:
+    varied = e.of(conduct.dropped_scores)
+    if varied is None:
         return None
-    said = f"in training results vary by {found.varied:.0%}, and not at all where all values are "
-    return Sign("with dropout, the weights still sum to one", f"{said}equal")
+    said = f"in training results vary by {varied:.0%}, and not at all where all values are equal"
+    return Sign("with dropout, the weights still sum to one", said)
 
 
 def nan_in_training(e: Evidence) -> Sign | None:

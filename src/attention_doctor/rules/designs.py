@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from attention_doctor.call.inputs import Failed, NotAsked
-from attention_doctor.evidence import inner, looks, pairs
+from attention_doctor.evidence import conduct, inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
+from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.steps import back
 from attention_doctor.evidence.trace import Step, tensors
-from attention_doctor.report import CONVENTION
+from attention_doctor.rules.questions import CONVENTION
 from attention_doctor.rules.rule import Excuse, Observed, Rule
-from attention_doctor.rules.softmax import as_mixed, sums_to_one
 from attention_doctor.rules.windows import chosen, measured, windowed
 
 _SUMS = "weights-do-not-sum-to-one"
@@ -106,13 +106,6 @@ def spread(e: Evidence, _: Observed) -> bool:
     return bool((found.seen(visible) | ~leak.seen | ~leak.judged).all())
 
 
-def weights_are_whole(e: Evidence, _: Observed) -> bool:
-    """Excuse results of equal values where weights sum to one, and neighbours are mixed in."""
-    calls = (e.of(looks.free), *e.of(looks.masked))
-    whole = all(sums_to_one(*as_mixed(x)) for call in calls for x in call.found)
-    return whole and tokens_convolved(e)
-
-
 def parts(e: Evidence) -> list[nn.Module]:
     """Give the modules inside."""
     return [] if e.patient.module is None else [*e.patient.module.modules()]
@@ -123,19 +116,45 @@ def sees_a_window(e: Evidence) -> bool:
     return windowed(part)(e) is not None
 
 
-def whenever(holds: Holds) -> Excuse:
-    """Excuse what a design predicts wherever it holds."""
+# What else must be so, where a design predicts what would be wrong elsewhere.
+def weights_as_made(e: Evidence) -> bool:
+    """Tell whether values are mixed with the weights that were made, or with zero."""
+    found = [x for call in (e.of(looks.free), *e.of(looks.masked)) for x in call.found]
+    used = [(x.mixed.step.value, x.weights) for x in found if "heads mixed" not in x.steps]
+    return all(bool((torch.isin(mixed, made) | (mixed == 0)).all()) for mixed, made in used)
+
+
+def rows_of_tokens(e: Evidence) -> bool:
+    """Tell whether rows are made from their own tokens, as far as that can be measured."""
+    found = measured(e)
+    return found is None or found.rows_are_tokens
+
+
+def unused_by_choice(e: Evidence) -> bool:
+    """Tell whether what gets no gradient makes weights of which there is one alone."""
+    return {role_of(name) for name in e.of(conduct.gradients).dead} <= {"q", "k"}
+
+
+_ALSO = {
+    _SUMS: weights_as_made,
+    _ORDER: rows_of_tokens,
+    "parameters-without-gradient": unused_by_choice,
+}
+
+
+def predicts(holds: Holds, *codes: str) -> dict[str, Excuse]:
+    """Excuse these codes where a design holds, and nothing else brings them about."""
 
     def excuse(e: Evidence, observed: Observed) -> bool:
-        return holds(e)
+        return holds(e) and _ALSO.get(observed.rule.code, holds)(e)
 
-    return excuse
+    return dict.fromkeys(codes, excuse)
 
 
 def design(code: str, cause: str, holds: Holds, *codes: str) -> Rule:
     """Make the rule of a design that shows inside: it is said where it excuses something."""
-    excuses = dict.fromkeys(codes, whenever(holds))
-    return Rule(code, cause, severity=CONVENTION, excuses=excuses, steps=_STEPS.get(code, ()))
+    steps, excuses = _STEPS.get(code, ()), predicts(holds, *codes)
+    return Rule(code, cause, severity=CONVENTION, excuses=excuses, steps=steps)
 
 
 _STEPS = {
@@ -208,10 +227,9 @@ RULES = (
         "a convolution over neighbouring tokens stands beside the attention",
         severity=CONVENTION,
         excuses={
-            _SUMS: weights_are_whole,
-            _ORDER: whenever(tokens_convolved),
+            **predicts(tokens_convolved, _SUMS),
+            _ORDER: lambda e, _: tokens_convolved(e),
             "blocked-has-influence": spread,
-            "visible-unseen": whenever(tokens_convolved),
         },
         neighbours=("blocked-has-influence", "future-leaks"),
     ),
@@ -220,7 +238,7 @@ RULES = (
         "a sliding window, or local attention",
         severity=CONVENTION,
         signs={"visible": windowed("visible"), "past": windowed("past")},
-        excuses={_SUMS: whenever(sees_a_window), _ORDER: whenever(sees_a_window)},
+        excuses=predicts(sees_a_window, _SUMS, _ORDER),
         neighbours=("split-and-merge-without-transpose", "visible-unseen"),
     ),
 )

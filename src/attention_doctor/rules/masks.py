@@ -178,12 +178,7 @@ RULES = (
         "mask-taken-for-causal",
         "any mask that is given hides the future, whatever is in it",
         "Use the mask; or, where it is only a switch, ask without it: `--mask none`.",
-        signs={
-            "blocked": leaking(
-                "any mask hides the future",
-                taken_for_causal,
-            )
-        },
+        signs={"blocked": leaking("any mask hides the future", taken_for_causal)},
         steps=_ANY,
         explains=MASKED,
         neighbours=("future-leaks",),

@@ -1,13 +1,16 @@
 """Positions inside, and what a cache does with them and with its keys."""
 
+import re
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attention_doctor.evidence import looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import CONVENTION
-from attention_doctor.rules.questions import OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
+from attention_doctor.rules.questions import CONVENTION, OUTPUTS
+from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
+from attention_doctor.rules.windows import measured
 
 _TURNED = OUTPUTS | {"positions-not-relative"}
 
@@ -41,7 +44,7 @@ def not_relative(e: Evidence) -> Sign | None:
 def values_turn(e: Evidence) -> Sign | None:
     equal = e.of(looks.equal)
     for seen in () if equal is None else equal.found[:1]:
-        if _turns(seen.value.step.value, seen.value.summed, seen.value.own):
+        if (rows := seen.value.rows) is not None and _turns(rows.mT):
             place = seen.where("mix")
             return Sign("equal tokens have different values", "they differ by a turn", place=place)
     return None
@@ -50,8 +53,8 @@ def values_turn(e: Evidence) -> Sign | None:
 def one_side_turns(e: Evidence) -> Sign | None:
     equal = e.of(looks.equal)
     for seen in () if equal is None else equal.found[:1]:
-        sides = {"queries": seen.query, "keys": seen.key}
-        turns = {_turns(x.step.value, x.own, x.summed): name for name, x in sides.items()}
+        sides = {"queries": seen.query.rows, "keys": seen.key.rows}
+        turns = {_turns(x): name for name, x in sides.items() if x is not None}
         if turns.keys() == {True, False}:
             said = f"with equal tokens, {turns[True]} differ by a turn, {turns[False]} do not"
             cause, place = f"the {turns[False]} are not rotated", seen.where("product")
@@ -59,18 +62,59 @@ def one_side_turns(e: Evidence) -> Sign | None:
     return None
 
 
-def _turns(x: Tensor, tokens: int | None, features: int | None) -> bool | None:
-    """Tell whether rows of equal tokens differ by a turn; None if they differ otherwise."""
-    if tokens is None or features is None:
+def in_scores(e: Evidence) -> tuple[str, Sign] | None:
+    """Tell by the queries and keys of equal tokens how places count in the scores.
+
+    What tokens of zeros give is taken off, so that positions which are added are none of it. Turns
+    by two angles, as in images, depend on no single difference, and keep every length.
+    """
+    equal, zeros, rows = e.of(looks.equal), e.of(looks.zeros), measured(e)
+    if e.patient.kind == "cross" or equal is None or zeros is None or rows is None:
         return None
-    rows = x.movedim((tokens, features), (-2, -1))
+    (seen, *_), (zero, *_) = equal.found, zeros.found
+    query, key = seen.query.rows, seen.key.rows
+    from_query, from_key = zero.query.rows, zero.key.rows
+    if query is None or key is None or from_query is None or from_key is None:
+        return None
+    if _alike(query) and _alike(key):
+        said = f"it has {', '.join(names)}" if (names := rotations(e)) else ""
+        symptom = "equal tokens have equal queries and keys, wherever they stand"
+        return ("positions-ignored", Sign(symptom, said)) if names else None
+    query, key = query - from_query, key - from_key
+    if query.shape != key.shape or not rows.rows_are_tokens:
+        return None
 
-    def alike(y: Tensor) -> bool:
-        return torch.allclose(y, y[..., :1, :].expand_as(y), atol=1e-6)
+    def by_difference(x: Tensor) -> bool:
+        return e.patient.same(x[..., 1:, 1:], x[..., :-1, :-1])
 
-    if alike(rows):
+    scores = query @ key.mT
+    directions = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
+    if by_difference(scores) or by_difference(directions):
+        return None
+    said = "queries and keys are turned in opposite senses"
+    if not by_difference(scores.flip(-1)):
+        said = "a turn changes the lengths of queries and keys"
+        if _turns(query) is not None or _turns(key) is not None:
+            return None
+    symptom = "the scores of equal tokens depend on more than the differences of their places"
+    return "positions-not-relative", Sign(symptom, said)
+
+
+def rotations(e: Evidence) -> list[str]:
+    """Name the buffers that are made to turn something, by their names."""
+    buffers = {} if e.patient.module is None else dict(e.patient.module.named_buffers())
+    return [x for x in buffers if re.search(r"(^|[._])(cos|sin|inv_freq|freqs)(_|$)", x)]
+
+
+def _turns(rows: Tensor) -> bool | None:
+    """Tell whether rows of equal tokens differ by a turn; None if they differ otherwise."""
+    if _alike(rows):
         return False
-    return True if alike(rows.norm(dim=-1, keepdim=True)) else None
+    return True if _alike(rows.norm(dim=-1, keepdim=True)) else None
+
+
+def _alike(rows: Tensor) -> bool:
+    return torch.allclose(rows, rows[..., :1, :].expand_as(rows), atol=1e-6)
 
 
 # A cache: each mistake has its own effect.
@@ -107,13 +151,14 @@ RULES = (
         "positions-ignored",
         "a rotation that is not used, has no angles, or runs along another axis",
         "Rotate queries and keys by their positions before the scores.",
-        signs={"rotation": ignored},
+        signs={"rotation": ignored, "places": named("positions-ignored", in_scores)},
+        steps=("product",),
     ),
     Rule(
         "positions-not-relative",
         "queries and keys are turned in opposite senses, or by other angles",
         "Turn both by the same function, with angles laid out as it pairs the features.",
-        signs={"rotation": not_relative},
+        signs={"rotation": not_relative, "places": named("positions-not-relative", in_scores)},
         steps=("product",),
     ),
     Rule(

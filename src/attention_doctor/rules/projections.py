@@ -7,8 +7,7 @@ from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.sight import Seen, has_another_way
 from attention_doctor.evidence.steps import before, is_projection
 from attention_doctor.evidence.trace import Step, tensors
-from attention_doctor.report import CONVENTION, WRONG
-from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
 from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
 from attention_doctor.rules.scale import normed
 

@@ -1,5 +1,6 @@
 """The questions that an examination asks, with what must hold; rules say what an answer means."""
 
+FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"  # answers
 # What each test of a report asks, in this order.
 HOLDS = {
     "answers": "The output is finite; what is not leaves no numbers to compare.",
@@ -34,39 +35,18 @@ HOLDS = {
 TRUSTED = "given reference"
 # How the module behaves: no mistake in the computation explains it.
 CONDUCT = (
-    "evaluation",
-    "precision",
-    "dropout",
-    "training",
-    "registration",
-    "rotation",
-    "cache",
-    "hooks",
-    "half precision",
-    "inputs",
-    TRUSTED,
-)
+    "evaluation, precision, dropout, training, registration, rotation, cache, hooks, "
+    f"half precision, inputs, {TRUSTED}"
+).split(", ")
 # What follows from results that are not those of an attention, and from a wrong mask.
 OUTPUTS = frozenset({*HOLDS} - {*CONDUCT})
-MASKED = frozenset(
-    {
-        "answers",
-        "visible",
-        "order",
-        "samples apart",
-        "equal values",
-        "blocked",
-        "future",
-        "fully masked rows",
-    }
-)
+MASKED = OUTPUTS - {"attention", "weights", "gradients"}
 # By calls alone, they name a cause, where nothing inside does.
 NAMING = ("answers", "attention", "blocked", "future", "training", "gradients")
 # Of the tests that have more than one answer, the parts: each brings out one code at most.
 PARTS = {
     "blocked": ("blocked", "failing masks"),
     "future": ("future", "past"),
-    "fully masked rows": ("fully masked rows",),
     "attention": ("attention", "values"),
     "training": ("finite training", "training"),
     "gradients": ("packed gradients", "gradients", "finite gradients"),

@@ -7,8 +7,7 @@ from attention_doctor.evidence import inner, looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
-from attention_doctor.report import CONVENTION, WRONG
-from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
 from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, of_mistake
 
 # The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.

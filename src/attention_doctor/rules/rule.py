@@ -11,7 +11,7 @@ from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.mistakes import MISTAKES
-from attention_doctor.report import WRONG
+from attention_doctor.rules.questions import WRONG
 
 HIDE = "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m)."
 FOLLOW = "Follow one number through every reshape: it must stay with its token."
@@ -85,18 +85,14 @@ class Rule:
 
     def place(self, evidence: Evidence) -> Where | None:
         """Give the line of the step that is meant, first in calls with masks if they show it."""
-        watched = (looks.masked, looks.free) if "mask" in self.steps else (looks.free, looks.masked)
-        for step in self.steps:
-            for measurement in watched:
-                try:
-                    found = evidence.of(measurement)
-                except NotAsked:
-                    return None
-                calls = found if isinstance(found, tuple) else (found,)
-                places = (x.where(step) for call in calls for x in call.found)
-                if (place := next((x for x in places if x is not None), None)) is not None:
-                    return place
-        return None
+        try:
+            calls = [evidence.of(looks.free), *evidence.of(looks.masked)]
+        except NotAsked:
+            return None
+        if "mask" in self.steps:
+            calls.append(calls.pop(0))
+        places = (x.where(step) for step in self.steps for call in calls for x in call.found)
+        return next((x for x in places if x is not None), None)
 
 
 def of_mistake(code: str, **more: Any) -> Rule:

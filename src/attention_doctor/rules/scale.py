@@ -7,7 +7,7 @@ from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.reference import compare
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import NORMS, before
-from attention_doctor.report import CONVENTION, WRONG
+from attention_doctor.rules.questions import CONVENTION, WRONG
 from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
 
 _CLOSE = 1e-3

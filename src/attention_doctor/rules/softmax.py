@@ -6,8 +6,7 @@ from attention_doctor.evidence import conduct, looks, mixing, order
 from attention_doctor.evidence.conditions import DROPOUT
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
-from attention_doctor.report import CONVENTION
-from attention_doctor.rules.questions import OUTPUTS
+from attention_doctor.rules.questions import CONVENTION, OUTPUTS
 from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
 
 _CLOSE = 1e-3
@@ -109,7 +108,7 @@ def scaled_late(e: Evidence) -> Sign | None:
 
 # What is returned.
 def no_weights(e: Evidence) -> Sign | None:
-    sums = e.of(conduct.weights).calm
+    sums = e.of(conduct.sums_of_weights)[0]
     if (sums - 1).abs().max().item() <= 100 * e.patient.tolerance:
         return None
     symptom = "the returned weights do not sum to one over the keys"
@@ -117,7 +116,7 @@ def no_weights(e: Evidence) -> Sign | None:
 
 
 def after_dropout(e: Evidence) -> Sign | None:
-    sums = e.of(conduct.weights).trained
+    sums = e.of(conduct.sums_of_weights)[1]
     if sums is None or not (sums - 1).abs().max() > 0.01:
         return None
     return Sign(
