@@ -152,17 +152,21 @@ class Masked(demanded.Attention):
         self.shape, self.meaning = shape, meaning
 
     def changed(self, scores):
-        mask = self.blocked
-        if mask is None:
+        if self.blocked is None:
             return scores
+        letters = self.shape.replace("(bh)", "b")
+        assert self.blocked.dim() == len(letters)
+        mask = self.blocked.squeeze([i for i, x in enumerate(letters) if x == "1"])
+        letters = letters.replace("1", "")
+        mask = mask.permute([letters.index(x) for x in "bhnm" if x in letters])
         if self.shape == "(bh)nm":
             mask = mask.unflatten(0, (-1, demanded.H))
-        elif self.shape in ("bnm", "bm"):
-            mask = mask[:, None] if self.shape == "bnm" else mask[:, None, None]
-        assert mask.dim() == (2 if self.shape == "nm" else 4)
+        for place in [i for i, x in enumerate("bhnm") if x not in self.shape]:
+            mask = mask.unsqueeze(place)
         if self.meaning == "additive":
             return scores + mask
-        return scores.masked_fill(~mask if self.meaning == "allowed" else mask, -math.inf)
+        hidden = mask > 0
+        return scores.masked_fill(~hidden if self.meaning == "allowed" else hidden, -math.inf)
 
     def hidden(self, n, m):
         return None
@@ -245,6 +249,9 @@ def cases() -> dict[str, Case]:
         add(f"right: in steps, {kind}", demanded.report, demanded.Attention, kind)
     for shape, meaning in itertools.product(SHAPES, ("blocked", "allowed", "additive")):
         form = f"{shape} {meaning}"
+        add(f"right: a mask of {form}", masked, shape, meaning, form)
+    for shape, meaning, dtype in (("nmb", "blocked", "float"), ("nm1", "allowed", "int")):
+        form = f"{shape} {meaning} {dtype}"
         add(f"right: a mask of {form}", masked, shape, meaning, form)
     for shape, meaning in itertools.product(SHAPES[:6], ("blocked", "allowed")):
         add(f"right: a mask of {shape} {meaning}, inferred", masked, shape, meaning, "")

@@ -1,7 +1,6 @@
 """From the command line to a report: building, calling, the adapter to paste, exit codes."""
 
 import io
-import itertools
 import re
 import runpy
 import shlex
@@ -439,46 +438,6 @@ def test_an_assertion_in_a_test():
         assert_attention(wrong, **sizes, select=["differs-from-reference"], reference=made(MINE))
     with pytest.raises(ValueError, match="no code no-code"):
         assert_attention(wrong, **sizes, ignore=["no-code"])
-
-
-PLACED = {  # what becomes of a mask, that it may be b h n m
-    "bnm": lambda mask: mask[:, None],
-    "b1nm": lambda mask: mask,
-    "(bh)nm": lambda mask: mask.unflatten(0, (-1, H)),
-    "bhnm": lambda mask: mask,
-    "nm": lambda mask: mask,
-    "bm": lambda mask: mask[:, None, None],
-    "b11m": lambda mask: mask,
-    "nmb": lambda mask: mask.permute(2, 0, 1)[:, None],
-    "nm1": lambda mask: mask[..., 0],
-}
-TURNED = {
-    "blocked": lambda mask: mask,
-    "allowed": lambda mask: ~mask,
-    "allowed int": lambda mask: mask == 0,
-    "blocked float": lambda mask: mask > 0,
-    "additive": lambda mask: mask < -9,
-}
-
-
-# Each of the one with some of the other: axes and meanings are read apart.
-FORMS = [*zip(PLACED, itertools.cycle(TURNED), strict=False)]
-
-
-@pytest.mark.parametrize(("shape", "meaning"), FORMS)
-def test_every_form_of_a_mask(shape, meaning):
-    def hidden(self, n, m):
-        if self.blocked is not None:
-            assert self.blocked.dim() == len(shape.replace("(bh)", "b"))
-            return TURNED[meaning](PLACED[shape](self.blocked))
-
-    module = varied(
-        hidden=hidden, forward=lambda self, x, mask: Attention.forward(self, x, blocked=mask)
-    )()
-    adapted = adapters.adapt(module, mask=f"{shape} {meaning}", num_heads=H)
-    report = examine(adapted, embed_dim=E, num_heads=H, kind="self")
-    assert report.ok, str(report)
-    assert report.results["blocked"] == "fine"
 
 
 LAYOUTS = {  # there and back
