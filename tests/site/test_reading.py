@@ -140,32 +140,70 @@ def test_a_term_is_explained_by_a_finger(visit):
     page.wait_for_url("**/glossary/#*")
 
 
-FOUND_FIRST = {
-    "reshape": "chapters/reshape-trick",
-    "MultiheadAttention": "package/attention",
-    "GQA": "chapters/fewer-keys",
-    "flash attention": "chapters/tiles",
-    "KV cache": "chapters/cache",
-    "look-ahead mask": "chapters/masks",
+# What people type or paste, and the pages that answer.
+ASKED = {
+    "AssertionError: was expecting embedding dimension of 512, but got 256": "messages",
+    "query should be unbatched 2D or batched 3D tensor but received 4-D query tensor": "messages",
+    "Expected key_padded_mask.shape[1] to be 10, but got 12": "messages",
+    "The shape of the 3D attn_mask is torch.Size([8, 9, 9]), but should be (64, 9, 9).": "messages",
+    "RuntimeError: shape '[32, 10, 8, 64]' is invalid for input of size 163840": "messages",
+    "The size of tensor a (8) must match the size of tensor b (32)": "messages",
+    "RuntimeError: No available kernel. Aborting execution.": "messages",
+    "derivative for aten::_scaled_dot_product_efficient_attention_backward": "messages",
+    "UserWarning: enable_nested_tensor is True, but self.use_nested_tensor is": "messages",
+    "value cannot be converted to type at::Half without overflow": "messages",
+    "Unexpected key(s) in state_dict": "messages",
+    "module 'torch' has no attribute 'ModuleList'": "published-code",
+    "how to get attention weights from nn.TransformerEncoder": "questions",
+    "attention weights for each head": "questions multihead-attention line-by-line",
+    "output_attentions returns empty": "questions",
+    "bf16 tolerance": "questions",
+    "LoRA": "questions",
+    "export to onnx": "questions messages",
+    "double backward": "questions messages",
+    "concatenate positional encoding": "questions",
+    "out of memory": "symptoms",
+    "training is slow": "symptoms speed",
+    "same output for every input": "symptoms",
+    "weights don't sum to 1 dropout": "symptoms multihead-attention",
+    "loss is nan": "symptoms masks",
+    "kv cache wrong results": "symptoms cache",
+    "cross attention padding mask": "masks masks-in-the-wild",
+    "look-ahead mask": "masks",
+    "does True mean masked or attend": "masks-in-the-wild masks",
+    "layer normalization": "transformer-layers",
+    "initialized": "from-memory attention line-by-line transformer-layers",
+    "how many parameters in multi head attention": "counting",
+    "reshape": "reshape-trick",
+    "MultiheadAttention": "attention",
+    "repeat_kv": "fewer-keys",
+    "GQA": "fewer-keys",
+    "flash attention causal mask": "tiles questions",
+    "streaming llm attention sinks": "windows",
+    "rope scaling yarn": "positions",
+    "interview questions attention": "from-memory",
 }
 
 
-def test_search_finds_first(visit, served, monkeypatch):
+def test_search_finds_what_people_ask(visit, served, monkeypatch):
     monkeypatch.setattr(served[1], "index", b"")
     page = visit("notation/")
     counted = page.locator(".md-search-result__meta")
     expect(counted).to_have_text("Type to start searching")
-    field, found = page.locator(".md-search__input"), []
-    for words in FOUND_FIRST:
+    field, missed = page.locator(".md-search__input"), {}
+    for words, pages in ASKED.items():
         field.fill("")
         field.press("End")  # the theme waits for a key
         expect(counted).to_have_text("Type to start searching")
         field.fill(words)
         field.press("End")
         expect(counted).to_contain_text("matching document")
-        link = page.locator(".md-search-result__item a").first
-        found.append(link.evaluate("link => link.pathname").strip("/"))
-    assert dict(zip(FOUND_FIRST, found, strict=True)) == FOUND_FIRST
+        items = page.locator(".md-search-result__item").all()[:3]  # one for each page
+        first = [item.locator("a").first.evaluate("link => link.pathname") for item in items]
+        if not {path.split("/")[-2] for path in first} & {*pages.split()}:
+            missed[words] = first
+    assert len(ASKED) == 40
+    assert len(missed) <= 3, missed
 
 
 def test_an_exercise_that_asks_for_numbers_answers_on_the_page(visit):

@@ -5,6 +5,7 @@ beside this one: headings, anchors and links in ``pages``, words of the glossary
 """
 
 import functools
+import json
 import logging
 import posixpath
 import re
@@ -33,6 +34,7 @@ from press.site import (
     katex,
     lines,
     pages,
+    search,
     sheet,
     signs,
     start,
@@ -46,7 +48,7 @@ PLAIN = {"index", "symptoms", "messages", "questions"}
 PLAIN |= {"glossary", "references", "contributing", sheet.NAME}
 NAMED = "cell-id="  # as JupyterLab leads to a cell; its page leads to the same name
 REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')
-BOOST = 20  # a chapter is found before pages of reference
+BOOST = 1.3  # a chapter is found before pages of reference
 
 
 class Notebook(File):
@@ -222,3 +224,10 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     if not page.file.src_uri.startswith("package/"):
         output = REFERENCES.sub("", output)
     return katex.typeset(output, functools.partial(_complain, page))
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Let the search find more than prose: its plugin has written what it finds."""
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    found = search.widen(json.loads(index.read_text(encoding="utf-8")))
+    index.write_text(json.dumps(found, separators=(",", ":")), encoding="utf-8")

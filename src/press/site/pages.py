@@ -69,8 +69,7 @@ def _highlight(part: str) -> str:
         in_prose = part.startswith("<pre><span></span>") and "<code>" not in part
         return f"<pre><code>{part[5:-6]}</code></pre>" if in_prose else part
     source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
-    # An excerpt in the search is prose.
-    return highlighted(source).replace("<pre>", "<pre data-search-exclude>", 1)
+    return highlighted(source)
 
 
 def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[Any]:
