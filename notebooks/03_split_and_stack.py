@@ -227,8 +227,12 @@ display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"]
 # and the spare that nobody reads. The last two come from head 2. If attention ended here, each head
 # could write into its own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets
 # every head write into every feature. Ours moves the quality of head 2, 0.19, from the third place to
-# the second, under *food*; in training, the model finds out what goes where.
-#
+# the second, under *food*; in training, the model finds out what goes where. The whole way of *it*:
+
+# %% tags=["hide-input"]
+display.whole_way(name="from-row-to-row")
+
+# %% [markdown]
 # ## The module
 #
 # Four matrices remain, and `forward` needs no loop: it attends once for all heads.
