@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# *20 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
@@ -11,11 +11,20 @@
 # noticing. A mask is such a list. Tokenizers, libraries and published code each follow their own
 # convention, and a function that reads a mask the wrong way round raises no error.
 #
-# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet
-# somebody else's. What does True mean, and which shape fits? Booleans or numbers, and which
-# number can block a key? What does a fully masked row get, and where does the causal mask begin
-# when n ≠ m? Nearly every answer comes from running the function in question, in the version of
-# PyTorch that the first cell prints.
+# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
+# else's. Here is what PyTorch's class, `nn.MultiheadAttention`, and its function,
+# `F.scaled_dot_product_attention`, make of a mask; each row has its section below.
+#
+# | question | the class | the function |
+# |---|---|---|
+# | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
+# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
+# | [What do floats do?](#cell-id=booleans-or-floats) | they are added | they are added |
+# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros (on the CPU, here) |
+# | [Which corner does `is_causal` take?](#cell-id=which-corner) | it follows your mask, unless you ask for no weights and pass no padding mask: then the top left | the top left |
+#
+# Nearly every answer comes from running the function in question, in the version of PyTorch that the
+# first cell prints.
 
 # %% tags=["hide-input"]
 import math
@@ -28,7 +37,56 @@ from annotated_attention import masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
 from annotated_book import chapters, display
 
-display.chapter_map("mask")
+one = chapters.load("01_one_head")
+six = chapters.load("06_masks")
+print("PyTorch", torch.__version__.split("+")[0])
+
+# %% [markdown] name="need-weights-decides"
+# ## A setting that is not about masks
+#
+# A model writes. Eight words are known, and the newest three ask, each for itself and for all the words
+# before it: 6, 7 and 8 keys. You give PyTorch's class exactly this mask as `attn_mask`, and
+# `is_causal=True` with it, because causal it is. `need_weights` says whether the weights come back. It
+# has nothing to do with masks. Do the three words see the same keys with it and without it?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. Without weights, the class takes the flag for a promise that the mask is the square causal one,
+# and drops yours. The square begins at the top left: the newest word sees three keys of eight, the
+# oldest.
+#
+# </details>
+#
+# The cell asks for gradients, as [Masks](06_masks.ipynb#cell-id=two-mistakes) did: *what does the output
+# react to?* `one.gradients` differentiates a random mixture of the outputs, so that their gradients do
+# not cancel in the sum. You can test any function in this way without looking inside.
+
+# %%
+torch.manual_seed(6)
+small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
+right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
+
+
+def keys_seen(i: int, **options) -> Tensor:
+    """Count the keys that the output of newest word i reacts to."""
+    output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
+    return one.gradients(output[i], [words])[0].any(-1).sum()
+
+
+# %%
+none_padded = torch.zeros(8, dtype=torch.bool)  # (m,)
+ways = {
+    "with weights": {},
+    "no weights": {"need_weights": False},
+    "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
+}
+rows = {name: [keys_seen(i, **options) for i in range(3)] for name, options in ways.items()}
+display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
+
+# %% [markdown]
+# A padding mask that hides nothing brings your mask back. So pass only the mask, and leave out
+# `is_causal`, unless n = m and the mask is the square one.
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
@@ -37,18 +95,14 @@ display.chapter_map("mask")
 # padding. `blocked` is True for padding.
 
 # %%
-one = chapters.load("01_one_head")
-six = chapters.load("06_masks")
-
 rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
 x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
 blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
 labels = [*six.SHORT, "·", "·", "·", "·"]
-print("PyTorch", torch.__version__.split("+")[0])
+their_attend = F.scaled_dot_product_attention
 
 # %% [markdown]
-# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked`
-# without inverting it, and add an axis for the queries. What do the words of the short sentence
+# PyTorch's function, here `their_attend`, takes a boolean mask. Give it `blocked` without inverting it, and add an axis for the queries. What do the words of the short sentence
 # look at: words only, everything, or padding only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
@@ -59,17 +113,15 @@ print("PyTorch", torch.__version__.split("+")[0])
 #
 # </details>
 #
-# The cell asks for gradients, as [Masks](06_masks.ipynb#cell-id=two-mistakes) did. `one.gradients`
-# differentiates a random mixture of the outputs, so that their gradients do not cancel in the sum.
 # A place that the outputs do not react to gets a gradient of 0. The queries are detached, so each
 # place counts only as a key and a value.
 
 # %%
 reacts = {}
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    output = F.scaled_dot_product_attention(x.detach(), x, x, given[:, None])  # (b, n, d)
-    (reaction,) = one.gradients(output[1, :4], [x])                            # (b, m, d)
-    reacts[name] = reaction[1].norm(dim=-1) > 0                                # (m,)
+    output = their_attend(x.detach(), x, x, given[:, None])  # (b, n, d)
+    (reaction,) = one.gradients(output[1, :4], [x])          # (b, m, d)
+    reacts[name] = reaction[1].norm(dim=-1) > 0              # (m,)
 display.show(reacts, columns=labels, corner="they react to")
 
 # %% tags=["proof"]
@@ -79,12 +131,8 @@ assert output.isfinite().all()
 print("✓ The same boolean, the opposite meaning: exactly the blocked keys are seen.")
 
 # %% [markdown]
-# > **Pitfall.** The inverted mask raises no error and gives no NaN. The words attend to padding
-# > and to nothing else.
-#
-# The cell answers one question: *what does the output react to?* You can test any function in this
-# way without looking inside. `true_means` gives the function a mask that is True only for key 2.
-# Then it checks whether query 0 reacts to key 2, or to key 1, which is not marked.
+# `true_means` asks any function the same. It gives the function a mask that is True only for key 2, and
+# checks whether query 0 reacts to key 2, or to key 1, which is not marked.
 
 
 # %%
@@ -115,7 +163,6 @@ torch.manual_seed(6)
 ours = MultiheadAttention(8, 2, batch_first=True)
 theirs = nn.MultiheadAttention(8, 2, batch_first=True)
 layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-their_attend = F.scaled_dot_product_attention
 calls = {
     "our function, blocked": lambda x, given: attend(x, x, x, blocked=given)[0],
     "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
@@ -138,54 +185,8 @@ display.show(means, columns=["True means"])
 # PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
 # it [[PyTorch](../docs/references.md#pytorch)].
 #
-# What about code that others publish? [Published code](18_published_code.ipynb)
-# reads seven designs. In four of them True means allowed, in three it means blocked, and
-# the shapes of the masks differ as well.
-
-# %% [markdown]
-# <!-- deeper: The masks of seven published designs -->
+# Of the seven designs in [Published code](18_published_code.ipynb), four mean allowed, and three blocked.
 #
-# ### Going deeper: The masks of seven published designs
-#
-# The package holds a repaired version of each design, in which True means what it means in the
-# source. `published` says how to call each design with the mask `given`. The output shows the shape
-# of each design's mask, and what True means.
-
-# %% tags=["fold-input"]
-from functools import partial
-
-from annotated_book.published import DESIGNS
-
-
-def first(call, x: Tensor) -> Tensor:
-    """Call sequence-first code with batch-first x."""
-    return call(x.transpose(0, 1)).transpose(0, 1)
-
-
-published = {
-    "module per head": lambda f, x, given: f(x, x, x, given[None]),
-    "wide projection": lambda f, x, given: f(x, given[None, None]),
-    "shared projection": lambda f, x, given: f(x, x, x, given[None, None]),
-    "sequence first": lambda f, x, given: first(
-        lambda t: f(query=t, key=t, value=t, mask=given[:, :, None]), x
-    ),
-    "weighted scores": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
-    "no projection": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
-    "packed projection": lambda f, x, given: first(lambda t: f(t, t, t, None, given)[0], x),
-}
-
-# %%
-rows = {}
-for name, design in DESIGNS.items():
-    means = true_means(partial(published[name], design.build(8, 2)))
-    assert means == design.true_means
-    rows[name] = [design.mask_axes, means]
-display.show(rows, columns=["mask", "True means"])
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
 # once, at the point where it comes in.
 #
@@ -302,7 +303,32 @@ display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
 # Much code gives samples and heads a single axis of b * h **slices**, `(b * h, n, d)`, because
 # `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From batch-first data,
 # `split_heads(x, h).flatten(0, 1)` makes them. From sequence-first data, PyTorch's class makes them
-# with one reshape, `(n, b, h * d)` to `(n, b * h, d)`, and one transpose.
+# with one reshape, `(n, b, h * d)` to `(n, b * h, d)`, and one transpose. Slice i · h + j is head j of
+# sample i, so all heads of sample 0 come first.
+#
+# In the folded layout a mask cannot broadcast along the heads: each head needs its own copy. A mask
+# for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`, the second shape that
+# `nn.MultiheadAttention` takes as its `attn_mask`. Two PyTorch functions make such copies, each in a
+# different order. See which order fits:
+
+# %%
+samples = torch.arange(2)  # (b,)
+rows = {
+    "sample": torch.arange(8) // 4,
+    "repeat_interleave": samples.repeat_interleave(4),
+    "repeat": samples.repeat(4),
+}
+display.show(rows, columns=range(8), corner="slice")
+
+# %% [markdown]
+# > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
+# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
+# > test with one sample cannot tell them apart.
+
+# %% [markdown]
+# <!-- deeper: Folded, by name, and four axes -->
+#
+# ### Going deeper: Folded, by name, and four axes
 #
 # Follow one number through the layouts. The last column shows the shape of a padding mask that fits.
 
@@ -327,28 +353,8 @@ display.show(rows, columns=["axes", "shape", "index", "holds", "mask"])
 # %% [markdown]
 # PyTorch's class takes the first two layouts, and wants its `key_padding_mask` as `(b, m)` for both:
 # the padding mask stays as it is, even if the data is sequence-first. `einsum` names each axis by a
-# letter, so the heads may stand anywhere. Its scores are `(b, h, n, m)`, as with four axes. In the
-# folded layout, slice r = i · h + j is head j of sample i, here 1 · 4 + 3 = 7. So all heads of
-# sample 0 come first, then all heads of sample 1.
-#
-# In the folded layout a mask cannot broadcast along the heads: each head needs its own copy. A mask
-# for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`, the second shape that
-# `nn.MultiheadAttention` takes as its `attn_mask`. Two PyTorch functions make such copies, each in a
-# different order. See which order fits:
-
-# %%
-samples = torch.arange(2)  # (b,)
-rows = {
-    "sample": torch.arange(8) // 4,
-    "repeat_interleave": samples.repeat_interleave(4),
-    "repeat": samples.repeat(4),
-}
-display.show(rows, columns=range(8), corner="slice")
-
-# %% [markdown]
-# > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
-# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
-# > test with one sample cannot tell them apart.
+# letter, so the heads may stand anywhere. Its scores are `(b, h, n, m)`, as with four axes. Folded, head
+# 3 of sample 1 is slice 1 · 4 + 3 = 7.
 #
 # Try both orders on PyTorch's class. The class also takes the padding mask directly, as
 # `key_padding_mask`. First get that output, and check that it is the same in either layout:
@@ -379,10 +385,6 @@ for name, per_head in choices.items():
 display.show(rows, columns=["right", "leaks"])
 
 # %% [markdown]
-# <!-- deeper: Folded, by name, and four axes -->
-#
-# ### Going deeper: Folded, by name, and four axes
-#
 # In `einsum`, a letter that does not appear after the arrow is summed over: d in the scores, m in
 # the mixture.
 
@@ -598,6 +600,14 @@ print(
 # nothing: 0.88, 0.12 and 0.01 are the weights without any mask. Where else the sum is finite,
 # it has too few digits to tell the scores apart, and each key gets a third.
 #
+# This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
+# separately: they get zeros.
+
+# %% [markdown]
+# <!-- deeper: The lowest number of a dtype -->
+#
+# ### Going deeper: The lowest number of a dtype
+#
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where it is added, the
 # sum may not: in float16, a score of -16 is enough. And some code adds two such masks, one for
 # padded keys and one for padded queries, and twice the lowest number is $-\infty$ in any dtype.
@@ -616,9 +626,9 @@ for sample in (0, 1):
 # %% [markdown]
 # Low scores and one mask are enough for NaN. In sample 0 the padded query still has finite scores.
 # In sample 1 whole rows are $-\infty$, and become NaN, too.
-#
-# This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
-# separately: they get zeros.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="what-a-fully-masked-row-gets"
 # ## What a fully masked row gets
@@ -717,21 +727,9 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 # %% [markdown] name="which-corner"
 # ## Corners when n ≠ m
 #
-# The last question comes up as soon as a model writes text. The model keeps the keys and values of
-# the earlier words and computes a query only for the newest word: one query, eight keys. That query
-# belongs to the *last* place. PyTorch's flag `is_causal=True` makes the causal mask for you. How
-# many of the eight keys does the query then see: eight, one, or none?
-#
-# <details><summary>What do you expect?</summary>
-#
-# One. With the flag, the diagonal starts at the top left, so query 0 counts as the first word and
-# may look only at key 0. The newest word of a text would see nothing but the first word.
-#
-# </details>
-#
-# The figure shows both masks for the newest three words. In the left panel the diagonal begins at
-# the top left; in the right panel it ends at the bottom right. Blocked keys are filled in. Only in
-# the right panel does each word see itself and all the words before it.
+# The three newest words of the beginning saw one key, two and three because the flag's diagonal begins at
+# the top left, in the left panel. A word belongs to its place in the text, so the diagonal has to *end* at
+# the bottom right. Blocked keys are filled in.
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -762,7 +760,6 @@ display.finish(drawing, name="corners", alt=alt)
 # %% tags=["fold-input"]
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
-words = one.embed(one.WORDS).double().requires_grad_()                 # (m, d)
 whole = attend(words, words, words, blocked=masks.block_future(8))[0]  # (n, d)
 last = words[-1:].detach()                                             # (1, d)
 calls = {
@@ -780,45 +777,8 @@ display.show(rows, columns=["sees, of 8", "right"])
 
 # %% [markdown]
 # Our function deliberately uses the same corner as PyTorch's, so that a call with `is_causal` gives
-# the same in both. For the newest words, pass a mask to either of them. Do not pass a mask and the
-# flag to PyTorch's function together: it combines them or raises an error, as the fold at the end of
-# this section shows.
+# the same in both. For the newest words, pass a mask to either of them, without the flag.
 #
-# PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give the class the
-# right mask for the newest three words, and set the flag as well. Count the keys that each of the
-# three queries sees: 6, 7 and 8 would be right. The third call adds a padding mask that hides
-# nothing.
-
-# %%
-torch.manual_seed(6)
-small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
-newest = words[-3:].detach()
-right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
-nothing_padded = torch.zeros(8, dtype=torch.bool)  # no batch here, so (m,)
-ways = {
-    "with weights": {},
-    "no weights": {"need_weights": False},
-    "no weights, padding mask": {"need_weights": False, "key_padding_mask": nothing_padded},
-}
-
-# %%
-rows = {}
-for name, arguments in ways.items():
-    rows[name] = []
-    for i in range(3):
-        output, _ = small_class(newest, words, words, **right, **arguments)
-        (reaction,) = one.gradients(output[i], [words])  # (m, d)
-        rows[name].append(reaction.any(-1).sum())
-display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
-
-# %% [markdown]
-# > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
-# > one, so the class may ignore your mask. If you do not ask for weights, it does, and the
-# > diagonal begins at the top left. If you ask for weights, or also pass a padding mask, the class
-# > follows your mask. `need_weights` has nothing to do with masks, and yet it decides whether the
-# > same line is right or wrong. Pass only the mask, and leave out `is_causal`.
-
-# %% [markdown]
 # How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
 # text. The first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
 # `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
@@ -966,17 +926,8 @@ exercises.masks_in_the_wild.check_make_ready.folded(make_ready)
 # %% [markdown]
 # ## What you have now
 #
-# You have five questions to ask about every mask that comes from elsewhere. The table answers them
-# for PyTorch's class, `nn.MultiheadAttention`, and for its function,
-# `F.scaled_dot_product_attention`:
-#
-# | question | the class | the function |
-# |---|---|---|
-# | What does True mean? | blocked | allowed |
-# | Which shapes? | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
-# | What do floats do? | they are added | they are added |
-# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros (on the CPU, here) |
-# | Which corner does `is_causal` take? | it follows your mask, unless you ask for no weights and pass no padding mask: then the top left | the top left |
+# You have five questions to ask about every mask that comes from elsewhere, and the table at the
+# top has PyTorch's answers.
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.

@@ -132,9 +132,7 @@ display.show(rows, columns=["words", "padding"], corner="attention_mask", heat=[
 kept = {name: round(padding, 6) for name, (_, padding) in rows.items()}
 share = round(1 / (1 + math.e), 6)
 assert [*kept.values()] == [0.5, share, share, 0]
-print(
-    "✓ A mask of ones and zeros leaves padding 1 part in 1 + exp(1); only the model's hides it."
-)
+print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 
 # %% [markdown]
 # The padding keeps 0.27. (The library's fused path takes a boolean mask instead, under the same name.)
