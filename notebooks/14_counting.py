@@ -3,7 +3,7 @@
 #
 # *What does it cost, before I run it?*
 #
-# *14 minutes and 8 of exercises. Afterwards you can predict parameters, FLOPs and bytes before
+# *16 minutes and 8 of exercises. Afterwards you can predict parameters, FLOPs and bytes before
 # you run anything.*
 #
 # How many parameters does a model have? How much arithmetic does a call take? How many numbers must
@@ -46,8 +46,10 @@ n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
 with FlopCounterMode(display=False) as counter:
     left @ right
-
-print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
+display.show(
+    {"(3, 6) @ (6, 5)": [counter.get_total_flops(), 2 * n * m * d]},
+    columns=["counted", "2nmd"],
+)
 
 # %% [markdown]
 # Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
@@ -146,7 +148,8 @@ step_by_step, _ = count(module, x, x, x)
 fused, _ = count(module, x, x, x, need_weights=False)
 with sdpa_kernel(SDPBackend.MATH):  # the same formula, in separate operations
     opened, _ = count(module, x, x, x, need_weights=False)
-print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
+rows = {"with weights": [step_by_step], "fused": [fused], "kernel off": [opened]}
+display.show(rows, columns=["FLOPs counted"])
 
 # %% [markdown]
 # The fused count leaves out score and mix, which are half of the work at this size. The machine
@@ -280,52 +283,48 @@ display.show(rows, columns=["d", "rank", "orders of the keys"], corner="h")
 # %% [markdown]
 # ## What the backward pass needs
 #
-# Training keeps results of the forward pass until the backward pass has used them. To see them,
-# give PyTorch two functions: it calls one whenever it saves a tensor, and the other when it reads
-# the tensor back. Several saved tensors can be views of one **storage**, the memory that holds
-# their numbers, so count each storage only once. Leave out the parameters, which exist anyway, and
-# anything that holds no floats, such as boolean masks and indices.
+# Training keeps results of the forward pass until the backward pass has used them. PyTorch calls a
+# function of yours whenever it saves one, so you can count them. Several saved tensors can be views of
+# one **storage**, the memory that holds their numbers, which counts once. The parameters exist anyway,
+# and do not count.
+#
+# Run one layer with and without the weights, and list the sizes of what is kept:
 
 
-# %% tags=["fold-input"]
-class Kept(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the numbers that are kept for the backward pass, each storage once."""
+# %% tags=["hide-input"]
+def kept(module: nn.Module, call) -> list[int]:
+    """List how many numbers a call keeps for its backward pass, each storage once."""
+    sizes = {}
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(self.save, lambda x: x)  # to save a tensor, to read it back
-        # the parameters, which exist anyway, and then what has been counted
-        self.known = {p.untyped_storage().data_ptr() for p in module.parameters()}
-        self.saved: list[Tensor] = []
-
-    def __enter__(self) -> "Kept":
-        super().__enter__()
-        return self
-
-    def save(self, x: Tensor) -> Tensor:
-        storage = x.untyped_storage().data_ptr()
-        if storage not in self.known and x.is_floating_point():
-            self.known.add(storage)
-            self.saved.append(x)
+    def save(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if x.is_floating_point():
+            sizes[storage.data_ptr()] = storage.nbytes() // x.element_size()
         return x
 
-    def sizes(self) -> list[int]:
-        """Give the size of each storage, in numbers."""
-        return [x.untyped_storage().nbytes() // x.element_size() for x in self.saved]
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
+        output = call()  # as long as this lives, no storage is used twice
+    for parameter in module.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    del output
+    return [*sizes.values()]
 
-
-# %% [markdown]
-# Run one layer with and without the weights, and list the sizes of what is kept:
 
 # %%
 b, n, h, d = 2, 7, 4, 6
 module = MultiheadAttention(h * d, h, batch_first=True)
 x = torch.randn(b, n, h * d, requires_grad=True)  # (b, n, h * d)
-for need_weights in (True, False):
-    with Kept(module) as kept:
-        module(x, x, x, need_weights=need_weights)
-    sizes = kept.sizes()
-    print(f"need_weights={need_weights}: {sum(sizes)} =", " + ".join(map(str, sizes)))
-print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
+stored = kept(module, lambda: module(x, x, x))
+fused = kept(module, lambda: module(x, x, x, need_weights=False))
+rows = {"with weights": [sum(stored), " + ".join(map(str, stored))]}
+rows["without"] = [sum(fused), " + ".join(map(str, fused))]
+display.show(rows, columns=["numbers", "in storages of"])
+
+# %% tags=["proof"]
+bne, weights, sums = b * n * h * d, b * h * n * n, b * h * n
+assert sorted(stored) == sorted([bne] * 5 + [weights])
+assert sorted(fused) == sorted([3 * bne, bne, bne, sums])
+print(f"✓ bne is {bne}, bhn² is {weights}, and bhn is {sums}.")
 
 # %% [markdown]
 # With the weights, six tensors are kept: the input, keys, queries, the weights, values, and the
@@ -522,12 +521,11 @@ built = Seq2SeqTransformer(
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
     built(source, target)
-with Kept(built) as kept:
-    built(source, target)
+numbers_kept = kept(built, lambda: built(source, target))
 
 flops, numbers = small.flops(length=5, batch=2), small.kept(length=5, batch=2, fused=True)
 assert sum(flops.values()) == counter.get_total_flops()
-assert sum(numbers.values()) == sum(kept.sizes())
+assert sum(numbers.values()) == sum(numbers_kept)
 print("✓ For a small model, too: FLOPs and numbers kept are what PyTorch counts.")
 
 # %% [markdown]
@@ -535,6 +533,54 @@ print("✓ For a small model, too: FLOPs and numbers kept are what PyTorch count
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown] name="six-operations"
+# ## Six operations for each parameter and token
+#
+# Nobody adds up a table to say what training costs. In a linear layer each parameter meets each token in
+# one multiplication and one addition, which makes 2, and the backward pass costs twice that. So training
+# a model of N parameters on D tokens takes about $6ND$ FLOPs [[Kaplan et
+# al.](../docs/references.md#kaplan-2020), section 2.1]. The rule knows no scores at all. How far off is it
+# for GPT-2, at its longest text and at sixteen times that length?
+
+# %%
+rows = {}
+for name in ("gpt2", "gpt2-xl"):
+    model = counting.PRESETS[name]
+    size = sum(model.parameters().values())
+    for n in (1024, 16384):
+        step = 3 * sum(model.flops(length=n).values())
+        rows[f"{name}, n = {n:,}"] = [size, step, 6 * size * n, step / (6 * size * n)]
+columns = ["N", "FLOPs of a step", "6ND", "ratio"]
+display.show(rows, columns=columns, corner="one text", decimals=2)
+
+# %% [markdown]
+# At 1,024 tokens the truth is 1.14 and 1.10 times the rule. At 16,384 the scores, which the rule leaves
+# out, cost more than all that it counts. (The paper leaves the embeddings out of N.)
+
+# %% [markdown] name="why-decoding-waits"
+# ## Why decoding waits for memory
+#
+# Reading a prompt, the **prefill**, and writing an answer, the **decode**, cost the same 2 FLOPs for each
+# parameter and token. Yet the answer comes far more slowly. What differs is how often the parameters are
+# read: once for a whole prompt, and once for *every* token that is written. Count the FLOPs that each byte of parameters buys, in 16 bits, for one text and for 64 that
+# are written together:
+
+# %%
+model = counting.PRESETS["gpt2-xl"]
+size, rows = sum(model.parameters().values()), {}
+for name, tokens in (
+    ("prefill, 1,024 tokens", 1024),
+    ("decode, one text", 1),
+    ("decode, 64 texts", 64),
+):
+    rows[name] = [2 * size * tokens, 2 * size, 2 * size * tokens / (2 * size)]
+display.show(rows, columns=["FLOPs", "bytes read", "FLOPs a byte"], decimals=0)
+
+# %% [markdown]
+# A GPU can do hundreds of FLOPs in the time in which it reads one byte, and decoding one text gives it one.
+# So the time for a token is about bytes divided by bandwidth: the parameters, read for all texts together,
+# and the KV cache, read for each. [The cache](21_cache.ipynb) goes on from here.
 
 # %% [markdown]
 # ## The calculator
@@ -667,6 +713,8 @@ exercises.counting.check_decoder_layer.folded(decoder_layer)
 # >     module(x, x, x)  # with weights: the counter does not see the CPU's fused kernel
 # > counter.get_total_flops() == 4 * b * n * e * (2 * e + n)
 # > ```
+# >
+# > Training takes about $6ND$ FLOPs; decoding takes about as long as reading all parameters and the cache.
 # >
 # > The number of heads affects neither parameters nor FLOPs, only the number of weights. Up to
 # > $n = 2e$, most of attention's FLOPs are in the projections. Beyond that, most are in the scores

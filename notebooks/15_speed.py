@@ -3,7 +3,7 @@
 #
 # *What makes attention slow on a CPU?*
 #
-# *6 minutes and 2 of exercises. Afterwards you can say what slows a call down, and how to measure
+# *7 minutes and 2 of exercises. Afterwards you can say what slows a call down, and how to measure
 # that.*
 #
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt as well, and the sum

@@ -3,7 +3,7 @@
 #
 # *How do you test attention that you cannot see into?*
 #
-# *21 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
+# *19 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but the same was
 # true of many mistakes in this book. Some properties hold for every attention with a plain softmax
@@ -11,8 +11,7 @@
 # **probe**.
 #
 # You write five probes here, and read the fingerprint that a wrong reshape leaves. Many mistakes
-# break no property. For those you meet a tool that looks inside while a module runs, and compare with
-# an implementation that you trust.
+# break no property: for those you need an implementation that you trust, or a tool that looks inside.
 
 # %% tags=["hide-input"]
 import torch
@@ -25,10 +24,6 @@ from attention_doctor.mistakes import MISTAKES
 from attention_doctor.mistakes.reshapes import (
     merge_without_transpose,
     split_without_transpose,
-)
-
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
 )
 
 # %% [markdown]
@@ -55,7 +50,7 @@ LISTED = {
 }
 WRONG = {code: build(mistake.version) for code, mistake in LISTED.items()}
 PATIENTS = {"right": build(MultiheadAttention), **WRONG}
-print(len(LISTED), "mistakes, such as", ", ".join([*LISTED][:3]))
+display.show({"mistakes": [len(LISTED), ", ".join([*LISTED][:3])]}, columns=["", "such as"])
 
 # %% [markdown]
 # ## What must hold for all
@@ -282,12 +277,17 @@ found_by = {
     code: [probe.__name__ for probe in PROBES if fails(probe, patient)]
     for code, patient in WRONG.items()
 }
-for probe in PROBES:
-    only = [code for code, names in found_by.items() if names == [probe.__name__]]
-    assert only
-    print(f"only {probe.__name__}: {', '.join(only)}")
+alone = {
+    f"{probe.__name__} alone": [
+        code for code, names in found_by.items() if names == [probe.__name__]
+    ]
+    for probe in PROBES
+}
+assert all(alone.values())
 unfound = [code for code, names in found_by.items() if not names]
-print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
+rows = {name: [len(codes), codes[0]] for name, codes in alone.items()}
+rows["none of the four"] = [len(unfound), unfound[0]]
+display.show(rows, columns=[f"of {len(LISTED)} mistakes", "such as"], corner="found by")
 
 # %% [markdown]
 # Each of the four finds a mistake that the other three miss. The 24 break none of these rules, as
@@ -348,45 +348,44 @@ for way, version in WAYS.items():
     ]
 display.show(names, columns=["answers", "collects from"])
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
-drawing, (ax,) = display.panels(720, 420)
+drawing, axes = display.panels(540, 320, columns=4)
 told = []
 
 
-def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
+def draw_reactions(ax, top: int, table: Tensor, right: Tensor, letter: str) -> int:
     strength, wrong = (table / table.max()).sqrt(), (table > 1e-12) != (right > 1e-12)
-    ax.add_patch(Rectangle((left, top), *table.shape, fill=False, ec="#808080", lw=0.8))
     for i, j in (table > 1e-12).nonzero().tolist():
         look = {"fc": display.COLOURS[letter], "alpha": 0.2 + 0.6 * strength[i, j].item()}
-        ax.add_patch(Rectangle((left + j, top + i), 1, 1, lw=0, **look))
+        ax.add_patch(Rectangle((j, top + i), 1, 1, lw=0, **look))
     for i, j in wrong.nonzero().tolist():
-        ax.plot(left + j + 0.5, top + i + 0.5, "o", color="black", markersize=3)
+        ax.plot(j + 0.5, top + i + 0.5, "o", color="black", markersize=3)
+    ax.add_patch(Rectangle((0, top), 8, 8, fill=False, ec="#808080", lw=0.8))
+    ax.add_patch(Rectangle((0, top + it), 8, 1, fill=False, ec="black", lw=1.2))
+    ax.text(-0.3, top + it + 0.5, "it", ha="right", va="center", fontsize=10)
     return int(wrong.sum())
 
 
-# %% tags=["fold-input"]
-for column, (way, pair) in enumerate(tables.items()):
-    left, wrong = 9.5 * column, []
-    for top, letter, table, right in zip((0, 9.5), "nm", pair, tables["right"]):
-        wrong.append(draw_reactions(ax, left, top, table, right, letter))
+# %% tags=["hide-input"]
+for ax, (way, pair) in zip(axes, tables.items()):
+    wrong = []
+    for top, letter, what, table, right in zip(
+        (0, 9.6), "nm", ("query", "key and value"), pair, tables["right"]
+    ):
+        wrong.append(draw_reactions(ax, top, table, right, letter))
+        colour = display.COLOURS[letter]
+        ax.text(4, top - 0.2, what, ha="center", color=colour, fontsize=10)
     told.append("{}: {} wrong cells of queries, {} of keys and values".format(way, *wrong))
-    ax.text(left + 4, -0.5, way, ha="center", weight="bold")
-    for j, word in enumerate(WORDS):
-        ax.text(left + j + 0.5, 17.8, word, rotation=90, ha="center", va="top", fontsize=9)
-for top, letter, what in ((0, "n", "query"), (9.5, "m", "key and value")):
-    ax.text(-4.1, top + 4, what, rotation=90, va="center", color=display.COLOURS[letter])
-    for i, word in enumerate(WORDS):
-        ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
-ax.set(xlim=(-4.6, 36.7), ylim=(21.6, -1.6), aspect="equal")
-ax.axis("off")
+    ax.set(xlim=(-1, 8.2), ylim=(17.8, -1), aspect="equal", title=way)
+    ax.axis("off")
 display.finish(
     drawing,
     name="leak-matrix",
     alt=f"What rows react to. {'; '.join(told)}.",
-    caption="A row is an output row, a column the token it reacts to; the stronger the "
-    "colour, the more. Dots: reactions that should not be there, or that are missing.",
+    caption="A row is an output row, a column the token it reacts to: its query above, "
+    "its key and value below. Dots: a reaction too many, or one that is missing.",
 )
 
 # %% [markdown]
@@ -423,6 +422,72 @@ display.show(named, columns=WORDS, corner="row of")
 # own query, but it stood in the second head, with only *because*, *was* and *thirsty* beside it.
 #
 # <!-- /deeper -->
+
+# %% [markdown] name="parity-the-same-parameters-the-same-result"
+# ## Parity: the same parameters, the same result
+#
+# A **reference** is an implementation that you trust. Give it the patient's parameters, and compare
+# outputs and gradients, as in [Multi-head attention](07_multihead_attention.ipynb). Do the same for
+# every mistake that got past the four probes.
+
+
+# %%
+def parity(patient: nn.Module) -> float:
+    """Compare with PyTorch's."""
+    trusted = build(nn.MultiheadAttention)
+    trusted.load_state_dict(patient.state_dict())
+    x = tokens(1).requires_grad_()
+    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
+    return gap(ours, theirs) + gap(*gradients)  # max() could lose a NaN
+
+
+show(parity, "no-scale", "keys-and-values-swapped")
+
+# %%
+found = [code for code in unfound if fails(parity, PATIENTS[code])]  # too far, or an error
+missed = [code for code in unfound if code not in found]
+rows = {code: [MISTAKES[code].title] for code in missed}
+title = f"Parity finds {len(found)} of the {len(unfound)}, and misses {len(missed)}:"
+display.show(rows, columns=["what it does"], title=title, corner="missed")
+
+# %% [markdown]
+# `no-scale` is valid attention with sharper weights, and whether it is meant only a comparison tells.
+# In `keys-and-values-swapped`, two matrices have traded names. Neither mistake breaks a property. Most
+# of the 16 are like one of the two. One mixes the samples, and the second exercise writes the probe
+# that finds it without a reference.
+#
+# For five of the 8, run the same comparison with masks (padding, causal, one per head; leave out a
+# fully masked row, where PyTorch's class gives NaN), then with dropout in training and in evaluation,
+# with the same seed before each call, then in float16 with a mask. The other three need a question of
+# their own: is a hook called, is the caller's tensor unchanged, is a fully masked row finite?
+#
+# ## Which sizes to test with
+#
+# > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
+# > to mix up. With 6 tokens and heads of width 6, `scale-by-length` divides by the right number.
+#
+# How many mistakes give the right output with each of five choices of sizes?
+
+# %% tags=["fold-input"]
+situations = {
+    "one token": (3, 4, 1),
+    "one head": (3, 1, 7),
+    "one sample": (1, 4, 7),
+    "n equal to d": (3, 4, 6),
+    "all different": (3, 4, 7),
+}
+rows = {}
+for name, (b, h, n) in situations.items():
+    x = tokens(7, n, b)  # (b, n, 24)
+    right = attend(build(MultiheadAttention, num_heads=h), x)
+    outputs = [attend(build(v.version, num_heads=h), x) for v in LISTED.values()]
+    rows[name] = [sum(gap(output, right) < 1e-9 for output in outputs)]
+display.show(rows, columns=[f"right all the same, of {len(LISTED)} mistakes"])
+
+# %% [markdown]
+# 17 stay hidden even when all sizes differ. Most of them need a mask, training mode or half
+# precision to show, and these calls use none. So make all sizes differ, and try each mask.
 
 # %% [markdown] name="the-doctor"
 # ## The doctor
@@ -479,9 +544,9 @@ class Near(nn.Module):
 # %%
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
 report = examine(Near(WIDTH, HEADS), **SIZES)
-for finding in report.findings:
-    print(finding.code, finding.evidence, finding.where, sep="\n    ")
-print("inside:", report.inside)
+(found,) = report.findings
+rows = {"evidence": [found.evidence], "where": [found.where.text]}
+display.show(rows, columns=[found.code])
 
 # %% tags=["proof"]
 assert report.codes == ("scale-by-model-width",)
@@ -492,47 +557,22 @@ print("✓ It is named, and nothing else is.")
 # of a head.  1/√e is a slip that many people make, so the doctor calls it wrong. A number that is no
 # known slip might be on purpose, so it only gets a remark.
 #
-# In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a
-# remedy and a list of what was not examined.
-#
-# ## What no probe finds
-
-# %% [markdown] name="parity-the-same-parameters-the-same-result"
-# ### Parity: the same parameters, the same result
-#
-# A **reference** is an implementation that you trust. Give it the patient's parameters, and compare
-# outputs and gradients, as in [Multi-head attention](07_multihead_attention.ipynb). Do the same for
-# every mistake that got past the four probes.
-
+# In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a remedy
+# and a list of what was not examined. In a test, `assert_attention` fails with the report as its
+# message. With the scale mended, the class passes:
 
 # %%
-def parity(patient: nn.Module) -> float:
-    """Compare with PyTorch's."""
-    trusted = build(nn.MultiheadAttention)
-    trusted.load_state_dict(patient.state_dict())
-    x = tokens(1).requires_grad_()
-    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
-    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
-    return gap(ours, theirs) + gap(*gradients)  # max() could lose a NaN
-
-
-show(parity, "no-scale", "keys-and-values-swapped")
-found = [code for code in unfound if fails(parity, PATIENTS[code])]  # too far, or an error
-missed = [code for code in unfound if code not in found]
-print(f"parity finds {len(found)} of the {len(unfound)}, and misses {len(missed)}:")
-for code in missed:
-    print(f"{code}\n    {MISTAKES[code].title}.")
+mended = Near(WIDTH, HEADS).eval()
+mended.scale = (WIDTH // HEADS) ** -0.5
+assert_attention(mended, **SIZES)
 
 # %% [markdown]
-# `no-scale` is valid attention with sharper weights, and whether it is meant only a comparison tells.
-# In `keys-and-values-swapped`, two matrices have traded names. Neither mistake breaks a property. Most
-# of the 16 are like one of the two. One mixes the samples, and the second exercise writes the probe
-# that finds it without a reference.
-#
-# For five of the 8, run the same comparison with masks (padding, causal, one per head; leave out a
-# fully masked row, where PyTorch's class gives NaN), then with dropout in training and in evaluation,
-# with the same seed before each call, then in float16 with a mask. The other three need a question of
-# their own: is a hook called, is the caller's tensor unchanged, is a fully masked row finite?
+# The page on [your CI](../docs/package/doctor-in-ci.md) says how to keep it as a test, and
+# [Symptoms](../docs/symptoms.md) leads from what you see to likely causes.
+
+# %% [markdown]
+# <!-- deeper: What a reference tells the doctor -->
+# ### Going deeper: What a reference tells the doctor
 #
 # Given a `reference=`, `examine` compares outputs in the same way, with all masks: it copies the
 # patient's parameters into the reference by name. Let the reference be `Near` with the right
@@ -555,9 +595,9 @@ class Swapped(Near):
         return q, v, k
 
 
-trusted, patient = Near(WIDTH, HEADS).eval(), Swapped(WIDTH, HEADS).eval()
-trusted.scale = patient.scale = (WIDTH // HEADS) ** -0.5
-references = {"alone": None, "with the reference": trusted}
+patient = Swapped(WIDTH, HEADS).eval()
+patient.scale = mended.scale
+references = {"alone": None, "with the reference": mended}
 reports = {name: examine(patient, **SIZES, reference=x) for name, x in references.items()}
 rows = {name: ["fine" if report.ok else "wrong"] for name, report in reports.items()}
 display.show(rows, columns=["the doctor says"])
@@ -565,47 +605,11 @@ display.show(rows, columns=["the doctor says"])
 # %% [markdown]
 # Alone, nothing says which third of `qkv` is meant to hold the keys, and no class on the list prefers
 # near tokens as this one does.
-#
-# ## Which sizes to test with
-#
-# > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
-# > to mix up. With 6 tokens and heads of width 6, `scale-by-length` divides by the right number.
-#
-# How many mistakes give the right output with each of five choices of sizes?
-
-# %% tags=["fold-input"]
-situations = {
-    "one token": (3, 4, 1),
-    "one head": (3, 1, 7),
-    "one sample": (1, 4, 7),
-    "n equal to d": (3, 4, 6),
-    "all different": (3, 4, 7),
-}
-rows = {}
-for name, (b, h, n) in situations.items():
-    x = tokens(7, n, b)  # (b, n, 24)
-    right = attend(build(MultiheadAttention, num_heads=h), x)
-    outputs = [attend(build(v.version, num_heads=h), x) for v in LISTED.values()]
-    rows[name] = [sum(gap(output, right) < 1e-9 for output in outputs)]
-display.show(rows, columns=[f"right all the same, of {len(LISTED)} mistakes"])
 
 # %% [markdown]
-# 17 stay hidden even when all sizes differ. Most of them need a mask, training mode or half
-# precision to show, and these calls use none. So make all sizes differ, and try each mask.
-#
-# ## In your own tests
-#
-# `assert_attention` examines a module. If something is wrong, it fails with the report as its
-# message. The reference from above passes:
-
-# %%
-assert_attention(trusted, **SIZES)
-print("passed")
+# <!-- /deeper -->
 
 # %% [markdown]
-# The page on [your CI](../docs/package/doctor-in-ci.md) says how to keep it as a test, and
-# [Symptoms](../docs/symptoms.md) leads from what you see to likely causes.
-#
 # ## Exercises
 #
 # ### Mend one number

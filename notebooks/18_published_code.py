@@ -114,8 +114,7 @@ def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Ten
 # </details>
 
 # %%
-words = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0])
-lowest = torch.finfo(torch.float32).min
+words, lowest = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0]), torch.finfo(torch.float32).min
 masks = {
     "none": None,
     "the tokenizer's": words,

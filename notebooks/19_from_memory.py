@@ -3,7 +3,7 @@
 #
 # *Can you write it in a quarter of an hour, and answer what they ask next?*
 #
-# *12 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
+# *14 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
 # it tested.*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
@@ -14,7 +14,7 @@
 # Choose your way by the time you have:
 #
 # - **15 minutes.** Read [the class](#cell-id=the-class) with its table (4 minutes), and put [the words in
-#   order](#cell-id=the-words-in-order) (2). Go through [the questions](#cell-id=nine-questions-that-follow): answer each
+#   order](#cell-id=the-words-in-order) (2). Go through [the questions](#cell-id=questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (9).
 # - **40 minutes.** Read the cells, too (13 minutes in all), put the words in order (2), write the
 #   class [against the clock](#cell-id=against-the-clock) (15), and mend [somebody else's
@@ -29,10 +29,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_book import chapters, display
-
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
-)
 
 # %% [markdown] name="the-class"
 # ## The class
@@ -63,8 +59,8 @@ display.source(PlainAttention)
 # weights with 0. You need not remember the line with `zeros_like`: putting each fill
 # under an `if blocked is not None` is as good.
 
-# %% [markdown] name="nine-questions-that-follow"
-# ## Nine questions that follow
+# %% [markdown] name="questions-that-follow"
+# ## Eight questions that follow
 #
 # Each answer begins with the sentence to say, and most end with a cell that shows it.
 #
@@ -192,15 +188,13 @@ torch.testing.assert_close(mixed / total, F.scaled_dot_product_attention(q, k, v
 print("✓ Three tiles of four keys give what all twelve give at once.")
 
 # %% [markdown]
-# With a mask, a query that has seen no key yet, as after left padding, would give −∞ − (−∞) = NaN
-# here, so kernels guard against this. A class that returns the weights must store them, and cannot
-# use such a kernel.
+# A class that returns the weights must store them, and cannot use such a kernel.
 #
-# ### What is a KV cache?
+# ### What is a KV cache, and how large is it at 32k tokens?
 #
-# **In generation, the keys and values of earlier words never change, so the decoder keeps them.**
-# With a causal mask, an earlier word cannot see a later one. So its output does not change when the
-# decoder adds a word, in this layer or the next. Each step computes one query, one key and one
+# **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3
+# 8B keeps 4 GiB for each text.** With a causal mask, an earlier word cannot see a later one, so its
+# output stays what it was, in this layer and the next. Each step computes one query, one key and one
 # value, and attends to all cached keys.
 
 
@@ -230,47 +224,88 @@ assert sum(x.numel() for x in cache) == 2 * b * n * e
 print("✓ Token by token gives what all at once gives; the cache holds 2bne numbers.")
 
 # %% [markdown]
-# A step of one token needs no mask, because words that are not written yet are not in the cache. (A
-# prompt that is read in one step needs the causal mask.) The price is memory: 2bne numbers in every layer, more with every token.
-#
-# ### What are grouped heads?
-#
-# **Several query heads share one key head and one value head, which makes the cache smaller.** In
-# grouped-query attention (GQA) there are g such pairs instead of h [[Ainslie et al.
-# 2023](../docs/references.md#ainslie-2023)]. With g = h this is ordinary attention, and with g = 1
-# it is called multi-query attention [[Shazeer 2019](../docs/references.md#shazeer-2019)].
+# The bytes are a product that you can say aloud: two (a key and a value), times tokens, times layers,
+# times key heads, times the width of a head, times the bytes of a number. In **grouped-query attention**
+# (GQA), several query heads share one key head and one value head [[Ainslie et al.
+# 2023](../docs/references.md#ainslie-2023)]; with a single one it is called multi-query attention
+# [[Shazeer 2019](../docs/references.md#shazeer-2019)]. Llama 3 8B has 32 layers, 32 query heads and heads
+# of width 128, in 16 bits [[Llama Team](../docs/references.md#llama-2024)]. What does it keep with 32
+# key heads, with its own 8, and with one?
 
 # %%
-b, h, n, m, d = 2, 6, 3, 5, 4
-q = torch.randn(b, h, n, d)
-held = {}
-for g in (6, 2, 1):
-    k, v = torch.randn(2, b, g, m, d)
-    wide_k, wide_v = (x.repeat_interleave(h // g, 1) for x in (k, v))  # (b, h, m, d)
-    output = (q @ wide_k.mT / math.sqrt(d)).softmax(-1) @ wide_v       # (b, h, n, d)
-    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    torch.testing.assert_close(output, expected)
-    held[f"g = {g}"] = [k.numel() + v.numel()]
-display.show(held, columns=["numbers in the cache"])
+tokens, layers, d = 32 * 1024, 32, 128
+kept = {g: 2 * tokens * layers * g * d * 2 for g in (32, 8, 1)}
+rows = {f"g = {g}": [size / 2**30] for g, size in kept.items()}
+display.show(rows, columns=["GiB for one text of 32k tokens"], decimals=1)
 
 # %% [markdown]
-# Neighbouring query heads share a pair, hence `repeat_interleave`. `repeat` gives the same shape in
-# another order, and for 1 < g < h some heads get the wrong pair.
+# With 32 key heads, a single text would take more memory than the model itself. [Fewer
+# keys](22_fewer_keys.ipynb) shows which query heads share which key head: neighbours do, so
+# `repeat_interleave` is right, and `repeat` gives the same shape in another order.
 #
-# ### Where does dropout go?
+# ### Why is a prompt fast and its answer slow?
 #
-# **On the weights, after the softmax, and only during training** [[Srivastava et al.
-# 2014](../docs/references.md#srivastava-2014)]. It scales up the weights that it keeps, so that each
-# is right on average. So the sum of a row is 1 on average only.
+# **Prefill reads all tokens of the prompt at once and is bound by arithmetic; decode reads all parameters
+# for a single token and is bound by memory bandwidth.** Each parameter costs two operations per token, a
+# multiplication and an addition, and two bytes whenever it is read. How many operations does a byte buy
+# in each phase?
+
+# %%
+parameters = 8.0e9
+rows = {}
+for phase, together in (
+    ("prefill, 2,048 tokens", 2048),
+    ("decode, 1 text", 1),
+    ("decode, 64", 64),
+):
+    operations, read = 2 * parameters * together, 2 * parameters
+    rows[phase] = [operations / 1e12, read / 1e9, operations / read]
+columns = ["10¹² operations", "GB read", "operations for a byte"]
+display.show(rows, columns=columns, decimals=(2, 0, 0))
+
+# %% [markdown]
+# A large GPU can do hundreds of operations in the time in which it reads one byte. In decode, with one
+# operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
+# 200 tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they
+# store parameters in fewer bits; and each text reads its own cache on top.
 #
-# ### How are the matrices initialised?
+# ### What is rotary?
 #
-# **With variance $1 / e$ (Xavier), so that the numbers neither grow nor shrink.** That is for a
-# square matrix; in general it is $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
-# 2010](../docs/references.md#glorot-2010)]. The default of `nn.Linear`, which the class above takes,
-# has a third of this variance. PyTorch's class packs Q, K and V into one matrix, 3e × e, and starts
-# it with $1 / (2e)$. All can be trained; say which one you use. Never leave it to `torch.empty`,
-# which holds whatever was in memory.
+# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so a
+# score depends on the distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
+# positions treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
+# and a cached key keeps its angle.
+
+
+# %%
+def rotate(x: Tensor, place: int) -> Tensor:
+    """Turn neighbouring features by angles that grow with the place."""
+    d = x.size(-1)
+    angles = place / 10_000 ** (torch.arange(0, d, 2, dtype=x.dtype) / d)  # (d / 2,)
+    (even, odd), cos, sin = x.unflatten(-1, (-1, 2)).unbind(-1), angles.cos(), angles.sin()
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+
+
+q, k = torch.randn(2, 8, dtype=torch.float64)
+places = [(7, 4), (1007, 1004), (7, 3)]
+rows = {f"{i}, {j}": [i - j, rotate(q, i) @ rotate(k, j)] for i, j in places}
+display.show(rows, columns=["distance", "score"], corner="query at, key at")
+
+# %% tags=["proof"]
+near, far, other = (score for _, score in rows.values())
+torch.testing.assert_close(near, far)
+assert (near - other).abs() > 1e-3
+assert torch.allclose(rotate(q, 7).norm(), q.norm())
+print("✓ The same distance gives the same score, a thousand words later.")
+
+# %% [markdown]
+# [Positions](20_positions.ipynb) builds it, with the two layouts of pairs that loaders mix up.
+#
+# Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
+# training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
+# average only. **How are the matrices initialised?** With variance $1 / e$ (Xavier, for a square matrix
+# [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)]), so that numbers neither grow nor shrink;
+# the default of `nn.Linear` has a third of it. Never leave it to `torch.empty`.
 #
 # ## Exercises
 
@@ -457,7 +492,7 @@ exercises.from_memory.check_mended.folded(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# You can write multi-head attention from eight words, and answer nine questions that follow.
+# You can write multi-head attention from eight words, and answer eight questions that follow.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.
