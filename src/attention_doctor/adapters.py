@@ -43,6 +43,7 @@ class Adapted:
         """Take a function, and the module or function that it is built around."""
         self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
         self.masks, self.mask_error = masks, ""
+        self.window = 0  # which it is said to have
         self.said = ""  # of the form of its mask
         self.masked: Callable[[str], Adapted] | None = None
 
@@ -73,6 +74,7 @@ def adapt(
     *,
     module: nn.Module | None = None,
     num_heads: int | None = None,
+    window: int = 0,
     **abilities: Any,
 ) -> Adapted:
     """Adapt a module or a function that takes its tensors in order, and the mask last.
@@ -88,6 +90,8 @@ def adapt(
             ``"inferred"`` is said, the command and ``assert_attention`` infer it.
         module: holds the parameters; None means ``attend``, or the module whose method it is.
         num_heads: h, where the layout or the mask has it.
+        window: how many tokens each sees under a causal mask, itself among them; 0 means all, or
+            that nobody says.
         **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``.
 
     Returns:
@@ -132,8 +136,9 @@ def adapt(
     as_it_is = layout == "bne" and form == MaskForm()
     masks = "none" if form is None else form.masks
     adapted = Adapted(attend if as_it_is else call, module or attend, masks)
+    adapted.window = window
     if not mask or "inferred" in mask:
-        options = {"module": adapted.module, "num_heads": num_heads, **abilities}
+        options = {"module": adapted.module, "num_heads": num_heads, "window": window, **abilities}
         adapted.said = mask
         adapted.masked = lambda said: adapt(attend, layout, said, **options)
     for name, ability in abilities.items():

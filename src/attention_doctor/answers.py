@@ -7,7 +7,16 @@ from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import Agreement, agreement
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.catalogue import RULES
-from attention_doctor.rules.questions import CONDUCT, CONVENTION, FINE, HOLDS, PARTS, TRUSTED, WRONG
+from attention_doctor.rules.questions import (
+    CONDUCT,
+    CONVENTION,
+    FINE,
+    HOLDS,
+    PARTS,
+    TRUSTED,
+    WINDOW,
+    WRONG,
+)
 from attention_doctor.rules.rule import Observed
 
 
@@ -51,7 +60,9 @@ class Answers:
     def _outside(self) -> list[Observed]:
         """Ask by calls; where there is nothing to compare, the rest is left out."""
         reason, found = self.evidence.conditions.reason, []
-        names = [*HOLDS, *([TRUSTED] if self.evidence.patient.reference is not None else [])]
+        patient = self.evidence.patient
+        names = [*HOLDS, *[TRUSTED] * (patient.reference is not None)]
+        names += [WINDOW] * (patient.window > 0)
         if reason:
             names = ["answers"] if not self.evidence.conditions.finite.all() else names[:2]
         for name in names:

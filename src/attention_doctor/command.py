@@ -151,6 +151,13 @@ def parser() -> argparse.ArgumentParser:
     add("--call", **pairs, help="further arguments of each call, the same in all of them")
     add("--max-length", type=int, default=16, metavar="N", help="longest sequence")
     add(
+        "--window",
+        type=int,
+        default=0,
+        metavar="W",
+        help="how many tokens each sees under a causal mask, itself among them",
+    )
+    add(
         "--model",
         type=_target,
         metavar="FILE:FACTORY",

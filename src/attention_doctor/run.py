@@ -76,7 +76,9 @@ def _called(
 
     made, built = build(target, values("--init", options.init, target), sizes, options.kind)
     further = values("--call", options.call, getattr(made, "forward", made))
-    return called(made, options.kind, sizes, options.layout, options.mask, further), built
+    asked = called(made, options.kind, sizes, options.layout, options.mask, further)
+    asked.attend.window = options.window or asked.attend.window
+    return asked, built
 
 
 def _model(made: Any, name: str, attention: str) -> ModelReport:

@@ -25,6 +25,7 @@ def assert_attention(
     layout: str = "",
     mask: str = "",
     call: Mapping[str, Any] | None = None,
+    window: int = 0,
     max_length: int = 16,
     context_dim: int | None = None,
 ) -> Report:
@@ -45,6 +46,7 @@ def assert_attention(
         layout: as in ``adapt``.
         mask: as in ``adapt``; what is not said is told by the argument's name, or is inferred.
         call: further arguments of each call, by name.
+        window: as in ``adapt``.
         max_length: as in ``examine``.
         context_dim: as in ``examine``.
 
@@ -68,6 +70,7 @@ def assert_attention(
     check_arguments(attend, sizes, kind)
     try:
         asked = called(attend, kind, sizes, layout, mask, call or {})
+        asked.attend.window = window or asked.attend.window
         trusted = None if reference is None else called(reference, kind, sizes, layout, mask, {})
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error

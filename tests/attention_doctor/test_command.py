@@ -193,6 +193,7 @@ CALLS = {
         1,
         "are not those of MultiheadAttention",
     ),
+    "a window that it has not": (CAUSAL, "--kind causal --window 4", 1, "wrong: window-differs"),
     "a further argument": (
         MINE.replace("mask=None", "factor").replace(
             "if mask is", "mask = None; assert factor == 2\n        if mask is"

@@ -10,14 +10,27 @@ def wrong(found):
     return [finding.code for finding in found.findings if finding.severity == "wrong"]
 
 
-@pytest.mark.parametrize("window", [2, 4])
-def test_a_window_is_no_mistake_of_a_cache(window):
-    hidden = f"triu(1 + start) | pairs.tril(start - {window})"
-    attend = adapted("Rotary", [("triu(1 + start)", hidden)])
+# What the window is said to be, from where it hides, and what is wrong with it.
+WINDOWS = [
+    (0, "start - 2", []),
+    (4, "start - 4", []),
+    (9, "start - 9", []),
+    (4, "start - 5", ["window-off-by-one"]),
+    (9, "start - 10", ["window-off-by-one"]),
+    (4, "start - 3", ["window-differs"]),
+    (4, "-99", ["window-differs"]),
+    (4, "-4", ["window-differs"]),  # by places in the chunk
+]
+
+
+@pytest.mark.parametrize(("window", "hides", "codes"), WINDOWS)
+def test_a_window_is_no_mistake_but_of_another_width(window, hides, codes):
+    attend = adapted("Rotary", [("triu(1 + start)", f"triu(1 + start) | pairs.tril({hides})")])
+    attend.window = window
     found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
-    assert wrong(found) == []
-    assert found.results["cache"] == found.results["rotation"] == "fine"
-    assert "sliding-window" in found.codes
+    assert wrong(found) == codes
+    assert found.results["rotation"] == "fine"
+    assert found.results["cache"] == ("wrong" if hides == "-4" else "fine")
 
 
 @pytest.mark.parametrize("side", ["queries", "keys"])

@@ -174,7 +174,9 @@ class _Attention:
     def adapted(self, mask: str, positions: Tensor | None = None) -> Adapted:
         module = self.attend if isinstance(self.attend, nn.Module) else None
         turned = self.plan.rotation and self.kind in ("self", "causal")
-        at_positions = {"at_positions": lambda x, places: self.adapted("none", places)(x)}
+        at_positions: dict[str, Any] = {
+            "at_positions": lambda x, places: self.adapted("none", places)(x)
+        }
         adapted = adapt(
             functools.partial(self._call, positions),
             self.layout,

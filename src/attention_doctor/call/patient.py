@@ -48,6 +48,7 @@ class Patient:
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
         self.mask_error = attend.mask_error if isinstance(attend, Adapted) else ""
+        self.window = attend.window if isinstance(attend, Adapted) else 0
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.reference: Patient | None = None  # which is trusted
         self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names

@@ -211,6 +211,16 @@ def future_with_padding(patient: Patient) -> str:
     return ""
 
 
+def behind(patient: Patient) -> tuple[Tensor, Tensor]:
+    """Tell what each token sees in a text longer than its window, and what it may, (n, n)."""
+    situations.only_for(patient, "causal")
+    n = patient.window + 3
+    if n > patient.max_length:
+        raise NotAsked(f"no text of {n} tokens fits")
+    seen = influence(patient, patient.draw(1, n=n, m=n))[0].any(0).fill_diagonal_(True)
+    return seen, torch.ones_like(seen).tril().triu(1 - patient.window)
+
+
 @dataclass(frozen=True)
 class Rows:
     """What happens where a row is fully masked, each as a text; "" where it does not."""

@@ -98,7 +98,7 @@ class _Text:
 
     def __init__(self, patient: Patient) -> None:
         self.patient, self.same = patient, patient.same
-        self.n = min(sum(_CHUNKS), patient.max_length)
+        self.n = min(max(sum(_CHUNKS), patient.window + 5), patient.max_length)
         self.x = patient.draw(52, n=self.n).query
 
     def plain(self, x: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class _Text:
         if not self.same(self.stepped(1), self.plain(x[:, :1])):
             return "cache-zeros-attended", "so does the first token alone"
         for chunks in bad:
-            if named := _wrong_view(self.seen(chunks), chunks):
+            if named := _wrong_view(self.seen(chunks), chunks, self.patient.window or n):
                 return named
         short = self.same(self.plain(x[:, :3])[:, :2], self.plain(x[:, :2]))
         if short and not self.same(self.plain(x[:, :-1]), whole[:, :-1]):
@@ -175,20 +175,22 @@ class _Text:
         return "positions-restart" if starts else "keys-cached-unrotated", symptom
 
 
-def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
+def _wrong_view(seen: Tensor, chunks: Sequence[int], window: int) -> Named | None:
     """Name a mask that is wrong in chunks, or a past that is lost.
 
     ``seen``, (n, n), says which token has influence on which result.
     """
     starts = torch.tensor([sum(chunks[:i]) for i, size in enumerate(chunks) for _ in range(size)])
     query, key = torch.arange(len(seen))[:, None], torch.arange(len(seen))
-    within = key <= query
-    corner = key <= query - starts[:, None]
+    within = (key <= query) & (query - key < window)
+    corner = within & (key <= query - starts[:, None])
     others = query != key  # a token reacts to itself by its query
     if torch.equal(seen, within):
         return None
     if torch.equal(seen & others, corner & others):
         return "causal-at-the-wrong-corner", "a chunk's first query sees the first key alone"
+    if (seen & (key <= query - window)).any():
+        return "window-differs", "tokens see farther back than their window"
     if (seen & ~within).any():
         return "future-leaks-in-a-chunk", "tokens of a chunk see later ones of it"
     if torch.equal(seen, (key >= starts[:, None]) & within):

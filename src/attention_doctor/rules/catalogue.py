@@ -1,6 +1,7 @@
 """All rules, in the order in which they are asked: the first whose sign shows is said."""
 
 from attention_doctor.rules import (
+    cache,
     causal,
     conduct,
     designs,
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *designs.RULES,
     *causal.RULES,
     *positions.RULES,
+    *cache.RULES,
     *reshapes.RULES,
     *softmax.RULES,
     *projections.RULES,

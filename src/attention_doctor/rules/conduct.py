@@ -139,7 +139,6 @@ RULES = (
         of_mistake(code)
         for code in (
             "correction-forgotten",
-            "window-off-by-one",
             "documents-leak",
             "sink-added-to-scores",
         )

@@ -1,4 +1,4 @@
-"""Positions inside, and what a cache does with them and with its keys."""
+"""Positions inside: how they count, and what they turn."""
 
 import re
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from attention_doctor.evidence import looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
 from attention_doctor.rules.windows import measured
 
 _TURNED = OUTPUTS | {"positions-not-relative"}
@@ -117,27 +117,6 @@ def _alike(rows: Tensor) -> bool:
     return torch.allclose(rows, rows[..., :1, :].expand_as(rows), atol=1e-6)
 
 
-# A cache: each mistake has its own effect.
-def cached(code: str) -> Test:
-    """Make the test of an effect that a cache has."""
-
-    def test(e: Evidence) -> Sign | None:
-        found = e.of(protocols.cache)
-        if found is None or found.code != code:
-            return None
-        said = "; ".join(
-            f"{' + '.join(map(str, chunks))} differs by {found.gaps[chunks]:.0%}"
-            for chunks in sorted(found.gaps, key=len)
-        )
-        return Sign(f"with a cache, results differ from those without; {found.symptom}", said)
-
-    return test
-
-
-def of_cache(code: str, cause: str, remedy: str, steps: tuple[str, ...] = ()) -> Rule:
-    return Rule(code, cause, remedy, signs={"cache": cached(code)}, steps=steps)
-
-
 RULES = (
     Rule(
         "order-matters",
@@ -175,44 +154,4 @@ RULES = (
         explains=_TURNED,
     ),
     of_mistake("rotation-layout-mixed"),
-    of_cache(
-        "cache-differs",
-        "positions, a mask or a scale that differ from step to step",
-        "Compare one step with the same row of the whole.",
-    ),
-    of_cache(
-        "cache-ignored",
-        "keys and values are kept in a cache and never read",
-        "Attend to all keys in the cache.",
-    ),
-    of_cache(
-        "cache-loses-tokens",
-        "keys in the cache are written over, or a mask hides some of them",
-        "Write each chunk behind those before it.",
-    ),
-    of_cache(
-        "cache-not-empty",
-        "a cache that still holds another sequence",
-        "Make a new cache for each sequence.",
-    ),
-    of_cache(
-        "future-leaks-in-a-chunk",
-        "no causal mask within a chunk that is added to a cache",
-        "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`.",
-        steps=("mask", "softmax"),
-    ),
-    of_mistake(
-        "causal-at-the-wrong-corner",
-        signs={"cache": cached("causal-at-the-wrong-corner")},
-        steps=("mask", "softmax"),
-    ),
-    *(
-        of_mistake(code, signs={"cache": cached(code)})
-        for code in (
-            "positions-restart",
-            "cache-zeros-attended",
-            "keys-cached-unrotated",
-            "cached-keys-not-rescaled",
-        )
-    ),
 )

@@ -32,7 +32,7 @@ HOLDS = {
     "half precision": "In float16 the result is about the same, with and without a mask.",
     "inputs": "No call changed its arguments.",
 }
-TRUSTED = "given reference"
+TRUSTED, WINDOW = "given reference", "window"  # asked where there is one
 # How the module behaves: no mistake in the computation explains it.
 CONDUCT = (
     "evaluation, precision, dropout, training, registration, rotation, cache, hooks, "

@@ -33,7 +33,6 @@ def test_lists_of_codes_become_tables_of_every_code():
         "latent-positions-missing",
         "rotation-absorbed",
         "sink-added-to-scores",
-        "window-off-by-one",
     }
     assert {*re.findall(r"\| `([\w-]+)` \|", written)} == {*CODES} - unseen
     assert said == []
