@@ -85,8 +85,8 @@ class LowRank(Attention):
 
 def tabled(self, q, k, v):
     """Mix a table of positions beside the values."""
-    place, weights = torch.arange(q.size(2)).to(q), self.weigh(q, k)
-    near = (place - place[:, None, None] + torch.arange(q.size(3))[:, None]).sin()
+    n, m, d = (torch.arange(x).to(q) for x in (q.size(2), k.size(2), q.size(3)))
+    near, weights = (m - n[:, None, None] + d[:, None]).sin(), self.weigh(q, k)
     far = torch.einsum("bhnm,ndm->bhnd", weights, near)
     return self.o((weights @ v + far).transpose(1, 2).flatten(2))
 
@@ -186,6 +186,7 @@ DESIGNS = {
     ),
     "gated": (before(lambda q, k, v: (q, k, v * (0.1 * v).sigmoid())), "self", set()),
     "tabled": (varied(mix=tabled), "self", {"table-mixed"}),
+    "tabled across": (varied(mix=tabled), "cross", {"table-mixed"}),
     "places added": (PlacesAdded, "self", {"positions-added"}),
     "convolved": (Convolved, "self", {"tokens-convolved"}),
     "alone": (Alone, "self", {"window-of-one"}),
