@@ -53,7 +53,7 @@ def test_notes_and_code_stand_side_by_side_on_request(visit):
     page.keyboard.press("Escape")
     expect(sidebar).to_be_hidden()
     menu.click()
-    sidebar.get_by_role("link", name="6 · Masks").click()
+    sidebar.get_by_role("link", name="6 · Masks", exact=True).click()
     page.wait_for_url("**/masks/")
     assert rows(page) == BELOW, "nobody asked on this page"
     page.go_back()
