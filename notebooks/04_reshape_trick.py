@@ -80,16 +80,15 @@ display.show(walked, columns=["strides", "index", "place"])
 # %% tags=["hide-input"]
 places = torch.arange(32)  # (32,)
 layouts = {
-    "x.view(n, h, d)": ("n, h, d", places.view(n, h, d)),
     "x.view(n, h, d).transpose(0, 1)": ("h, n, d", places.view(n, h, d).transpose(0, 1)),
     "x.reshape(h, n, d)": ("h, n, d", places.reshape(h, n, d)),
 }
 features = [f"{number:.0f}" for number in x.flatten()]
-display.shelf(layouts, features, one.WORDS, name="shelf", step=16, start=1)
+display.shelf(layouts, features, one.WORDS, name="shelf", step=16)
 
 # %% [markdown]
-# Half of the numbers have been read: in `(h, n, d)` that is head 1. The middle way is the trick: two places, a
-# jump over two, two places, a jump. The last is what many people write first, because it is shorter. It
+# Half of the numbers have been read: in `(h, n, d)` that is head 1. The first way is the trick: two places, a
+# jump over two, two places, a jump. The second is what many people write first, because it is shorter. It
 # never jumps.
 #
 # ## The shorter way

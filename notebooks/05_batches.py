@@ -206,7 +206,7 @@ in_cross = four_axes(*((y @ w).transpose(0, 1) for w in WIDE), h)[0]  # (n, b, h
 assert inside.any(-1).nonzero().tolist() == [[0, place] for place in range(8)]
 assert across.any(-1).nonzero().tolist() == [[0, it], [1, it]]
 print(
-    "✓ Asked by gradient: it reacts to its sentence alone, and, batch second, to its twin."
+    "✓ By gradient: “it” reacts to its sentence alone; with the batch second, to its twin."
 )
 
 # %% [markdown]

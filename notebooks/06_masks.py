@@ -201,7 +201,7 @@ for offset, empty in ((0, 1), (1, 0), (2, 0)):
     seen_by = [word for word, weight in zip(one.WORDS, weights[2]) if weight]
     assert seen_by == one.WORDS[: 2 + offset]
     assert weights.isnan().all(-1).sum() == empty
-print("✓ drank sees two, three and four words under triu(0), triu(1) and triu(2).")
+print("✓ “drank” sees two, three and four words under triu(0), triu(1) and triu(2).")
 
 # %% [markdown] name="merging-the-two"
 # ## Two cards

@@ -45,18 +45,19 @@ it .50, it .50.
     (first, weights), (second, through) = layouts.items()
     b, h, n, _ = weights.shape
     i, j = word
-    drawing, axes = panels(560, 2 * (26 * n + 62), rows=2)
+    drawing, axes = panels(790, 20 * n + 66, columns=2)
     heard = (weights[i, :, j], through[j, :, i])  # (h, n), (h, b)
     said = []
     for ax, title, own, crossed in zip(axes, (first, second), heard, (False, True), strict=True):
         inside = [(s, j) for s in range(b)] if crossed else [(i, p) for p in range(n)]
         for head, row in enumerate(own.tolist()):
-            ax.text((head + 0.5) * b, -0.2, f"head {head + 1}", ha="center", color=COLOURS["h"])
+            name_of = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
+            ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
             shares = dict(zip(inside, row, strict=True))
             _draw_head(ax, sentences, head * b, shares, word)
         _draw_walls(ax, b, n, h, crossed)
-        ax.set_title(f"{title}: {(n if crossed else b) * h} rooms", fontsize=16, loc="left")
-        ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -0.9))
+        ax.set_title(f"{title}: {(n if crossed else b) * h} rooms", fontsize=13, loc="left")
+        ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
         ax.axis("off")
         parts = (
             ", ".join(f"{sentences[s][p]} {x:.2f}" for (s, p), x in zip(inside, row, strict=True))
@@ -74,7 +75,7 @@ it .50, it .50.
         "titles": [first, second],
         "word": list(word),
     }
-    return live(static, "rooms", data, room=(420, 420))
+    return live(static, "rooms", data, room=(492, 430))
 
 
 def _draw_head(
@@ -84,8 +85,9 @@ def _draw_head(
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
 ) -> None:
-    look: dict[str, Any] = {"va": "center", "fontsize": 16}
+    look: dict[str, Any] = {"va": "center", "fontsize": 13}
     for i, words in enumerate(sentences):
+        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=13)
         for j, text in enumerate(words):
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"

@@ -23,7 +23,6 @@ def shelf(
     *,
     name: str,
     step: int,
-    start: int = 0,
 ) -> Output:
     """Draw the shelf once for each layout: what is read first, and where the walk jumps.
 
@@ -36,7 +35,6 @@ def shelf(
         words: from the left, whose the numbers are; as many belong to each.
         name: the figure's name, see ``finish``.
         step: how many numbers have been read in the picture, and at first.
-        start: the layout that is chosen at first.
 
     Examples:
         >>> import torch
@@ -70,7 +68,6 @@ def shelf(
             [made, letters, list(order.shape), list(order.stride())]
             for made, (letters, order) in layouts.items()
         ],
-        "layout": start,
         "step": step,
     }
     return live(static, "shelf", data, room=(410, 430))
@@ -103,7 +100,7 @@ def _draw_jump(ax: Axes, i: int, j: int, *, lit: bool) -> None:
         bend = f"arc3,rad={-0.45 if 0 < j - i < 8 else -0.12}"
         line = FancyArrowPatch(start, end, arrowstyle="->", connectionstyle=bend, **look)
     else:
-        edge = (1, 0) if down > up else (0, 1)
+        edge = (2.05, -0.05) if down > up else (-0.05, 2.05)  # under a word, over a board
         ends = (start[0], up + edge[0]), (end[0], down + edge[1])
         line = FancyArrowPatch(*ends, arrowstyle="->", **look)
     ax.add_patch(line)

@@ -1,7 +1,7 @@
 // The shelf: the numbers of a tensor where they lie in memory, and the walk along them that a layout takes.
 //
 // labels: what stands in each place; words: [a word, how many places belong to it] from the left
-// layouts: [what makes it, its letters, sizes, strides] each; layout, step: where buttons and slider begin
+// layouts: [what makes it, its letters, sizes, strides] each; step: how many are read to begin with
 //
 // A test compares the walk and its jumps with PyTorch's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
@@ -36,8 +36,8 @@ const UNDER = HIGH + 19; // where a word ends under its places
 
 export default {
   render({ model, el }) {
-    const { labels, words, layouts, layout, step } = model.get("data");
-    const now = { layout, step };
+    const { labels, words, layouts, step } = model.get("data");
+    const now = { layout: 0, step };
     const shelf = drawShelf(labels, words, (place) => {
       const [, , sizes, strides] = layouts[now.layout];
       read.show((now.step = walk(sizes, strides).indexOf(place) + 1));
