@@ -310,8 +310,9 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So a head has four matrices, and training finds their entries. Let e be the width of the embeddings
-# and d that of queries, keys and, from here on, values. So far, both were 4.
+# Each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their
+# entries. Let e be the width of the embeddings and d that of queries, keys and, from here on, values.
+# So far, both were 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
