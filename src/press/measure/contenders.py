@@ -1,6 +1,7 @@
 """Contenders with the same parameters, each with another that must compute the same result."""
 
 import copy
+import tempfile
 from typing import Any
 
 import torch
@@ -17,9 +18,12 @@ from annotated_attention.masks import (
 from annotated_attention.modern import CachedAttention, KVCache, LatentAttention, StaticCache
 from annotated_attention.modern.cache import Cache, block_by_position
 from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.pretrained import load_language_model
 from annotated_book import chapters
 from press.measure.timing import Contender, Contenders, Size
 
+LAYERS, VOCABULARY = 4, 4096  # of a language model
+READ = 2**26  # numbers, more than caches of a processor hold
 SHARING = 4  # heads that share one head of keys and values
 
 
@@ -280,3 +284,56 @@ def _bare_with_cache(module: Any, before: Tensor, n: int) -> Contender:
         return module.out_proj(heads.transpose(1, 2).flatten(2))
 
     return attend
+
+
+def decoders(size: Size, kept: int, dtype: str, window: int | None = None) -> Contenders:
+    """Make a language model and transformers' with its weights: n tokens follow ``kept`` others.
+
+    Each computes the scores of one token, the next. What is new is forgotten before each call.
+    """
+    import transformers  # takes seconds
+
+    transformers.utils.logging.disable_progress_bar()
+    _, n, e, h = size
+    torch.manual_seed(1)
+    kind = transformers.LlamaConfig if window is None else transformers.MistralConfig
+    config = kind(
+        vocab_size=VOCABULARY,
+        hidden_size=e,
+        intermediate_size=8 * e // 3,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=h,
+        num_key_value_heads=h // 3 or 1,
+    )
+    if window is not None:
+        config.sliding_window = window
+    theirs = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = load_language_model(folder, dtype=getattr(torch, dtype))
+    theirs = theirs.to(getattr(torch, dtype)).eval()
+    before, new = torch.randint(VOCABULARY, (1, kept + n)).split([kept, n], 1)
+    caches = [KVCache() for _ in ours.layers]
+    cache = transformers.DynamicCache(config=config)
+    if kept:
+        with torch.no_grad():
+            ours(before, caches)
+            theirs(before, past_key_values=cache)
+
+    def score(x: Tensor) -> Tensor:
+        states = ours.states(new, [copy.copy(cache) for cache in caches])
+        return ours.logits(states[:, -1:])
+
+    def score_theirs(x: Tensor) -> Tensor:
+        again = copy.copy(cache)
+        again.layers = [copy.copy(layer) for layer in cache.layers]
+        return theirs(new, past_key_values=again, logits_to_keep=1).logits
+
+    return like("transformers", {"language model": score, "transformers": score_theirs})
+
+
+def reading(dtype: str) -> Contenders:
+    """Read many numbers and do next to nothing with them: a matrix times one vector."""
+    matrix = torch.ones(READ // 1024, 1024, dtype=getattr(torch, dtype))
+    vector = torch.ones(1024, dtype=matrix.dtype)
+    return like("read", {"read": lambda x: matrix @ vector})

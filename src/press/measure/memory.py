@@ -1,26 +1,54 @@
 """Measure the memory that a call takes at most, against the length of the sequence."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from annotated_attention.multihead import MultiheadAttention
+from press.measure.contenders import decoders
 from press.measure.machine import new_process
+from press.measure.plan import ALLOCATOR, DECODER, DTYPES, REACH
 
 LENGTHS = (2048, 4096)  # of one sequence
 E, H = 512, 8
-WAYS: dict[str, dict[str, bool]] = {
-    "final class": {"need_weights": False},
-    "final class, causal": {"need_weights": False, "is_causal": True},
-    "final class, weights": {"need_weights": True},
+
+
+def attend(n: int, **options: bool) -> Callable[[], None]:
+    """Make a call of the final class on n tokens, forward and backward."""
+    module, x = MultiheadAttention(E, H, batch_first=True), torch.randn(1, n, E, requires_grad=True)
+    return lambda: module(x, x, x, **options)[0].sum().backward()
+
+
+def read(n: int, name: str, window: int | None) -> Callable[[], None]:
+    """Make a call of a language model, or of transformers', on a prompt of n tokens."""
+    score, _ = decoders((1, n, *DECODER), 0, DTYPES[0], window)[name]
+
+    @torch.no_grad()
+    def call() -> None:
+        score(torch.empty(0))
+
+    return call
+
+
+WAYS: dict[str, Callable[[int], Callable[[], None]]] = {
+    "final class": partial(attend, need_weights=False),
+    "final class, causal": partial(attend, need_weights=False, is_causal=True),
+    "final class, weights": partial(attend, need_weights=True),
+    **{
+        f"{name}, {'window' if window else 'no window'}": partial(read, name=name, window=window)
+        for name in ("language model", "transformers")
+        for window in (None, REACH[1])
+    },
 }
 FORGET = Path("/proc/self/clear_refs")  # Linux: the highest point so far
 
 
 def memory(name: str) -> dict[str, Any]:
-    """Measure one way at each length, forward and backward, each in a process of its own.
+    """Measure one way at each length, each in a process of its own.
 
     Returns:
         ``name``, ``lengths`` and, for each of them, ``bytes``.
@@ -29,23 +57,21 @@ def memory(name: str) -> dict[str, Any]:
 
 
 def peak(name: str, n: int) -> int:
-    """Return the peak memory of a call with its backward pass, in bytes, beyond what was in use.
+    """Return the peak memory of a way, in bytes, beyond what was in use.
 
-    The call runs in a new process, because an allocator may keep freed memory for the next call.
+    In a new process, which gives freed memory back: what is kept would hide what a call takes.
     """
-    with new_process({}) as elsewhere:
+    with new_process(ALLOCATOR["returned"]) as elsewhere:
         return elsewhere(_raised, name, n)
 
 
 def _raised(name: str, n: int) -> int:
     """Return the bytes by which one call raises what is held."""
-    module, options = MultiheadAttention(E, H, batch_first=True), WAYS[name]
-    x = torch.randn(1, 16, E)
-    module(x, x, x, **options)[0].sum().backward()  # the first call loads libraries
-    x = torch.randn(1, n, E, requires_grad=True)
+    WAYS[name](16)()  # the first call loads libraries
+    call = WAYS[name](n)
     FORGET.write_text("5", "utf-8")
     before = _highest()
-    module(x, x, x, **options)[0].sum().backward()
+    call()
     return _highest() - before
 
 

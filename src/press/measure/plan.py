@@ -11,6 +11,11 @@ from press.measure.timing import MODES, Case, Size
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
 MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
 EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
+NEW = (128, 512, 2048)  # tokens of a prompt
+BEHIND = (16, 400, 2000)  # tokens that one more follows
+DTYPES = ("float32", "bfloat16")
+DECODER = (576, 9)  # e and h of SmolLM2-135M
+REACH = (4096, 512)  # tokens of a prompt, and a window
 KEPT = ((1, 255), (1, 1023), (1, 4095), (64, 960))  # how many tokens follow how many
 # What glibc does with freed memory: keep all of it, or give it back to the system at once, each
 # block of 128 KiB and more and what lies free at the end of its heap. By default that depends on
@@ -35,6 +40,37 @@ def plan() -> Iterator[Case]:
     for weights, mode in product((False, True), MODES[:2]):
         build = partial(made.mask_kinds, middle, mode, weights)
         yield Case("masks", middle, mode, build, ("no mask",), options={"weights": weights})
+    yield from _decoders()
+
+
+def _decoders() -> Iterator[Case]:
+    """List the language model beside transformers', and what bounds it: the bytes that it reads."""
+    decoder = partial(Case, mode=MODES[2], baselines=("transformers",), profiled=False)
+    for dtype in DTYPES:
+        yield Case(
+            "bandwidth",
+            (1, 1, *DECODER),
+            MODES[2],
+            partial(made.reading, dtype),
+            (),
+            options={"precision": dtype},
+            profiled=False,
+        )
+        for n in NEW:
+            size, options = (1, n, *DECODER), {"kept": 0, "precision": dtype}
+            yield decoder(
+                "prefill", size, build=partial(made.decoders, size, 0, dtype), options=options
+            )
+        for kept in BEHIND:
+            size, options = (1, 1, *DECODER), {"kept": kept, "precision": dtype}
+            yield decoder(
+                "decoding", size, build=partial(made.decoders, size, kept, dtype), options=options
+            )
+    n, window = REACH
+    for reach in (None, window):
+        size, options = (1, n, *DECODER), {"window": reach}
+        build = partial(made.decoders, size, 0, DTYPES[0], reach)
+        yield decoder("window", size, build=build, options=options)
 
 
 def _with_each_allocator() -> Iterator[Case]:

@@ -18,7 +18,7 @@ Contenders = dict[str, tuple[Contender, Contender]]  # each with another that it
 Size = tuple[int, int, int, int]  # of b, n, e and h
 
 MODES = ("forward", "forward + backward", "inference")
-ROUNDING = 1e-4  # of float32, as a part of the result
+ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # as a part of the result
 ROUNDS = 7  # at least
 BLOCK = 0.01  # seconds that a contender has, at least, when it is its turn
 WATCHED = 5  # calls that are profiled, of which the quickest is kept
@@ -67,7 +67,7 @@ def assert_same(name: str, contender: Contender, other: Contender, x: Tensor, mo
     right = results(other)
     for what, found in results(contender).items():
         apart = float((found - right[what]).norm() / right[what].norm())
-        if not apart <= ROUNDING:
+        if not apart <= ROUNDING[found.dtype]:
             raise AssertionError(f"{name} has another {what} than it should, by {apart:.1e}")
 
 

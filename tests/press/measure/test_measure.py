@@ -15,6 +15,7 @@ from press.measure.machine import new_process
 from press.run import scripts
 
 TINY = (3, 5, 16, 2)
+OPTIONS = ("mask", "weights", "window", "kept", "precision", "memory")
 
 
 def check(found, rounds):
@@ -37,7 +38,7 @@ def check(found, rounds):
 
 def case_of(row):
     """Name the case of a row, as the plan has it."""
-    options = [row[key] for key in ("mask", "weights", "kept", "memory") if key in row]
+    options = [row[key] for key in OPTIONS if key in row]
     return (row["section"], tuple(row["size"]), row["mode"], *options)
 
 
@@ -58,6 +59,12 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (plan, "SIZES", (TINY,) * 3),
         (plan, "KEPT", ((1, 4), (3, 18))),
         (plan, "MASKS", ("none",)),  # below, each of them is compared
+        (plan, "NEW", (5, 7)),
+        (plan, "BEHIND", (4,)),
+        (plan, "REACH", (9, 3)),
+        (plan, "DECODER", (24, 3)),
+        (contenders, "VOCABULARY", 11),
+        (contenders, "READ", 2**12),
         (platform, "libc_ver", lambda: ("glibc", "2")),
         (timing, "ROUNDS", 2),
         (timing, "BLOCK", 0),
