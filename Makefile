@@ -107,7 +107,7 @@ oldest:
 	@grep -v -e '^torch==' -e '^sympy==' requirements.lock > build/oldest/others.txt
 	@build/oldest/bin/python -m pip --disable-pip-version-check install --quiet --no-compile \
 	  torch==$(oldest) -r build/oldest/others.txt
-	@CI= TRAINED=0 PYTHONPATH=src build/oldest/bin/python -m pytest -n logical --dist worksteal \
+	@CI= TRAINED=0 PYTHONPATH='$(CURDIR)/src' build/oldest/bin/python -m pytest -n logical --dist worksteal \
 	  -p no:cacheprovider tests/annotated_attention tests/attention_doctor
 
 # ProperDocs continues MkDocs 1, takes this configuration, theme and plugins, and makes the same files:

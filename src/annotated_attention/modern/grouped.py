@@ -109,7 +109,7 @@ class GroupedQueryAttention(MultiheadAttention):
             # itself, and nothing is repeated in memory. It always computes the usual scores.
             usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
             if usual and not need_weights:
-                masks |= {"dropout_p": self.dropout if self.training else 0.0}
+                masks["dropout_p"] = self.dropout if self.training else 0.0
                 return compute_attention(q, k, v, need_weights=False, enable_gqa=True, **masks)
             # Otherwise every head gets a copy of the keys and values that its group shares.
             k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
