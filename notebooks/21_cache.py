@@ -242,9 +242,12 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 print("✓ All at once, in chunks or one by one: the same outputs and gradients.")
 
 # %% [markdown]
-# However the text is cut, the outputs are the same, and so are the gradients. Now the writer can
-# keep what it has read. In the loop, the new function differs from `write` in two lines: the model
-# gets a cache for each layer, and from the second call on only the new word.
+# However the text is cut, the outputs are the same, and so are the gradients. (The numbers here have
+# 64 bits. In 16 each cut rounds in its own way, so compare a cache in 32:
+# [How close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits))
+#
+# Now the writer can keep what it has read. In the loop, the new function differs from `write` in two
+# lines: the model gets a cache for each layer, and from the second call on only the new word.
 
 
 # %%
