@@ -10,7 +10,8 @@
 #
 # To find out what *it* is, you look four words back, to *cat*. Write *yesterday* in front of the
 # sentence, and every word has a different place. You still look four words back. What you use is
-# the **distance** between two words, not the place of either.
+# the **distance** between two words, not the place of either. You know ways to give a model that
+# distance as RoPE and ALiBi, and layers that are given none as NoPE.
 #
 # [The Transformer](09_transformer.ipynb#cell-id=clocks) writes each word's place into the word: before the
 # first layer, the hands of several clocks are added to the word's features. In this chapter,
@@ -704,13 +705,13 @@ for distance in (1, 16, 30, 100, 314, 500):
     rows[distance] = [by_rotary, by_alibi]
 display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 
-# %% [markdown]
+# %% [markdown] name="without-positions"
 # Within the trained distances, up to 30, the slow pair hardly turns, and the score stays near −2.
 # At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
 # be like it. ALiBi only ever lowers the score of a far key.
 #
-# Even the model without positions learns something: a causal mask shows each word one more key than
-# the word before, which tells how far along it stands [[Kazemnejad et
+# Even the model without positions (**NoPE**, no positional encoding) learns something: a causal mask
+# shows each word one more key than the word before, which tells how far along it stands [[Kazemnejad et
 # al.](../docs/references.md#kazemnejad-2023)].
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
@@ -724,15 +725,17 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 # letters has met angles all the way round. Only a slower pair meets new angles in a longer text.
 # Four ways are common:
 #
-# - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
-# - `dynamic` raises the base as the text grows, so the slow pairs slow down most [[Peng et al.,
-#   section 3.3](../docs/references.md#peng-2023)].
+# - `linear`, or position interpolation, divides every speed by a factor [[Chen et
+#   al.](../docs/references.md#chen-2023)].
+# - `dynamic`, or dynamic NTK, raises the base as the text grows, so the slow pairs slow down most
+#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
 #   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
 #   slow pairs to the fast ones. All scores become larger, too [[Peng et al., section
 #   3.4](../docs/references.md#peng-2023)].
-# - `llama3` divides the speed of the same slow pairs. Its ramp slows the pairs between more than
-#   YaRN's does ([Llama 3.1](../docs/references.md#llama-3-1)).
+# - `llama3` divides the speed of the same slow pairs, and has a ramp of its own: it ends at pairs
+#   that turn four times, YaRN's at those that turn 32 times ([Llama
+#   3.1](../docs/references.md#llama-3-1)).
 #
 # What does scaling do to the trained rotary models, without a single further step of training? Here
 # they are tested again, with rotations for texts 16 times as long.
@@ -744,9 +747,10 @@ display.show(table, ("plain", *SLOWER), STRETCHES, corner="places up to")
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. The pairs on its ramp decide: `dynamic` slows them less than YaRN does and reaches
-# 0.66, and `llama3` slows them more and reaches 0.80, with some loss on short texts. `linear` fails even on short texts: it also
-# slows the fast pairs, which tell neighbours apart. `dynamic` is meant for models without further
+# trained length. The pairs on its ramp decide: here `dynamic` slows them less than YaRN does and
+# reaches 0.66, and `llama3` slows them more and reaches 0.80, with some loss on short texts. (In a
+# large model it is YaRN that slows them more; the fold below counts them.) `linear` fails even on
+# short texts: it also slows the fast pairs, which tell neighbours apart. `dynamic` is meant for models without further
 # training. The other three were proposed together with some, which these models did not get.
 #
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
@@ -791,10 +795,26 @@ for scaling in SCALINGS.values():
         print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
 display.show(torch.stack(slower, 1), range(8), ["turns", *SCALINGS], corner="pair")
 
+# %% tags=["proof"]
+long = {"factor": 8.0, "original_max_position_embeddings": 8192}
+ramp = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+plain, _ = rotary_frequencies(128, base=500_000)
+by_llama3, by_yarn = (
+    plain / rotary_frequencies(128, base=500_000, scaling=scaling | long)[0]
+    for scaling in ({"rope_type": "llama3", **ramp}, {"rope_type": "yarn"})
+)
+assert not (by_llama3 > by_yarn * 1.0001).any()
+more = (by_yarn > by_llama3 * 1.0001).sum()
+assert more == 16
+told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
+print(f"✓ With a large model's settings, {told}.")
+
 # %% [markdown]
 # `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
 # differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
-# likely reason why `llama3` loses more on short texts. YaRN also multiplies rotated queries and
+# likely reason why `llama3` loses more on short texts. It is not so with
+# the settings of Llama 3.1, which the line above tries: heads of 64 pairs, a base of 500,000, 8,192
+# tokens to be stretched 8 times. There, YaRN's ramp is the wider one. YaRN also multiplies rotated queries and
 # keys by a factor a little above 1, so the scores grow by its square, which sharpens the softmax.
 #
 # A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
@@ -897,8 +917,8 @@ exercises.positions.check_permutation.folded(to_half)
 # > ```
 # >
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets hold up past
-# > the trained length; rotary positions need their slow pairs slowed down, and here YaRN did that
-# > best.
+# > the trained length; rotary positions need their slow pairs slowed down, and in these small
+# > models YaRN did that best.
 #
 # A model that writes text computes the same keys again for each new word. The [next
 # chapter](21_cache.ipynb) keeps them.

@@ -8,7 +8,9 @@
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading repeats the time before. In this chapter you find out which numbers never change,
-# keep them in a **cache**, and check that the text stays the same, word by word.
+# keep them in a **cache**, and check that the text stays the same, word by word. You know this as the
+# **KV cache**, reading a prompt into it as **prefill**, and writing with it, token by token, as
+# **decode**.
 #
 # Think of someone taking the minutes of a meeting. For every sentence spoken they write an index
 # card with two entries: what to look it up by, and what it says. Each new sentence is compared with
@@ -445,8 +447,8 @@ display.show(counts, columns=["programs compiled"])
 #
 # <!-- /deeper -->
 
-# %% [markdown]
-# ### Measured
+# %% [markdown] name="prefill-and-decode"
+# ### Prefill and decode, measured
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
 # cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
@@ -489,8 +491,9 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # places would cost as much as words.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
-# parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
-# they are fetched once for all of them, so a prompt is read in large chunks.
+# parameters and all keys have to be fetched for very little arithmetic. That is **decode**. In a
+# chunk of 64 tokens they are fetched once for all of them. So in **prefill** a prompt is read in large
+# chunks, and on the same processor a token of it takes less time than one that is written.
 
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
@@ -635,9 +638,10 @@ for words, text in zip(prompts, texts):
 # %% [markdown] name="going-back-and-branching"
 # ## Going back, and branching
 #
-# A text does more than grow at its end. Sometimes the last words are taken back, for example when a
-# small model proposed them and the large one disagrees (speculative decoding): `crop` forgets all
-# but the first tokens, and frees the memory of the rest. **Beam search** continues a prompt in
+# A text does more than grow at its end. Sometimes the last words are taken back: `crop` forgets all
+# but the first tokens, and frees the memory of the rest. In **speculative decoding**, a small model
+# proposes some words, and the large one reads them all in one chunk. Where it would have written
+# another word, it crops the rest. **Beam search** continues a prompt in
 # several ways at once and keeps the best few after each step. Two of these may come from the same
 # text of the previous step, while another text is dropped. `reorder(index)` rearranges the cache to
 # match: sequence i continues what was kept for sequence `index[i]`.
@@ -690,8 +694,8 @@ print("positions of the next words:", paged.length.tolist())
 
 # %% [markdown]
 # The first text has three pages of four tokens, the second has one, and each word comes out as it
-# would alone. Pages have a second use: texts that begin alike, as in a beam search, point to the
-# same pages. Before one of them writes to a shared page, it gets its own copy of that one page,
+# would alone. Pages have a second use: texts that begin alike, as in a beam search or with the same
+# instructions in front, point to the same pages (**prefix caching**). Before one of them writes to a shared page, it gets its own copy of that one page,
 # whereas `reorder` of a growing cache copies whole texts.
 
 # %% [markdown]

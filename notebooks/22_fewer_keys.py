@@ -6,7 +6,8 @@
 # *25 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
 # and keep a short summary instead of keys.*
 #
-# Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
+# You know this chapter's three ways to share as MQA, GQA and MLA. Remember the library of the [first
+# chapter](01_one_head.ipynb): a head asks a question, compares
 # it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
 # 96 readers, each with their own catalogue and their own shelf of books. A model that writes keeps
 # all of this for every word so far, in a cache like the one you built in [The
@@ -57,18 +58,18 @@ display.chapter_map("project in", "split", "score", "mix")
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
 # `cache_bytes` takes the number of tokens and how many numbers a token's keys have in all, and counts
-# two bytes for each. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
+# two bytes for each. The first Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
 
 # %% tags=["fold-input"]
 MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "GPT-3 175B": (96, 96, 96, 128),
     "LLaMA 7B": (32, 32, 32, 128),
     "Llama 3 8B": (32, 32, 8, 128),
-    "Mistral 7B": (32, 32, 8, 128),
+    "Mistral 7B v0.1": (32, 32, 8, 128),
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
 }
-WINDOWS = {"Mistral 7B": 4096}
+WINDOWS = {"Mistral 7B v0.1": 4096}
 rows = {}
 for name, (layers, h, g, d) in MODELS.items():
     held = (1, min(8192, WINDOWS.get(name, 8192)))  # tokens

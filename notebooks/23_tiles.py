@@ -6,7 +6,8 @@
 # *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
 # merge two halves, and say what a fused kernel saves.*
 #
-# A school wants the mean mark of its pupils, and the classes hand in their marks one after the
+# You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
+# with a mean. A school wants the mean mark of its pupils, and the classes hand in their marks one after the
 # other. Nobody has to keep all the marks. A notebook with two lines is enough: the sum of the marks
 # so far, and how many there were. At the end, one division gives the mean.
 #
@@ -208,10 +209,27 @@ print("✓ Merged, the parts give the output of all keys at once.")
 
 # %% [markdown]
 # The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
-# pieces need no order at all. Programs that serve models use this where a single new query meets a
-# long [cache](21_cache.ipynb): many processors take a part of the keys each, and the results are
-# merged.
+# pieces need no order at all, and two methods rest on that:
 #
+# - **Split-KV** (flash-decoding): a single new query meets a long [cache](21_cache.ipynb). Many
+#   processors take a part of the keys each, and the results are merged.
+# - **Ring attention** (context parallelism): a text is too long for one device. Each keeps its part
+#   of the queries, and the parts of keys and values go round from device to device, until each has
+#   met them all [[Liu et al. 2023](../docs/references.md#liu-2023)].
+
+# %% tags=["proof"]
+devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
+merged = []
+for place, (asking, _, _) in enumerate(devices):
+    ring = (
+        devices[place:] + devices[:place]
+    )  # its own part first, then those that come round
+    parts = [tiled_attention(asking, *held[1:]) for held in ring]
+    merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
+torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
+print("✓ Ring attention: four devices, two words each, give what one device gives.")
+
+# %% [markdown]
 # ## Tiles
 #
 # `in_pieces` was given scores that stood there already. To never hold all of them, compute each

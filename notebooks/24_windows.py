@@ -9,12 +9,16 @@
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
 # the news has travelled a long way. A token in a stack of layers is in the same position: what it does
-# not see itself, it may get from a neighbour who has seen it.
+# not see itself, it may get from a neighbour who has seen it. You know this as **sliding-window
+# attention**.
 #
 # So far, each word could look at all earlier words, and a text of twice the length had four times
 # as many scores. In this chapter you hide most of them, on purpose. There are two reasons to hide
 # a key: it is too far away, or it belongs to another document. There is also one key that must not
-# be hidden, and you find out which. This happens in *mask*, and once in *softmax*.
+# be hidden, the attention sink of StreamingLLM, and you find out which. This happens in *mask*, and
+# once in *softmax*. Two folds show what stands beside windows in models of 2025 and 2026: [sparse
+# attention](#cell-id=deeper-sparse-attention), and [linear
+# attention](#cell-id=deeper-linear-attention) with its hybrids.
 
 # %% tags=["hide-input"]
 import torch
@@ -158,7 +162,7 @@ display.finish(
 
 # %% [markdown]
 # The influence fades each time that the news is passed on. (These layers are not trained, so
-# look at where the numbers end, and do not take their sizes for those of a language model.) Mistral 7B has a
+# look at where the numbers end, and do not take their sizes for those of a language model.) The first Mistral 7B (v0.1) has a
 # window of 4,096 and 32 layers, which makes $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens that the last
 # output *can* depend on [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. What it
 # really uses has to be measured.
@@ -167,7 +171,8 @@ display.finish(
 # detail that nobody found worth passing on is lost. That is why many models put a **global layer**,
 # with a causal mask alone, between the windows. In the last row of the figure, one of the four
 # layers is global, and the output depends on all 10 tokens. Gemma 3 has one global layer after
-# every five windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)].
+# every five windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two
+# smallest models.
 #
 # ## A cache that forgets
 #
@@ -249,8 +254,12 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 #
 # So keep it. The models of Xiao et al. had spread their sink over several first tokens: with one or two
 # kept beside the window they did not fully recover, with four they predict about as well as before.
-# The package calls the number of first tokens `sinks`, in the mask, in the attention and in the cache,
-# and leaves these tokens at their true positions.
+# Their method, **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that
+# no distance grows beyond those of training [[Xiao et al., section
+# 3.2](../docs/references.md#xiao-2023)].
+# The package calls the number of first tokens `sinks`, in the mask, in the attention and in the cache.
+# There, all tokens keep their true positions: in a long stream, the sinks end up farther away than
+# any key did in training.
 #
 # ### A key for nothing
 #
@@ -286,6 +295,10 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # %% [markdown]
 # Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
 # compare `with_sink` with the attention of gpt-oss in `transformers`, gradients included.)
+#
+# **Gated attention** lets a head give nothing in another way: it multiplies each feature that the
+# heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
+# al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
 
 # %% [markdown] name="several-documents-in-one-row"
 # ## Several documents in one row
@@ -449,11 +462,11 @@ print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} til
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
-# <!-- deeper: Attention that chooses its keys -->
-# ### Going deeper: Attention that chooses its keys
+# %% [markdown] name="deeper-sparse-attention"
+# <!-- deeper: Sparse attention, which chooses its keys -->
+# ### Going deeper: Sparse attention, which chooses its keys
 #
-# A window chooses keys by their place. Some models choose them by their content: an **indexer**
+# A window chooses keys by their place. **Sparse attention** of 2025 chooses them by their content: an **indexer**
 # gives each key a cheap score, made from a few features, and attention runs over the k keys with
 # the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
 # looks at 4 of 32 features, those in which these invented keys differ most. How much of the weight
@@ -490,11 +503,11 @@ print("✓ With all keys chosen, the output is that of full attention.")
 #
 # <!-- /deeper -->
 
-# %% [markdown]
-# <!-- deeper: Attention that keeps a state -->
-# ### Going deeper: Attention that keeps a state
+# %% [markdown] name="deeper-linear-attention"
+# <!-- deeper: Linear attention, which keeps a state -->
+# ### Going deeper: Linear attention, which keeps a state
 #
-# Take the softmax away, and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes
+# Take the softmax away (**linear attention**), and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes
 # all features positive. Then the sum over the keys can be done before the query comes [[Katharopoulos et
 # al.](../docs/references.md#katharopoulos-2020)]:
 #
@@ -555,8 +568,33 @@ display.show(rows, columns=["softmax", "state"], corner="pairs")
 
 # %% [markdown]
 # The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its
-# answers blur as more is written over them. This is why models with such layers keep some
-# layers with softmax attention, as models with windows keep some global ones.
+# answers blur as more is written over them. This is why models with such layers are **hybrids**: they
+# keep some layers with softmax attention, as models with windows keep some global ones.
+#
+# Qwen3-Next and Kimi Linear have three such layers for each one with softmax attention, and write into
+# the state with more care. What the state already gives for the new key is first taken out, and then
+# the new value goes in. That is the **delta rule** [[Schlag et
+# al.](../docs/references.md#schlag-2021)]. With keys of length 1, a share $\beta$ that the token
+# decides on, and S for the state:
+#
+# $$S \leftarrow S + \beta\,k^\top\,(v - k\,S)$$
+#
+# Both models also shrink the state before they write, by a factor between 0 and 1 (*gated* delta
+# rule), so that old news fades.
+
+# %% tags=["proof"]
+state, added = torch.zeros(2, 6, 4, dtype=torch.float64)            # (6, 4), (6, 4)
+keys = F.normalize(torch.randn(3, 6, dtype=torch.float64), dim=-1)  # (3, 6)
+values = torch.randn(9, 4, dtype=torch.float64)                     # (9, 4)
+for step, value in enumerate(values):
+    k = keys[step % 3]  # each key comes three times
+    state = state + k[:, None] * (value - k @ state)  # beta is 1
+    added = added + k[:, None] * value
+    torch.testing.assert_close(k @ state, value)
+assert not torch.allclose(k @ added, value)
+print("✓ With the delta rule, a key gives back the last value that was written under it.")
+
+# %% [markdown]
 #
 # <!-- /deeper -->
 

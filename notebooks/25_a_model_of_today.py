@@ -1,14 +1,15 @@
 # %% [markdown]
 # # A model of today
 #
-# *What does a chat model of today consist of, and do I know every line of it?*
+# *What does a chat model of today consist of?*
 #
-# *29 minutes and 8 of exercises. Afterwards you can run a chat model on code that you have read, and
-# notice wrong weights.*
+# *29 minutes and 8 of exercises. Afterwards you can run a chat model whose forward pass you have
+# read, and notice wrong weights.*
 #
 # You type a question, and an answer appears, word by word. Behind it there are two things: a file
 # of numbers, and some hundred lines of code. In this chapter you put the code together from parts
-# that you know, load the numbers, and ask. Then you take the model apart while it runs: what
+# that you know, load the numbers, and ask. You know such models as Llama, Qwen or SmolLM2, and their
+# parts as RoPE, GQA, RMSNorm, SwiGLU and QK-norm. Then you take the model apart while it runs: what
 # happens without its rotation, with the wrong groups, or with its weights in another order?
 
 # %% tags=["hide-input"]
@@ -28,13 +29,13 @@ display.chapter_map(
 # | part | chapter |
 # |---|---|
 # | `split_heads`, `merge_heads`: all heads in one matrix | [3](03_split_and_stack.ipynb), [4](04_reshape_trick.ipynb) |
-# | the mask of the future, with padding and windows | [6](06_masks.ipynb), [22](24_windows.ipynb) |
-# | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [21](23_tiles.ipynb) |
+# | the mask of the future, with padding and windows | [6](06_masks.ipynb), [24](24_windows.ipynb) |
+# | `compute_attention`, which calls the fused kernel | [7](07_multihead_attention.ipynb), [23](23_tiles.ipynb) |
 # | residual connections, with the norm before each part | [8](08_transformer_layers.ipynb) |
 # | embeddings, and the same matrix again for the scores of tokens | [9](09_transformer.ipynb) |
-# | `rotate_part`: positions by rotation | [18](20_positions.ipynb) |
-# | `cache`: keys and values are kept | [19](21_cache.ipynb) |
-# | `repeat_heads`: several query heads share a KV head | [20](22_fewer_keys.ipynb) |
+# | `rotate_part`: positions by rotation | [20](20_positions.ipynb) |
+# | `cache`: keys and values are kept | [21](21_cache.ipynb) |
+# | `repeat_heads`: several query heads share a KV head | [22](22_fewer_keys.ipynb) |
 #
 # Read them in the order in which a token passes through. Inside the model, the names of the parts
 # are those that `transformers` uses, because checkpoints are saved under these names.
@@ -59,7 +60,12 @@ display.annotated(
 #
 # And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
 # of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
-# gone through SiLU, a smooth relative of ReLU. This factor decides how much of each feature passes.
+# gone through SiLU, a smooth relative of ReLU (together **SwiGLU**). This factor decides how much of
+# each feature passes. Some models, such as Qwen3, norm the queries and keys of each head as well,
+# before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
+# normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
+# numbers that the norms learn, however large the states become.
+#
 # Around the blocks there is little left:
 
 # %%
@@ -853,8 +859,8 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # %% [markdown]
 # ## What you have now
 #
-# A chat model that others trained answers you through code whose every part you have built. You
-# can load its weights, notice when they are in the wrong order, take a part out and say what it was
+# A chat model that others trained answers you, and you have built each part of its attention
+# yourself. You can load its weights, notice when they are in the wrong order, take a part out and say what it was
 # for.
 #
 # > **In short.** A block of today: $x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x))$, then
@@ -876,5 +882,5 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # > that give something wrong are worse than heads that give nothing. Some heads copy what followed an earlier copy, and this model
 # > cannot repeat without them.
 #
-# This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) sums up the book on one page, and
-# the [package](../docs/package/index.md) has the classes to use.
+# This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) has multi-head attention on one page:
+# formula, shapes, cost, masks. The [package](../docs/package/index.md) has the classes to use.

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from IPython.display import Markdown
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, counting, masks
+from annotated_attention import MultiheadAttention, counting, masks, modern
 from annotated_book import chapters, display
 
 torch.manual_seed(0)
@@ -74,6 +74,13 @@ def count(call, *inputs: Tensor) -> tuple[int, int, int]:
 
 itself, across = count(ours, x, x, x), count(ours, x, y, y)
 cache = list(torch.randn(2, b, h, m - 1, d, dtype=torch.float64))
+g, layers = 2, 3
+grouped = modern.CachedAttention(
+    e, h, num_kv_heads=g, batch_first=True, dtype=torch.float64
+)
+caches = [modern.KVCache() for _ in range(layers)]
+for kept in caches:
+    grouped(y, kept)
 token = count(lambda query: [flops.write_next(ours, query, cache)], x[:, :1])
 measured = {
     "parameters": sum(p.numel() for p in theirs.parameters()),
@@ -81,7 +88,7 @@ measured = {
     "· backward": itself[1],
     "· n to m": across[0],
     "· 1 token": token[0],
-    "KV cache": sum(part.numel() for part in cache),
+    "KV cache": sum(kept.numel() for kept in caches),
     "kept": itself[2],
     "· fused": count(lambda x: ours(x, x, x, need_weights=False), x)[2],
 }
@@ -93,26 +100,28 @@ FORMULAS = {
     "· backward": "8 * b * n * e * (2 * e + n)",
     "· n to m": "4 * b * e * (e * n + e * m + n * m)",
     "· 1 token": "8 * b * e**2 + 4 * b * m * e",
-    "KV cache": "2 * b * m * e",
+    "KV cache": "2 * b * m * g * d * layers",
     "kept": "5 * b * n * e + b * h * n**2",
     "· fused": "5 * b * n * e + b * h * n",
 }
 
 # %% tags=["hide-input"]
-small = {"b": b, "n": n, "m": m, "h": h, "e": e}
-large = {"b": 2, "n": 1024, "m": 1024, "h": 8, "e": 512}
+small = {"b": b, "n": n, "m": m, "h": h, "e": e, "g": g, "d": d, "layers": layers}
+large = {"b": 2, "n": 1024, "m": 1024, "h": 8, "e": 512, "d": 64, "g": 2, "layers": 12}
 assert measured["FLOPs"] == counting.attention_flops(n, n, e, b=b)
 rows = ["| what | how many | here |", "|---|---|--:|"]
 for what, formula in FORMULAS.items():
     assert eval(formula, {}, small) == measured[what], what
-    written = formula.replace(" * ", "").replace("**", "^")
+    written = formula.replace(" * layers", r" \cdot \text{layers}")
+    written = written.replace(" * ", "").replace("**", "^")
     rows.append(f"| {what} | ${written}$ | {counting.short(eval(formula, {}, large))} |")
 sizes = ", ".join(f"{letter} = {size}" for letter, size in large.items())
 Markdown(
     "\n".join(rows)
     + f"""
 
-Right: {sizes}. *1 token*: the next, with a KV cache. *Kept*: numbers for the backward pass;
+Right: {sizes}: KV heads, and layers
+of the cache. *1 token*: the next, with a KV cache. *Kept*: numbers for the backward pass;
 *fused*, the weights are not among them. Scores overtake projections at n = 2e.
 """
 )
