@@ -44,10 +44,16 @@ print("PyTorch", torch.__version__.split("+")[0])
 # %% [markdown] name="need-weights-decides"
 # ## A setting that is not about masks
 #
-# A model writes. Eight words are known, and the newest three ask, each for itself and for all the words
-# before it: 6, 7 and 8 keys. You give PyTorch's class exactly this mask as `attn_mask`, and
-# `is_causal=True` with it, because causal it is. `need_weights` says whether the weights come back. It
-# has nothing to do with masks. Do the three words see the same keys with it and without it?
+# A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
+# before it, so 6, 7 and 8 keys:
+
+# %% tags=["hide-input"]
+display.show(masks.block_future(8)[-3:], one.WORDS[-3:], one.WORDS)
+
+# %% [markdown]
+# You give PyTorch's class exactly this mask as `attn_mask`, and `is_causal=True` with it, because causal
+# it is. `need_weights` says whether the weights come back, and has nothing to do with masks. Do the three
+# words see the same keys when you ask for the weights and when you do not?
 #
 # <details><summary>What do you expect?</summary>
 #
