@@ -80,10 +80,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
-    """List Symptoms under a second tab: a page belongs to one, and is linked from the other."""
+    """List two pages under a second tab, too: a page belongs to one, and is linked from others."""
     for section in nav.items:
         if section.title == "Look up" and section.children:
-            section.children.insert(1, Link("Symptoms", "symptoms/"))
+            links = [Link(name, f"{name.lower()}/") for name in ("Symptoms", "Messages")]
+            section.children[1:1] = links
     return nav
 
 

@@ -3,6 +3,8 @@
 import re
 import shlex
 
+from markdown.extensions.toc import slugify
+
 from attention_doctor.codes import CODES
 from attention_doctor.command import read
 from press.run import scripts
@@ -17,6 +19,12 @@ def test_the_doctor_takes_its_commands():
     for command in commands:
         given = read(shlex.split(command))
         assert (given.embed_dim, given.num_heads) == (24, 4)
+
+
+def test_the_list_has_the_sections_in_their_order():
+    listed = re.findall(r"^- \[.*\]\(#(.*)\)$", PAGE, re.MULTILINE)
+    _, *sections = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    assert listed == [slugify(section, "-") for section in sections]
 
 
 def test_lists_of_codes_become_tables_of_every_code():
