@@ -3,7 +3,7 @@
 #
 # *Can the heads be split without copying a single number?*
 #
-# *11 minutes and 7 of exercises. Afterwards you can split heads without a copy, merge them with
+# *12 minutes and 7 of exercises. Afterwards you can split heads without a copy, merge them with
 # one, and spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty

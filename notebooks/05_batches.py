@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -76,8 +76,9 @@ display.show((mixed @ two.W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURE
 # %% [markdown]
 # Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms, and `attend`,
 # which was written for one, has not been touched. It works on the last two axes and leaves all others alone.
-# So does `split_heads`, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, which counts its axes from the end. (The
-# `transpose(0, 1)` of the last chapter would now swap sentences with words.)
+# `split_heads` leaves them alone, too, because it counts from the end:
+# `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now swap
+# sentences with words.)
 
 
 # %% tags=["hide-input"]

@@ -425,8 +425,7 @@ display.show(torch.stack(columns, 1), one.WORDS, names)
 # %% [markdown] name="before-you-swap"
 # ## Before you swap
 #
-# One page for the day on which you put one movement in the place of another. Each row was run when this page
-# was built.
+# For the day on which you put one movement in the place of another. Each row was run when this page was built.
 #
 # | | in PyTorch's class, and in the package's unless it says otherwise |
 # |---|---|
