@@ -291,7 +291,7 @@ display.show(rows, columns=["d", "rank", "orders of the keys"], corner="h")
 # Run one layer with and without the weights, and list the sizes of what is kept:
 
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 def kept(module: nn.Module, call) -> list[int]:
     """List how many numbers a call keeps for its backward pass, each storage once."""
     sizes = {}

@@ -492,28 +492,9 @@ display.show(rows, columns=[f"right all the same, of {len(LISTED)} mistakes"])
 # %% [markdown] name="the-doctor"
 # ## The doctor
 #
-# A tool that is installed along with the package tests all this and more, the **doctor**. Its
-# function `examine` takes a module, the sizes, and the `kind`, which says how the module is
-# called with tensors `(b, n, e)`:
-#
-# - *self*: `(x, blocked)`
-# - *causal*: `(x)`; the module hides the future by itself
-# - *cross*: `(query, key, value, blocked)`
-#
-# In `blocked`, None or `(b, n, m)`, True hides a key. The result may be the first of a tuple. If
-# yours takes tokens or masks in another form, say so with an
-# [adapter](../docs/package/doctor.md#adapters), as in `adapt(module, layout="nbe", mask="b1nm
-# allowed")`, and give `examine` what it returns. The doctor does two things that no probe does. It copies the module's parameters into the right
-# class and into every mistake on the list, trying each order of Q, K and V. If one of these
-# computes the same, the report names it. And it looks inside: while your code runs, it finds each
-# softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
-# lines in your file.
-#
-# Looking inside matters most for the scale. A scale that is wrong but constant breaks no property:
-# flatter weights are still valid weights.
-#
-# Here is a causal class with one mistake. It also subtracts, on purpose, a bias that grows with the
-# distance. No class in this book computes the same, so comparing with them does not help.
+# Here is a causal class with one mistake. Its scale is wrong, but constant, so it breaks no property:
+# flatter weights are still valid weights. It also subtracts, on purpose, a bias that grows with the
+# distance. No class in this book computes the same, so there is no reference either.
 
 
 # %%
@@ -541,6 +522,14 @@ class Near(nn.Module):
         return scores.softmax(-1)
 
 
+# %% [markdown]
+# The **doctor**, which is installed along with the package, looks inside. While your code runs, it finds
+# each softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
+# lines in your file. It also runs the probes, and looks for the mistake on its list that computes the
+# same. Its function `examine` takes the module, the sizes and a `kind`: *causal* is called with x alone,
+# and hides the future by itself. [Other kinds](../docs/package/doctor.md), and
+# [adapters](../docs/package/doctor.md#adapters) for other layouts and masks, are on its page.
+
 # %%
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
 report = examine(Near(WIDTH, HEADS), **SIZES)
@@ -554,17 +543,19 @@ print("✓ It is named, and nothing else is.")
 
 # %% [markdown]
 # The factor is 0.204 = 1/√24: the scores are scaled by the width of the model instead of the width
-# of a head.  1/√e is a slip that many people make, so the doctor calls it wrong. A number that is no
+# of a head. 1/√e is a slip that many people make, so the doctor calls it wrong. A number that is no
 # known slip might be on purpose, so it only gets a remark.
 #
 # In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a remedy
 # and a list of what was not examined. In a test, `assert_attention` fails with the report as its
-# message. With the scale mended, the class passes:
+# message. With the scale mended, it passes:
 
-# %%
+# %% tags=["proof"]
 mended = Near(WIDTH, HEADS).eval()
 mended.scale = (WIDTH // HEADS) ** -0.5
 assert_attention(mended, **SIZES)
+assert examine(mended, **SIZES).ok
+print("✓ With 1/√d, nothing is wrong with `Near`.")
 
 # %% [markdown]
 # The page on [your CI](../docs/package/doctor-in-ci.md) says how to keep it as a test, and
