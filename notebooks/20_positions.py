@@ -36,6 +36,56 @@ from annotated_book import chapters, display
 
 display.chapter_map("score")
 
+# %% [markdown] name="models-of-today"
+# ## Models of today, in one table
+#
+# This chapter opens a part on what has become of attention since the first Transformer. Here are
+# eleven models of 2024 to 2026, in the words that people search for. Does any of them still have
+# multi-head attention as you built it?
+
+# %% tags=["fold-input"]
+MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
+    "Llama 3.1, 2024": ("RoPE, llama3", "grouped", "all", ""),
+    "OLMo 2, 2024": ("RoPE", "each head its own", "all", "QK-norm"),
+    "DeepSeek-V3, 2024": ("RoPE on 1/3", "latent", "all", ""),
+    "Gemma 3, 2025": ("RoPE, two bases", "grouped", "windows, 5 to 1", "QK-norm"),
+    "Qwen3, 2025": ("RoPE", "grouped", "all", "QK-norm"),
+    "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "grouped", "all", ""),
+    "gpt-oss, 2025": ("RoPE, YaRN", "grouped", "windows, 1 to 1", "sinks"),
+    "Qwen3-Next, 2025": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
+    "Kimi Linear, 2025": ("NoPE", "latent", "linear, 3 to 1", ""),
+    "DeepSeek-V3.2, 2025": ("RoPE on 1/3", "latent", "sparse, 2,048", ""),
+    "Qwen3.5, 2026": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
+}
+HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
+display.show(MODELS, columns=HEADINGS, corner="model, year")
+
+# %% [markdown]
+# None does. OLMo 2 comes nearest: each head has keys of its own, and each query sees all keys before
+# it. But its queries and keys are rotated and normed. Where to read about each column:
+#
+# - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
+#   every fourth layer knows no positions.
+# - *Keys and values*: [chapter 22](22_fewer_keys.ipynb).
+# - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
+#   that sees all keys. *2,048* is how many keys a query chooses.
+# - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
+#   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
+#
+# Two chapters have no column, because what they explain changes no result, up to rounding: the [KV
+# cache](21_cache.ipynb), and FlashAttention in [Tiles](23_tiles.ipynb).
+#
+# <details><summary>Where the rows come from</summary>
+#
+# Each row is compared with the model's configuration and code in `transformers`
+# (`tests/annotated_book/test_models_of_today.py`). Three cells are not what the configuration is by
+# default: Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
+# code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
+# 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
+# with 7 billion parameters.
+#
+# </details>
+
 # %% [markdown]
 # ## A place that is added
 #
@@ -479,19 +529,16 @@ display.show(slopes, ["formula", "checkpoints"], names, decimals=3)
 # <!-- /deeper -->
 
 # %% [markdown]
-# ### Buckets: the model learns the numbers
-#
-# One learned number for every distance would be too many, and those of far keys would rarely be
-# trained. Distances are therefore sorted into **buckets**, and all distances in a bucket share a
-# number [[Raffel et al., section 2.1](../docs/references.md#raffel-2020)]. Half of the buckets hold
-# one short distance each. The others grow wider and wider, and the last one takes every distance
-# beyond. This is T5's way, and `BucketedBias` has it.
+# T5 learns the numbers instead. Those of far keys would rarely be trained, so distances are sorted
+# into **buckets**, and all distances in a bucket share a number [[Raffel et al., section
+# 2.1](../docs/references.md#raffel-2020)].
 
 # %% [markdown]
-# <!-- deeper: Where the buckets begin -->
-# ### Going deeper: Where the buckets begin
+# <!-- deeper: Where the buckets begin, and both biases in the class -->
+# ### Going deeper: Where the buckets begin, and both biases in the class
 #
-# The cell sorts keys up to 40 places back into eight buckets, for a causal model. The last bucket
+# Half of the buckets hold one short distance each. The others grow wider and wider, and the last one
+# takes every distance beyond. `BucketedBias` has them. The cell sorts keys up to 40 places back into eight buckets, for a causal model. The last bucket
 # would end at distance 20, which is `max_distance`, but it takes every longer distance, too.
 
 # %%
@@ -514,9 +561,6 @@ display.show([spans], ["distance"], range(8), corner="bucket")
 display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # Either kind of bias goes into `BiasedAttention`. The bias by distance is added to the [additive
 # mask](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) that the caller may have passed, and the
 # final class's `attend` does the rest. Outputs and gradients equal those of Bloom and T5 in
@@ -527,6 +571,9 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 from annotated_attention.modern import BiasedAttention
 
 display.annotated(BiasedAttention.attend)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Longer than in training

@@ -1,0 +1,95 @@
+"""The table that opens the part on attention today says what ``transformers`` has."""
+
+import importlib
+import inspect
+from itertools import pairwise
+
+import pytest
+
+from annotated_book import chapters
+
+CLASSES = {  # of each model: its configuration, and what a paper says where that has a default
+    "Llama 3.1": ("LlamaConfig", {"positions": "RoPE, llama3", "keys": "grouped"}),
+    "OLMo 2": ("Olmo2Config", {}),
+    "DeepSeek-V3": ("DeepseekV3Config", {}),
+    "Gemma 3": ("Gemma3TextConfig", {}),
+    "Qwen3": ("Qwen3Config", {"keys": "grouped"}),
+    "SmolLM3": ("SmolLM3Config", {}),
+    "gpt-oss": ("GptOssConfig", {}),
+    "Qwen3-Next": ("Qwen3NextConfig", {}),
+    "Kimi Linear": ("KimiLinearConfig", {}),
+    "DeepSeek-V3.2": ("DeepseekV32Config", {}),
+    "Qwen3.5": ("Qwen3_5TextConfig", {}),
+}
+
+
+def positions(config) -> str:
+    """Say what turns, and how."""
+    given = getattr(config, "rope_parameters", None)
+    if given is None:
+        return "NoPE"
+    bases = {part["rope_theta"] for part in given.values() if isinstance(part, dict)}
+    if bases:
+        return "RoPE" if len(bases) == 1 else "RoPE, two bases"
+    share = given.get("partial_rotary_factor", 1)
+    if width := getattr(config, "qk_rope_head_dim", None):
+        share = width / config.qk_head_dim
+    said = "RoPE" if share == 1 else f"RoPE on 1/{1 / share:.0f}"
+    said += {"default": "", "yarn": ", YaRN"}[given["rope_type"]]
+    turned = getattr(
+        config, "no_rope_layers", []
+    )  # 1 where there is rotation, in spite of the name
+    return f"{said}, NoPE in 1/{len(turned) // turned.count(0)}" if 0 in turned else said
+
+
+def keys(config) -> str:
+    """Say what the cache keeps for the heads."""
+    if getattr(config, "kv_lora_rank", None):
+        return "latent"
+    shared = config.num_key_value_heads < config.num_attention_heads
+    return "grouped" if shared else "each head its own"
+
+
+def seen(config) -> str:
+    """Say what keys a query sees, and how many such layers stand before one that sees all."""
+    kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    (special,) = {*kinds} - {"full_attention"} or {""}
+    if special == "indexed_attention":
+        return f"sparse, {config.index_topk:,}"
+    places = [i for i, kind in enumerate(kinds) if kind == "full_attention"]
+    if not special:
+        return "all"
+    (apart,) = {after - before - 1 for before, after in pairwise(places)}
+    name = {"sliding_attention": "windows", "linear_attention": "linear"}[special]
+    return f"{name}, {apart} to 1"
+
+
+def besides(config) -> str:
+    """Say what else the code of its attention does."""
+    module = importlib.import_module(type(config).__module__.replace("configuration", "modeling"))
+    code = inspect.getsource(module)
+    marks = {"QK-norm": "self.q_norm(", "gated": "* torch.sigmoid(gate)", "sinks": "self.sinks"}
+    return ", ".join(name for name, mark in marks.items() if mark in code)
+
+
+def test_each_model_has_a_row():
+    rows = chapters.load("20_positions").MODELS
+    assert [name.rpartition(",")[0] for name in rows] == [*CLASSES]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_row_is_the_models(name):
+    transformers = pytest.importorskip("transformers")
+    kind, from_paper = CLASSES[name]
+    config = getattr(transformers, kind)()
+    found = {
+        "positions": positions(config),
+        "keys": keys(config),
+        "seen": seen(config),
+        "besides": besides(config),
+    }
+    differs = {what for what, said in from_paper.items() if found[what] != said}
+    assert differs == {*from_paper}, "the configuration says it itself: no paper is needed"
+    rows = chapters.load("20_positions").MODELS
+    (row,) = (row for model, row in rows.items() if model.rpartition(",")[0] == name)
+    assert row == tuple({**found, **from_paper}.values())
