@@ -173,14 +173,14 @@ ASKED = {
     "does True mean masked or attend": "masks-in-the-wild masks",
     "layer normalization": "transformer-layers",
     "initialized": "from-memory attention line-by-line transformer-layers",
-    "how many parameters in multi head attention": "counting",
-    "reshape": "reshape-trick",
+    "how many parameters in multi head attention": "counting questions",
+    "FlopCounterMode": "counting",
     "MultiheadAttention": "attention",
     "repeat_kv": "fewer-keys",
     "GQA": "fewer-keys",
     "flash attention causal mask": "tiles questions",
     "streaming llm attention sinks": "windows",
-    "rope scaling yarn": "positions",
+    "torch.multinomial": "a-model-of-today training",
     "interview questions attention": "from-memory",
 }
 
