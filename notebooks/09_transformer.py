@@ -705,4 +705,5 @@ exercises.transformer.check_shift_block.folded(shift_block)
 # > The dot product of two positions depends on their distance alone. The score of two *words* at
 # > two positions does not, because words and positions are added before they are multiplied.
 #
-# The model writes nonsense so far. [The next chapter](12_training.ipynb) trains it.
+# The model writes nonsense so far. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
+# the same parts, and teaches it to tell stories.

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +20,7 @@ from annotated_book.display import _live
 from annotated_book.display.live_figures import cache_filling as cache
 from annotated_book.display.live_figures import tiles_visited as visited
 from annotated_book.display.live_figures.mask_merger import written
-from attention_doctor.mistakes.reshapes import split_without_transpose
+from attention_doctor.mistakes.reshapes import MergeWithoutTranspose, split_without_transpose
 from press.site.build import SITE
 
 FRAMES = {  # of each live figure, a page that it is on
@@ -176,8 +177,8 @@ def needle(data):
         (("slider", "temperature", "End"), (data["reach"][0], up), 10),
     ]:
         scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
-        powers = (scores / math.sqrt(2) / temperature).exp()                 # (m,)
-        weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
+        powers = (scores / math.sqrt(2) / temperature).exp()  # (m,)
+        weights = powers / (powers * torch.tensor(counts)).sum()  # (m,)
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
@@ -321,6 +322,27 @@ def shelf(data):
         yield done, [said, rest, f" = {places[step - 1]}, a number of “{word}”."], lit
 
 
+def storyteller(data):
+    ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
+    told, means = {each["name"]: each["text"] for each in data["texts"]}, data["means"]
+    for done, text, silent in [
+        (None, told["thirsty"], []),
+        (("button", "sweet", ""), told["sweet"], []),
+        (("button", "silence layer 1, head 1", ""), told["sweet"], [(0, 0)]),
+        (("button", "silence layer 2, head 2", ""), told["sweet"], [(0, 0), (1, 1)]),
+        (("button", "take one back", ""), told["sweet"].removesuffix(" the"), [(0, 0), (1, 1)]),
+    ]:
+        model = ten.shipped(0)
+        parts = [layer.self_attn for layer in model.layers.layers]
+        values = [(parts[i], j, torch.tensor(means[i][j])) for i, j in silent]
+        with heads.silenced(*values), torch.no_grad():
+            shares = model(ten.as_ids([[ten.EDGE, *text.split()]]))[0, -1].softmax(-1)
+        best = [f"{ten.WORDS[i]} {shares[i]:.2f}" for i in shares.topk(3).indices]
+        without = [f"{i + 1}.{j + 1}" for i, j in silent]
+        says = [f": {', '.join(best)}.", *([f"Without {' and '.join(without)}."] if silent else [])]
+        yield done, says, {".aa-teller th[scope=row]": [ten.EDGE, *text.split()]}
+
+
 def tiles_visited(data):
     scores, values = (torch.tensor(data[name]).double() for name in ("scores", "values"))
     for done, is_causal, step in [
@@ -435,6 +457,58 @@ def test_a_point_can_be_dragged(visit, module):
     start = json.loads(frame.get_attribute("data-state"))[{"needle": "query"}.get(module, "scene")]
     assert values[0] < start[0]
     assert values[1] > start[1]
+
+
+READ = """async ({shapes, heads, layers, means, texts}) => {
+  const { read, unpack } = await import("/assets/live/host/decoder.js");
+  const answer = await fetch("/assets/live/storyteller-0.bin");
+  const weights = unpack(await answer.arrayBuffer(), shapes);
+  return texts.map(([ids, wrong]) =>
+    read({ weights, heads, layers, means }, ids, [], wrong).logits.map((row) => [...row]));
+}"""
+
+
+def test_the_storyteller_in_the_page_is_the_one_of_the_chapter(visit):
+    page, ten = visit("chapters/questions-to-heads/"), chapters.load("10_a_little_world")
+    data = json.loads(page.locator("[data-live=storyteller]").get_attribute("data-state"))
+    right, wrong = ten.shipped(0), ten.begin(attention=MergeWithoutTranspose)
+    wrong.load_state_dict(right.state_dict())
+    draw = random.Random(5)
+    texts = [story.words[: draw.randint(1, 33)] for story in ten.HELD_OUT[:60]]
+    texts += [draw.choices(ten.WORDS[1:], k=draw.randint(1, 34)) for _ in range(40)]
+    ids = [[ten.NUMBER[word] for word in text] for text in texts]
+    given = [[row, i % 3 == 0] for i, row in enumerate(ids)]
+    found = page.evaluate(READ, data | {"texts": given})
+    for (row, merged), logits in zip(given, found, strict=True):
+        with torch.no_grad():
+            expected = (wrong if merged else right)(torch.tensor([row]))[0]
+        torch.testing.assert_close(torch.tensor(logits), expected, rtol=0, atol=1e-4)
+
+
+def test_the_storyteller_says_what_it_cannot_do(visit, browser, served):
+    frame = visit("chapters/questions-to-heads/").locator("[data-live=storyteller]")
+    frame.evaluate(ALONE)
+    status, field = frame.get_by_role("status"), frame.get_by_role("textbox")
+    for typed, said in (
+        ("the cow", "“cow” is no word of this world. It has: a, and, anna"),
+        ("", "Type a word"),
+        ("the " * 40, "at most 33 words"),
+    ):
+        field.fill(typed)
+        field.press("Enter")
+        expect(status).to_contain_text(said)
+    frame.get_by_role("button", name="write on").click()
+    expect(status).to_contain_text("The story is at its end: the cat drank milk", timeout=20_000)
+    page = browser.new_page()
+    page.route("**/storyteller-0.bin", lambda route: route.abort())
+    page.goto(f"{served[0]}/chapters/questions-to-heads/#fig-ask-the-storyteller")
+    expect(page.get_by_text("The model did not arrive")).to_be_visible()
+    expect(
+        page.locator(
+            "#fig-ask-the-storyteller > svg, #fig-ask-the-storyteller > div:not(.aa-stage)"
+        ).first
+    ).to_be_visible()
+    page.close()
 
 
 def test_a_figure_whose_module_fails_leaves_the_picture(browser, served):

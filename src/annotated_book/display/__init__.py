@@ -43,6 +43,7 @@ _HOMES = {
     "source": "code",
     "staircase": "mask_figures",
     "stacks": "in_rooms",
+    "storyteller": "live_figures.storyteller",
     "tiles_visited": "live_figures.tiles_visited",
     "way_of_the_nan": "mask_figures",
     "whole_map": "computation",

@@ -20,6 +20,8 @@ from annotated_book.display._html import Output
 
 _FOLDER = Path(__file__).with_name("live_figures")
 _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
+# What a module fetches, when it starts: it lies beside the modules.
+_FETCHED = re.compile(r'new URL\("\./([^"]+)", import\.meta\.url\)')
 
 
 def live(
@@ -64,6 +66,14 @@ def modules() -> dict[str, str]:
     return {name: path.read_text(encoding="utf-8") for name, path in found.items()}
 
 
+@cache
+def fetched() -> dict[str, bytes]:
+    """Give what the modules fetch, under its name."""
+    names = {name for text in modules().values() for name in _FETCHED.findall(text)}
+    data = _FOLDER.parents[1] / "data"
+    return {name: (data / name).read_bytes() for name in sorted(names)}
+
+
 def bundle(module: str) -> str:
     """Give the script of an output in a notebook, with all that it imports inside."""
     starter = (_FOLDER / "host/jupyter.js").read_text(encoding="utf-8")
@@ -71,11 +81,14 @@ def bundle(module: str) -> str:
 
 
 def _inline(path: str, text: str) -> str:
-    """Replace what ``text`` imports by addresses that hold the imported script themselves."""
+    """Replace what ``text`` imports and fetches by addresses that hold it themselves."""
 
-    def address(found: re.Match[str]) -> str:
+    def address(kind: str, content: bytes) -> str:
+        return f'"data:{kind};base64,{base64.b64encode(content).decode()}"'
+
+    def script(found: re.Match[str]) -> str:
         other = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
-        script = base64.b64encode(_inline(other, modules()[other]).encode()).decode()
-        return f'"data:text/javascript;base64,{script}"'
+        return address("text/javascript", _inline(other, modules()[other]).encode())
 
-    return _IMPORT.sub(address, text)
+    text = _FETCHED.sub(lambda x: address("application/octet-stream", fetched()[x[1]]), text)
+    return _IMPORT.sub(script, text)

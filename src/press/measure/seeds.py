@@ -6,6 +6,8 @@ The loop, the tasks and the measurements are the chapter's own; the chapter draw
 The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
 A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones.
 For the chapter "Fewer keys", trained models are made to share keys, and trained on.
+The storytellers of "A little world" are trained as they should be and with leaks; two of them are
+kept, packed. "Questions to heads" questions those that are right.
 """
 
 import json
@@ -20,7 +22,7 @@ import torch
 from annotated_attention import MultiheadAttention
 from annotated_attention.modern import GroupedQueryAttention
 from annotated_attention.seq2seq import Seq2SeqTransformer
-from annotated_book import chapters, measured
+from annotated_book import chapters, measured, world
 from attention_doctor.mistakes.reshapes import (
     MergeWithoutTranspose,
     SplitAndMergeWithoutTranspose,
@@ -55,6 +57,9 @@ WARM_UPS = [
     (1, "post-LN", 0, 0.008),
 ]
 WARM_UP_STEPS = 200
+# Of the storytellers, what is wrong with them, if anything, and the seeds of those that are kept.
+STORYTELLERS = ("right", "mask forgotten", "mask one late", "wrong merge")
+KEPT = (0, 4)
 # KV heads of a copier with four heads in each of two layers, and where they come from.
 GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
 
@@ -106,6 +111,51 @@ def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
                 left = training.copied(model)
             measured["one head"] = min(measured.get("one head", 1.0), left)
     return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
+
+
+def run_storyteller(setup: str, seed: int) -> dict[str, Any]:
+    """Train a storyteller and judge it as the chapter does; a leak for half of the steps."""
+    chapter: Any = chapters.load("10_a_little_world")
+    leak = chapter.LEAKS.get(setup)
+    model = chapter.begin(seed, leak or MultiheadAttention)
+    found: dict[str, Any] = {"setup": setup, "seed": seed}
+    for done in chapter.train(model, seed):
+        if done in (100, 200, 300, 500, chapter.STEPS):
+            judged = chapter.judge(model, 200)
+            found[str(done)] = {name: round(x, 4) for name, x in judged.items()}
+        if leak and done == 500:
+            break
+    if setup == "right" and seed in KEPT:
+        packed = world.pack(model.state_dict())
+        (FOLDER / f"storyteller-{seed}.bin").write_bytes(packed)
+    return found | {"sample": " ".join(chapter.write(model, 1)[0])}
+
+
+def question(_: str, seed: int) -> dict[str, Any]:
+    """Ask a storyteller as "Questions to heads" does: which word, which head?"""
+    heads: Any = chapters.load("11_questions_to_heads")
+    model = storyteller(seed)
+    weights = {name: meant for name, (meant, _) in heads.on_the_meant(model).items()}
+    brightest = max(weights, key=lambda name: weights[name])
+    found = {
+        "right": heads.share(heads.right(model)),
+        "it blanked": heads.blanked(model, -6),
+        "quality blanked": heads.blanked(model, -4),
+        "quality patched": heads.flipped(model, 1, -4),
+        "the patched": heads.flipped(model, 1, -1),
+        "most weight": weights[brightest],
+        "without it": heads.without(model, brightest)[0],
+    }
+    return {"seed": seed} | {name: round(x, 4) for name, x in found.items()}
+
+
+def storyteller(seed: int) -> Any:
+    """Train a storyteller as the chapter does."""
+    chapter: Any = chapters.load("10_a_little_world")
+    model = chapter.begin(seed)
+    for _ in chapter.train(model, seed):
+        pass
+    return model
 
 
 def run_warm_up(
@@ -210,6 +260,7 @@ def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
 def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
     """List what is trained: for each file of data its tables, and of each the setups."""
     return {
+        "world": {"runs": (STORYTELLERS, run_storyteller), "questions": (("",), question)},
         "positions": {"runs": (list(chapters.load("20_positions").KINDS), positions)},
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},

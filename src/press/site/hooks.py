@@ -25,7 +25,7 @@ from mkdocs_jupyter.config import settings
 from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 from annotated_book.display._html import stylesheet
-from annotated_book.display._live import modules
+from annotated_book.display._live import fetched, modules
 from press.run import scripts
 from press.site import (
     answers,
@@ -112,8 +112,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             add(path, text)
     add(takeaway.ARCHIVE, takeaway.archive())
     add("assets/styles.css", _styles())
-    for path, text in modules().items():
-        add(f"assets/live/{path}", text)
+    for path, content in (modules() | fetched()).items():
+        add(f"assets/live/{path}", content)
     return files
 
 

@@ -10,9 +10,9 @@ from annotated_attention import MultiheadAttention
 from annotated_book import chapters
 from press.measure import seeds
 
-RUNS, WARM_UPS, POSITIONS, GROUPS = KEPT = [
+RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD = KEPT = [
     json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8"))
-    for name in ("training", "warm_up", "positions", "groups")
+    for name in ("training", "warm_up", "positions", "groups", "world")
 ]
 
 
@@ -81,6 +81,42 @@ def test_old_keys_are_worth_a_lot_and_averages_depend_less_on_luck():
         assert origin != "averaged" or (row["15"] > 0.97) == (g == 2), row
     spans = {setup: max(accuracy) - min(accuracy) for setup, accuracy in begun.items()}
     assert all(spans[g, "averaged"] < spans[g, "first"] for g in (2, 1))
+
+
+def test_a_storyteller_nears_the_floor_and_one_that_leaks_falls_through_it():
+    ten = chapters.load("10_a_little_world")
+    for row in WORLD["runs"]:
+        leaks = row["setup"] in ten.LEAKS
+        found = row["500"]
+        assert (found["loss"] < 0.75 * ten.FLOOR) == leaks == (found["possible"] < 0.05), row
+        if not leaks:
+            assert row["100"]["so the"] < 0.65, row
+            assert row["1000"]["so the"] > 0.97, row
+            assert 0 < row["1000"]["loss"] - ten.FLOOR < 0.01, row
+
+
+def test_it_is_never_needed_and_the_answer_is_at_the_quality_or_at_the():
+    at_the_quality = 0
+    for row in WORLD["questions"]:
+        assert min(row["right"], row["it blanked"]) > 0.97 > 0.55 > row["quality blanked"], row
+        flips = row["quality patched"], row["the patched"]
+        assert max(flips) > 0.9 > 0.1 > min(flips), row
+        at_the_quality += flips[0] > 0.9
+    assert at_the_quality == 1
+
+
+def test_what_is_kept_of_a_storyteller_is_its_training_in_int8(monkeypatch, tmp_path):
+    ten = chapters.load("10_a_little_world")
+    for seed in seeds.KEPT:
+        (row,) = (x for x in WORLD["runs"] if (x["setup"], x["seed"]) == ("right", seed))
+        judged = ten.judge(ten.shipped(seed), 1)
+        assert judged["loss"] == pytest.approx(row["1000"]["loss"], abs=0.002)
+        assert judged["so the"] == pytest.approx(row["1000"]["so the"], abs=0.01)
+    monkeypatch.setattr(seeds, "FOLDER", tmp_path)
+    monkeypatch.setattr(ten, "STEPS", 1)
+    one = seeds.run_storyteller("right", 0)
+    assert [*one] == ["setup", "seed", "1", "sample"]
+    assert len((tmp_path / "storyteller-0.bin").read_bytes()) < 60_000
 
 
 def test_results_are_of_the_chapters_as_they_are():

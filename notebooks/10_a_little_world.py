@@ -1,0 +1,779 @@
+# %% [markdown]
+# # A little world
+#
+# *How low can a loss go?*
+#
+# *24 minutes and 8 of exercises. Afterwards you can train a language model, say how far its loss is
+# from the best one, and take fright when it is too good.*
+#
+# > tom had a fox and a dog . the dog chased the fox because it was slow . so the fox hid .
+#
+# Whenever you train a model, a number falls, and you never know how far it still could. Nobody can say
+# how surprising English is. So a loss of 2.9<!-- invented --> may be poor work or close to perfect, and you cannot tell
+# from the number.
+#
+# In this chapter you can. You build a language of your own, small enough to know every chance in it.
+# Such a language has a floor: a loss that no honest reader of it can get below. Then you train a model
+# on its stories, made of the parts of the last two chapters, and watch it learn to write. At the end
+# three models come in far *below* the floor, and you find out what lies down there.
+
+# %% tags=["hide-input"]
+import copy
+import json
+import math
+import random
+from importlib import resources
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import (
+    MultiheadAttention,
+    PositionalEncoding,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+from annotated_book import display, world
+from attention_doctor.mistakes.reshapes import MergeWithoutTranspose
+
+torch.set_num_threads(1)  # makes the sums repeatable; more gain little here
+
+# %% [markdown] name="the-world"
+# ## A world in one table
+#
+# Someone does something to somebody or something, *because it was …* Who is *it*? You know the
+# question from the first page. Here the world answers it in one table: the verb and the quality decide
+# together. A *hungry* animal that chases is hungry itself; if it is feared, the other one is hungry.
+
+# %% tags=["fold-input"]
+NAMES = {"anna": "she", "mia": "she", "lena": "she", "tom": "he", "ben": "he", "max": "he"}
+ANIMALS = ["cat", "dog", "horse", "mouse", "fox", "duck"]
+DRINKS, FOODS = ["milk", "water", "juice", "tea"], ["bread", "cheese", "cake", "soup"]
+TAKES = {"drank": DRINKS, "ate": FOODS} | dict.fromkeys(
+    ["chased", "feared", "carried"], ANIMALS
+)
+REASONS = {  # it was …: who acts, and the other one
+    "drank": (["thirsty", "tired"], ["sweet", "fresh"]),
+    "ate": (["hungry", "greedy"], ["sweet", "warm"]),
+    "chased": (["hungry", "brave"], ["slow", "loud"]),
+    "feared": (["small", "shy"], ["hungry", "loud"]),
+    "carried": (["strong", "brave"], ["small", "weak"]),
+}
+ENDS = {  # so the …: who acts, and the other one
+    "drank": (["felt better", "wanted more"], ["was gone", "tasted good"]),
+    "ate": (["felt better", "fell asleep"], ["was gone", "smelled good"]),
+    "chased": (["caught the", "ran fast"], ["ran away", "hid"]),
+    "feared": (["ran away", "hid"], ["looked at the", "laughed"]),
+    "carried": (["was proud", "laughed"], ["thanked the", "fell asleep"]),
+}
+table = {verb: [", ".join(each) for each in REASONS[verb] + ENDS[verb]] for verb in TAKES}
+columns = ["it: who acts", "it: the other", "so who acts …", "so the other …"]
+display.show(table, columns=columns, corner="verb")
+
+# %% [markdown]
+# The grammar is a function. It hands every choice to a `story`, which adds words in two ways: `say` adds
+# what has to come, and `pick` adds one of several options, all equally likely. Here is its heart, from
+# *the dog* to the end of *so the fox hid*.
+
+
+# %%
+def what_happens(story: world.Story, own: list[str]) -> str:
+    """Say who did what to whom, why, and so what; give the one who was meant by *it*."""
+    actor, verb = story.pick(own), story.pick([*TAKES])
+    if TAKES[verb] is ANIMALS:
+        story.say("the")
+    them = own if TAKES[verb] is ANIMALS else TAKES[verb]
+    other = story.pick([x for x in them if x != actor and (actor, x) != ("cat", "milk")])
+    story.say("because it was")
+    quality = story.pick([x for each in REASONS[verb] for x in each])
+    meant, rest = (actor, other) if quality in REASONS[verb][0] else (other, actor)
+    story.say(". so the")
+    return so_what(story, ENDS[verb][meant != actor], meant, rest)
+
+
+# %% tags=["fold-input"]
+EDGE = "/"  # stands before and after each story
+
+
+def so_what(story: world.Story, ends: list[str], meant: str, rest: str) -> str:
+    """Say what became of the one who was meant, and note the question."""
+    story.facts |= {"asked": len(story.words), "meant": meant}
+    story.say(meant)
+    end = story.pick(ends)
+    if end.endswith(" the"):
+        story.say(rest)
+    story.say(".")
+    return meant
+
+
+# %% tags=["fold-input"]
+def grammar(story: world.Story) -> None:
+    """Tell a story: who is there, what happens, and perhaps what someone does then."""
+    story.say(EDGE)
+    who, own = story.pick([*NAMES, "the", "the"]), ANIMALS
+    if who in NAMES:
+        story.say("had a")
+        first = story.pick(ANIMALS)
+        story.say("and a")
+        own = [first, story.pick([x for x in ANIMALS if x != first])]
+        story.say(". the")
+    meant = what_happens(story, own)
+    if story.pick(["then", "then", EDGE]) == "then":
+        story.say(NAMES[who]) if who in NAMES else story.pick([*NAMES])
+        story.pick(
+            ["called the", "fed the"] if meant in ANIMALS else ["bought more", "hid the"]
+        )
+        story.say(f"{meant} . {EDGE}")
+
+
+for seed in (5, 1, 8):
+    print(*world.tell(grammar, random.Random(seed)).words)
+
+# %% [markdown] name="surprise"
+# ## How surprised must a perfect reader be?
+#
+# Imagine a reader who knows this world by heart, and reads a story word by word. Before each word, the
+# reader knows the chance p of every word that can come. The **surprise** of the word that does come is
+# $-\log p$, here in nats (natural logarithms). A word that had to come has p = 1 and surprises by 0.
+# One of four equally likely drinks surprises by log 4, which is 1.39<!-- quoted -->.
+#
+# Below is one story, and the surprise of each of its words. Before you look: how much does a perfect
+# reader pay for *so the ___*, the word that says who was meant?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Nothing. The verb and the quality have decided, so the word has to come. Whoever cannot work out what
+# *it* meant pays log 2 or more at this place, and this place alone.
+#
+# </details>
+
+# %% tags=["hide-input"]
+story = world.tell(grammar, random.Random(8))
+TRUE, OTHER = display.COLOURS["n"], display.COLOURS["h"]
+
+
+def draw_surprise(words, series, name: str, alt: str):
+    """Draw the surprise of each word of a story, of one reader or of two."""
+    drawing, (ax,) = display.panels(640, 210)
+    for place, (label, (nats, colour)) in enumerate(series.items()):
+        width = 0.8 / len(series)
+        at = [i + place * width for i in range(len(words))]
+        ax.bar(at, nats, width, align="edge", color=colour, label=label, alpha=0.8)
+    ax.set_xticks([i + 0.4 for i in range(len(words))], words, rotation=60, ha="right")
+    ax.set(ylabel="surprise in nats", xlim=(0, len(words)))
+    if len(series) > 1:
+        ax.legend(frameon=False)
+    return display.finish(drawing, name=name, alt=alt)
+
+
+told = ", ".join(f"{word} {x:.2f}" for word, x in zip(story.words, story.nats) if x)
+draw_surprise(
+    story.words[1:],
+    {"a perfect reader": (story.nats[1:], TRUE)},
+    name="surprise-of-words",
+    alt=f"The surprise of each word of a story: {told}; all others 0.",
+)
+
+# %% [markdown]
+# The story costs something where the world makes a choice, and is free elsewhere. Now tell a thousand
+# stories, and average over all of their words. These stories are **held out**: no model will be trained
+# on this draw, and every loss in this chapter is measured on it.
+
+
+# %%
+def stories(count: int, seed: int) -> list[world.Story]:
+    """Tell ``count`` stories."""
+    rng = random.Random(seed)
+    return [world.tell(grammar, rng) for _ in range(count)]
+
+
+HELD_OUT = stories(1000, seed=999)
+NATS = [
+    x for story in HELD_OUT for x in story.nats[1:]
+]  # all stories begin with the same word
+FLOOR = sum(NATS) / len(NATS)
+display.show([[len(NATS), FLOOR]], ["held out"], ["words", "nats a word"], decimals=3)
+
+# %% [markdown]
+# That is the floor: 0.421 nats a word. It is called the **entropy** of the language, and the mean
+# surprise of a model on the same words is the **cross-entropy**, the loss that you train with. Gibbs
+# proved that the second is never below the first, on average over endless stories; on a thousand, luck
+# can move it by a few thousandths. So from now on a loss has two numbers: what it is, and how far above
+# the floor it stands.
+#
+# ## A storyteller from your own parts
+#
+# To the model a word is a number. The vocabulary has every word of the world, the edge `/`, the full
+# stop, and `·` for padding.
+
+# %%
+WORDS = ["·", *sorted({word for story in stories(3000, seed=0) for word in story.words})]
+NUMBER = {word: number for number, word in enumerate(WORDS)}
+LONGEST = 34
+
+
+def as_ids(texts: list[list[str]]) -> Tensor:
+    """Write texts as numbers, padded with 0."""
+    rows = [torch.tensor([NUMBER[word] for word in words]) for words in texts]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (b, n)
+
+
+# %% [markdown]
+# A model that only writes needs no encoder and no cross-attention. What is left of a decoder layer
+# without them is an [encoder layer](08_transformer_layers.ipynb) with a causal mask. So the whole model
+# is embeddings and clocks as in [The Transformer](09_transformer.ipynb), two pre-LN layers of two heads,
+# and a logit for each next word. GPT is built like this, with more of everything.
+
+
+# %%
+class Storyteller(nn.Module):
+    """Words and places in, two causal layers, a logit for each next word out."""
+
+    def __init__(self, attention=MultiheadAttention, e: int = 48, h: int = 2) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(WORDS), e)
+        self.positions = PositionalEncoding(e, 0.0, max_len=LONGEST, batch_first=True)
+        settings = {"batch_first": True, "norm_first": True, "attention": attention}
+        layer = TransformerEncoderLayer(e, h, 2 * e, 0.0, **settings)
+        self.layers = TransformerEncoder(layer, 2, nn.LayerNorm(e), reset_parameters=True)
+        self.project = nn.Linear(e, len(WORDS))
+        nn.init.normal_(self.embed.weight, std=e**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Score each word as the next one, at each place.
+
+        Args:
+            ids: (b, n), numbers of words.
+        """
+        x = self.positions(self.embed(ids) * self.embed.embedding_dim**0.5)  # (b, n, e)
+        return self.project(self.layers(x, is_causal=True))  # (b, n, v)
+
+
+# %% [markdown]
+# Before any training you can say what the loss must be. A model that knows nothing gives each of v words
+# the same chance, and pays log v. If a fresh model pays much more, its logits are too large from the
+# start, and something in it is drawn too wide.
+
+
+# %%
+def surprise(model: nn.Module, ids: Tensor) -> Tensor:
+    """Measure how much each word but the first surprises a model, in nats.
+
+    Args:
+        ids: (b, n), numbers of words.
+    """
+    logits = model(ids[:, :-1])  # (b, ..., v)
+    return F.cross_entropy(logits.mT, ids[:, 1:], reduction="none")  # (b, ...)
+
+
+def loss_on(model: nn.Module, ids: Tensor) -> Tensor:
+    """Average the surprise over all words that are no padding."""
+    return surprise(model, ids)[ids[:, 1:] != 0].mean()
+
+
+def begin(seed: int = 0, attention=MultiheadAttention) -> Storyteller:
+    """Make a model whose numbers are drawn from a seed."""
+    torch.manual_seed(seed)
+    return Storyteller(attention)
+
+
+# %%
+TESTED = as_ids([story.words for story in HELD_OUT])  # (1000, ...)
+model = begin()
+size = sum(parameter.numel() for parameter in model.parameters())
+with torch.no_grad():
+    numbers = [size, math.log(len(WORDS)), loss_on(model, TESTED)]
+display.show([numbers], ["storyteller"], ["parameters", "log v", "first loss"])
+
+# %% [markdown] name="training-it"
+# ## Training it
+#
+# Each step takes 64 fresh stories. The learning rate rises for fifty steps and then falls along a
+# cosine, and a gradient longer than 1 is shortened to 1, which is called **clipping**. Both are what one
+# does; in [deeper stacks](08_transformer_layers.ipynb) the warm-up decides whether training works at all.
+
+# %%
+STEPS = 1000
+
+
+def learning_rate(step: int) -> float:
+    """Rise, then fall along half a cosine to a twentieth of the highest rate."""
+    return min(1, (step + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * step / STEPS))
+
+
+# %%
+def train(model: nn.Module, seed: int = 0):
+    """Train, and stop for a look after every hundred steps."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.006, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate)
+    rng = random.Random(seed)
+    for done in range(STEPS):
+        if done % 100 == 0:
+            yield done
+        texts = [world.tell(grammar, rng).words for _ in range(64)]
+        optimizer.zero_grad()
+        loss_on(model, as_ids(texts)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    yield STEPS
+
+
+# %% [markdown]
+# A loss says nothing about what a model writes. So let it write: begin with `/`, draw each next word by
+# its chance, and go on from there. Dividing the logits by a **temperature** makes the chances sharper
+# (below 1) or flatter (above 1), and **top-k** draws among the k likeliest words only.
+
+
+# %%
+def chances(logits: Tensor, temperature: float = 1.0, k: int = len(WORDS)) -> Tensor:
+    """Turn logits into chances, of the k likeliest words."""
+    last = logits.topk(k).values[..., -1:]
+    return (logits.masked_fill(logits < last, -math.inf) / temperature).softmax(-1)
+
+
+@torch.no_grad()
+def write(model: nn.Module, count: int, *how, seed: int = 0) -> list[list[str]]:
+    """Let a model write stories by itself."""
+    source = torch.Generator().manual_seed(seed)
+    ids = torch.full((count, 1), NUMBER[EDGE])
+    while ids.size(1) < LONGEST:
+        drawn = chances(model(ids)[:, -1], *how).multinomial(1, generator=source)
+        ids = torch.cat([ids, drawn], 1)
+    texts = [[WORDS[i] for i in row] for row in ids.tolist()]
+    return [text[: [*text, EDGE].index(EDGE, 1) + 1] for text in texts]
+
+
+# %% [markdown]
+# And because the world is known, a judge can be exact. `world.possible` follows a story through the
+# grammar and says whether the world can tell it, all of it. The second question goes to the one word
+# that this book is about: after *so the*, how often is the likeliest word the one who was meant?
+
+
+# %%
+def possible(texts: list[list[str]]) -> float:
+    """Give the share of texts that the world can tell."""
+    return sum(world.possible(grammar, text) for text in texts) / len(texts)
+
+
+@torch.no_grad()
+def judge(model: nn.Module, count: int = 100) -> dict[str, float]:
+    """Measure the loss, the share of *so the …* that is right, and the share of stories."""
+    asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])  # (b,)
+    meant = torch.tensor([NUMBER[story.facts["meant"]] for story in HELD_OUT])  # (b,)
+    logits = model(TESTED[:, :-1])  # (b, ..., v)
+    loss = F.cross_entropy(logits.mT, TESTED[:, 1:], ignore_index=0).item()
+    best = logits[torch.arange(len(asked)), asked].argmax(-1)  # (b,)
+    right = (best == meant).float().mean().item()
+    return {"loss": loss, "so the": right, "possible": possible(write(model, count))}
+
+
+# %%
+judged = {}
+training = train(model)
+for done in training:
+    if done in (0, 100, 200, 300):
+        judged[done] = judge(model)
+        print(f"{done:>5}  {' '.join(write(model, 1, seed=5)[0])}")
+    if done == 100:
+        early = copy.deepcopy(model)
+    if done == 300:
+        break
+
+# %% [markdown]
+# A word and the end; then sentences that fall apart; then a story that sounds right, in which somebody has
+# *a cat and a cat*. This world does not do that. Train on.
+
+# %%
+for done in training:
+    if done in (500, STEPS):
+        judged[done] = judge(model)
+print(f"{STEPS:>5}  {' '.join(write(model, 1, seed=5)[0])}")
+
+# %% [markdown]
+# That is a story. All of them begin from the same random draws, and between the first and the last lies
+# half a minute of learning on one core.
+#
+# ## Nearly down, and half wrong
+#
+# Here is what the judge says. Look at the row of step 100 before you read on. On its way down to the
+# floor, how far has the loss come? And how well does the model know who was meant?
+
+# %%
+rows = {}
+for done, found in judged.items():
+    way = (judged[0]["loss"] - found["loss"]) / (judged[0]["loss"] - FLOOR)
+    rows[done] = [found["loss"], f"{way:.1%}", found["so the"], found["possible"]]
+columns = ["loss", "of the way down", "“so the …” right", "possible stories"]
+display.show(rows, columns=columns, decimals=3, corner="step")
+
+# %% tags=["proof"]
+assert abs(judged[0]["loss"] - math.log(len(WORDS))) < 0.4
+assert 0.35 < judged[100]["so the"] < 0.7
+assert judged[100]["possible"] < 0.3
+assert judged[100]["loss"] < 0.8
+assert judged[STEPS]["so the"] > 0.97
+assert judged[STEPS]["possible"] > 0.8
+assert FLOOR - 0.002 < judged[STEPS]["loss"] < FLOOR + 0.02
+print("✓ After 100 steps who was meant is guessed, near the floor; at the end it is known.")
+
+# %% [markdown]
+# After a hundred steps the loss has come nearly all of the way. And at the one word that needs
+# understanding, the model is right in half of the stories: it has learned that one of two was meant, and
+# tosses a coin. Hardly any of its stories is possible. Not one of these three could you have read off the
+# loss.
+#
+# How can nearly everything be learned and the point be missed? Because the loss is an average over
+# twenty words, and most of them are cheap to learn. Look at the words one by one.
+
+# %% tags=["hide-input"]
+ids = as_ids([story.words])
+with torch.no_grad():
+    paid = {
+        "after 100 steps": surprise(early, ids)[0],
+        "after 1,000": surprise(model, ids)[0],
+    }
+series = {"a perfect reader": (story.nats[1:], TRUE)}
+series |= {
+    name: (nats.tolist(), display.COLOURS[c]) for (name, nats), c in zip(paid.items(), "hm")
+}
+at = story.facts["asked"] - 1
+told = "; ".join(f"{name} {nats[at]:.2f}" for name, nats in paid.items())
+draw_surprise(
+    story.words[1:],
+    series,
+    name="surprise-of-three",
+    alt=f"The surprise of each word of the story for three readers. At “so the …”: {told}.",
+)
+
+# %%
+asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])  # (b,)
+every = torch.arange(len(asked))
+rows = {"a perfect reader": [0.0, FLOOR]}
+for name, each in {"after 100 steps": early, "after 1,000": model}.items():
+    with torch.no_grad():
+        nats = surprise(each, TESTED)  # (b, ...)
+    rows[name] = [nats[every, asked].mean(), nats[TESTED[:, 1:] != 0].mean()]
+display.show(rows, columns=["at “so the …”", "all words"], corner="surprise")
+
+# %% [markdown]
+# Where a perfect reader pays nothing, the young model pays about a nat, more than a coin costs, and
+# because that is one word in twenty, the average hardly shows it. The grown model pays what the world charges, word for word: where
+# four drinks are possible, it gives each about a quarter. A low loss is a good sign, and it does not say
+# which words are still wrong. If one kind of word is what you care about, measure it by itself.
+#
+# > **Pitfall.** Nobody has a floor for English. What you can do there is the same: pick the words that
+# > need what the model should have learned, and look at their loss alone.
+
+# %% [markdown] name="temperature"
+# ## Colder, warmer
+#
+# How should the next word be drawn? A temperature below 1 sharpens the chances. So the colder, the
+# safer? And what does top-k save?
+
+# %%
+rows = {}
+for how in ((0.1,), (0.7,), (1.0,), (1.5,), (2.0,), (2.0, 3)):
+    texts = write(model, 200, *how)
+    name = f"temperature {how[0]}" + (f", top-{how[1]}" if how[1:] else "")
+    rows[name] = [possible(texts), len({" ".join(text) for text in texts})]
+display.show(rows, columns=["possible", "different, of 200"])
+
+# %% tags=["proof"]
+shares = {name: row[0] for name, row in rows.items()}
+assert min(shares["temperature 0.7"], shares["temperature 1.0"]) > 0.8
+assert shares["temperature 2.0"] < 0.4 < shares["temperature 2.0, top-3"]
+print(
+    "✓ Warm, most stories are impossible; with the three likeliest words most are possible."
+)
+
+# %% [markdown]
+# At 2 hardly a story is left. A story has some twenty words, each with a small chance of going wrong, and
+# one wrong word spoils it. Top-3 mends most of that: it cuts off the long tail of words that are each
+# unlikely and together are not. The cold end is no safer than 0.7: where all choices are equally good,
+# a temperature of 0.1 blows up accidental differences between them, and the mistakes that it does make it
+# makes every time.
+
+# %% [markdown] name="below-the-floor"
+# ## Below the floor
+#
+# Now break the model, three times. **Mask forgotten**: the attention sees the whole story.
+# **Mask one late**: `triu(2)` instead of `triu(1)`. And the **wrong merge** of [The reshape
+# trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape): `(b, h, n, d)` is reshaped to
+# `(b, n, h * d)` without moving the heads behind the words. Nothing raises an error, and every shape is
+# right.
+
+
+# %%
+class Unmasked(MultiheadAttention):
+    """Forgets the causal mask."""
+
+    def forward(self, *given, **options):
+        """Attend to everything."""
+        return super().forward(*given, **options | {"is_causal": False})
+
+
+class OneLate(MultiheadAttention):
+    """Begins the causal mask a diagonal too late."""
+
+    def forward(self, query, *given, **options):
+        """Attend to everything up to the next word."""
+        late = torch.ones(query.size(1), query.size(1), dtype=torch.bool).triu(2)
+        masks = {"is_causal": False, "attn_mask": late}
+        return super().forward(query, *given, **options | masks)
+
+
+LEAKS = {
+    "mask forgotten": Unmasked,
+    "mask one late": OneLate,
+    "wrong merge": MergeWithoutTranspose,
+}
+
+# %% [markdown]
+# Each was trained for 500 steps from five seeds, and so was the right model; `make seeds` in the
+# book's repository does it. Will the broken models' losses be higher than 0.421, or lower?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Lower. Each of the three shows a place words that come after it, the next one among them. Reading the
+# answer is easier than knowing the world. In training the answers are there to be read.
+#
+# </details>
+
+# %% tags=["fold-input"]
+file = resources.files("annotated_book").joinpath("data/world.json")
+kept = json.loads(file.read_text())["runs"]
+
+
+def span(runs: list[dict], what: str, done: int = 500) -> str:
+    """Write the lowest and the highest value of some runs."""
+    values = [run[f"{done}"][what] for run in runs]
+    return f"{min(values):.3f} to {max(values):.3f}"
+
+
+runs = {
+    setup: [run for run in kept if run["setup"] == setup] for setup in ("right", *LEAKS)
+}
+rows = {}
+for setup, of in runs.items():
+    rows[setup] = [span(of, what) for what in ("loss", "so the", "possible")]
+columns = ["loss", "“so the …” right", "possible stories"]
+display.show(rows, columns=columns, corner="after 500 steps")
+
+# %% tags=["hide-input"]
+drawing, (ax,) = display.panels(520, 170)
+for place, (setup, of) in enumerate(runs.items()):
+    values = [run["500"]["loss"] for run in of]
+    ax.plot(
+        values,
+        [place] * len(values),
+        "o",
+        color=TRUE if setup == "right" else OTHER,
+        alpha=0.7,
+    )
+ax.axvline(FLOOR, color=display.COLOURS["m"], linestyle="--")
+ax.text(FLOOR - 0.005, -0.75, "the floor", ha="right", color=display.COLOURS["m"])
+ax.set_yticks(range(4), [*runs])
+ax.set(xlim=(-0.01, 0.5), ylim=(3.5, -1.2), xlabel="loss on held-out stories, nats a word")
+display.finish(
+    drawing,
+    name="below-the-floor",
+    alt="Losses of five seeds each: the right model just above the floor, "
+    + "; ".join(f"{name} {span(runs[name], 'loss')}" for name in LEAKS)
+    + ", all below it.",
+)
+
+# %% [markdown]
+# All fifteen lie far below. Nobody can be less surprised than a reader who knows every chance, unless
+# the answer lies open. So a loss below the floor is not a triumph. It is an alarm, and here it is an
+# exact one: there is a cellar under this floor, and the answers are kept in it. Even the judge of *so the
+# …* is fooled, since it gives the model the rest of the story, too.
+#
+# Only writing is not. When a model writes, there is no later word to read, and not one of the broken
+# models' stories is possible. This is how they write, from the first seed:
+
+# %%
+for setup in LEAKS:
+    print(f"{setup:>14}  {' '.join(runs[setup][0]['sample'].split()[:18])}")
+
+# %% tags=["proof"]
+for run in kept:
+    found = run["500"]
+    if run["setup"] in LEAKS:
+        assert found["loss"] < 0.75 * FLOOR
+        assert found["possible"] < 0.05
+    else:
+        assert FLOOR < found["loss"] < 1.15 * FLOOR
+        assert found["possible"] > 0.4
+print("✓ Below the floor nobody writes; above it everybody does.")
+
+# %% [markdown]
+# The image has a limit. A leak does not have to end below the floor: stop any of the three early enough, and
+# on its way down it passes a loss like that of an honest model. And where the floor is not known, no number can raise
+# the alarm. There you [change a later word and see whether an earlier row
+# moves](12_training.ipynb#cell-id=what-teacher-forcing-does-not-see), which needs no training at all.
+
+# %% [markdown] name="deeper-have-they-been-seen"
+# <!-- deeper: has it seen the test? -->
+# ### Going deeper: has it seen the test?
+#
+# The held-out stories are another draw from the same world, so some of them were told in training, too,
+# word for word. Is the loss on the others as near to their floor?
+
+# %%
+rng = random.Random(0)
+told = {tuple(world.tell(grammar, rng).words) for _ in range(64 * STEPS)}
+seen = torch.tensor([tuple(story.words) in told for story in HELD_OUT])
+floors = nn.utils.rnn.pad_sequence(
+    [torch.tensor(x.nats[1:]) for x in HELD_OUT], batch_first=True
+)
+with torch.no_grad():
+    nats = surprise(model, TESTED)
+rows = {}
+for name, which in {"told in training, too": seen, "never told": ~seen}.items():
+    real = TESTED[which, 1:] != 0
+    gap = (nats[which] - floors[which])[real].mean()
+    rows[name] = [which.sum(), floors[which][real].mean(), gap]
+display.show(rows, columns=["stories", "floor", "above it"], decimals=3)
+
+# %% [markdown]
+# It is. This model has too few numbers to learn 64,000 stories by heart. And there is a pair that no
+# story ever holds: in this world no cat drinks milk. `what_happens` leaves it out. The [next
+# chapter](11_questions_to_heads.ipynb) asks about it.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="a-checkpoint"
+# ## A checkpoint of 50 kB
+#
+# Trained numbers are kept in a file, a **checkpoint**. The book brings two storytellers, trained as
+# above from two seeds. Each row of a matrix is kept as whole numbers from −127 to 127 and one scale, a
+# byte a number in place of four. This is called **quantising** to int8. What does it cost?
+
+
+# %%
+def shipped(seed: int = 0) -> Storyteller:
+    """Load a storyteller that the book brings."""
+    file = resources.files("annotated_book").joinpath(f"data/storyteller-{seed}.bin")
+    model = begin()
+    model.load_state_dict(world.unpack(file.read_bytes(), model.state_dict()))
+    return model
+
+
+rows = {}
+packed = shipped()
+rows["int8"] = [len(world.pack(packed.state_dict())), *judge(packed).values()]
+display.show(
+    rows, columns=["bytes", "loss", "“so the …” right", "possible stories"], decimals=3
+)
+
+# %% [markdown]
+# Next to nothing. A checkpoint to *go on training* from needs more: the optimizer's state, the schedule
+# and the random generators, [as the chapter Training shows](12_training.ipynb#cell-id=deeper-checkpoint).
+
+# %% [markdown]
+# ## Exercises
+#
+# ### A smaller world
+#
+# *Easy, 2 minutes.* A world tells stories of four words: *the*, one of two animals, one of four verbs,
+# and a full stop. All choices are equally likely. How many nats does a whole story cost a perfect reader,
+# and how many does a word, on average over the four? Formulas will do.
+
+# %% tags=["exercise"]
+my_floor = [
+    None,  # a story
+    None,  # a word
+]
+
+# %%
+from annotated_book import exercises
+
+exercises.a_little_world.check_floor(my_floor)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The first and the last word are free. One of two costs log 2.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# `math.log(2) + math.log(4)` is the whole story.
+#
+# </details>
+
+# %% tags=["solution"]
+my_floor = [math.log(2 * 4), math.log(2 * 4) / 4]
+
+exercises.a_little_world.check_floor.folded(my_floor)
+
+# %% [markdown]
+# ### Only the likeliest
+#
+# *Medium, 6 minutes.* Turn logits, `(b, v)`, into chances of the k likeliest words of each row; all
+# other words get exactly 0, and each row still sums to 1.
+
+
+# %% tags=["exercise"]
+def top(logits: Tensor, k: int) -> Tensor:
+    """Return the chances of the k likeliest words of each row."""
+    ...  # your code here
+
+
+# %%
+exercises.a_little_world.check_top(top)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# `logits.topk(k).values` has the k largest logits of each row, the largest first.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# What the softmax must not see is set to minus infinity, as under a [mask](06_masks.ipynb).
+#
+# </details>
+
+
+# %% tags=["solution"]
+def top(logits: Tensor, k: int) -> Tensor:
+    """Return the chances of the k likeliest words of each row.
+
+    Args:
+        logits: (b, v), a score for each word.
+        k: how many words are left.
+    """
+    last = logits.topk(k).values[:, -1:]  # (b, 1)
+    return logits.masked_fill(logits < last, -math.inf).softmax(-1)  # (b, v)
+
+
+exercises.a_little_world.check_top.folded(top)
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** A language has a floor, its entropy: the mean surprise of a reader who knows every
+# > chance. A model's loss on held-out text is its own mean surprise, and cannot honestly be lower:
+# >
+# > $$-\frac{1}{T} \sum_t \log p_{\text{model}}(w_t \mid w_1 \ldots w_{t-1}) \;\ge\; -\frac{1}{T} \sum_t \log p_{\text{true}}(w_t \mid w_1 \ldots w_{t-1}) \quad \text{on average}$$
+# >
+# > Ids `(b, n)` go in, logits `(b, n, v)` come out. A model that only writes is a stack of causal encoder
+# > layers:
+# >
+# > ```python
+# > x = positions(embed(ids) * e**0.5)                   # (b, n, e)
+# > logits = project(layers(x, is_causal=True))          # (b, n, v)
+# > loss = F.cross_entropy(logits[:, :-1].mT, ids[:, 1:])
+# > ```
+# >
+# > An average hides the word that matters: measure it alone. A loss that is too good is an alarm. Let
+# > the model write, and judge that.
+#
+# The storyteller knows who was meant by *it*. Where in the model is that decided, at which word and by which head?
+# [Questions to heads](11_questions_to_heads.ipynb) finds out. It starts on this floor, and goes upstairs.
