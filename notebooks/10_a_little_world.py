@@ -247,7 +247,7 @@ class Storyteller(nn.Module):
             ids: (b, n), numbers of words.
         """
         x = self.positions(self.embed(ids) * self.embed.embedding_dim**0.5)  # (b, n, e)
-        return self.project(self.layers(x, is_causal=True))  # (b, n, v)
+        return self.project(self.layers(x, is_causal=True))                  # (b, n, v)
 
 
 # %% [markdown]
@@ -263,7 +263,7 @@ def surprise(model: nn.Module, ids: Tensor) -> Tensor:
     Args:
         ids: (b, n), numbers of words.
     """
-    logits = model(ids[:, :-1])  # (b, ..., v)
+    logits = model(ids[:, :-1])                                      # (b, ..., v)
     return F.cross_entropy(logits.mT, ids[:, 1:], reduction="none")  # (b, ...)
 
 
@@ -360,9 +360,9 @@ def possible(texts: list[list[str]]) -> float:
 @torch.no_grad()
 def judge(model: nn.Module, count: int = 100) -> dict[str, float]:
     """Measure the loss, the share of *so the …* that is right, and the share of stories."""
-    asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])  # (b,)
+    asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])      # (b,)
     meant = torch.tensor([NUMBER[story.facts["meant"]] for story in HELD_OUT])  # (b,)
-    logits = model(TESTED[:, :-1])  # (b, ..., v)
+    logits = model(TESTED[:, :-1])                                              # (b, ..., v)
     loss = F.cross_entropy(logits.mT, TESTED[:, 1:], ignore_index=0).item()
     best = logits[torch.arange(len(asked)), asked].argmax(-1)  # (b,)
     right = (best == meant).float().mean().item()
@@ -749,7 +749,7 @@ def top(logits: Tensor, k: int) -> Tensor:
         logits: (b, v), a score for each word.
         k: how many words are left.
     """
-    last = logits.topk(k).values[:, -1:]  # (b, 1)
+    last = logits.topk(k).values[:, -1:]                             # (b, 1)
     return logits.masked_fill(logits < last, -math.inf).softmax(-1)  # (b, v)
 
 

@@ -62,9 +62,9 @@ print(len(ASKED), "questions, such as:", ASKED[2][0], "->", ASKED[2][1])
 @torch.no_grad()
 def right(model: nn.Module, asked=ASKED) -> Tensor:
     """Say of each question whether the likeliest next word is the one meant."""
-    ids = ten.as_ids([text.split() for text, *_ in asked])  # (b, n)
+    ids = ten.as_ids([text.split() for text, *_ in asked])               # (b, n)
     meant = torch.tensor([ten.NUMBER[word] for _, word, _, _ in asked])  # (b,)
-    return model(ids)[:, -1].argmax(-1) == meant  # (b,)
+    return model(ids)[:, -1].argmax(-1) == meant                         # (b,)
 
 
 def share(found: Tensor) -> float:
@@ -176,9 +176,9 @@ display.show(rows, columns=["right"], corner="blanked")
 # %%
 def flipped(model: nn.Module, layer: int, place: int) -> float:
     """Give the share of answers that flip when a row comes from the other story."""
-    ids = ten.as_ids([text.split() for text, *_ in ASKED])  # (b, n)
+    ids = ten.as_ids([text.split() for text, *_ in ASKED])                   # (b, n)
     other = torch.arange(len(ASKED)).view(-1, 4)[:, [2, 3, 0, 1]].flatten()  # (b,)
-    rows = entering(model, ids[other], layer)[:, place]  # (b, e)
+    rows = entering(model, ids[other], layer)[:, place]                      # (b, e)
     with put(model, layer, place, rows):
         flips = [(text, there, here, acts) for text, here, there, acts in ASKED]
         return share(right(model, flips))
@@ -293,7 +293,7 @@ def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
     model(*inputs)
     hook.remove()
     heads = noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
-    return heads[counts].mean(0)  # (h, d)
+    return heads[counts].mean(0)                               # (h, d)
 
 
 # %% tags=["fold-input"]

@@ -177,8 +177,8 @@ def needle(data):
         (("slider", "temperature", "End"), (data["reach"][0], up), 10),
     ]:
         scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
-        powers = (scores / math.sqrt(2) / temperature).exp()  # (m,)
-        weights = powers / (powers * torch.tensor(counts)).sum()  # (m,)
+        powers = (scores / math.sqrt(2) / temperature).exp()                 # (m,)
+        weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
