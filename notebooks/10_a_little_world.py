@@ -3,7 +3,7 @@
 #
 # *How low can a loss go?*
 #
-# *24 minutes and 8 of exercises. Afterwards you can train a language model, say how far its loss is
+# *19 minutes and 8 of exercises. Afterwards you can train a language model, say how far its loss is
 # from the best one, and take fright when it is too good.*
 #
 # > tom had a fox and a dog . the dog chased the fox because it was slow . so the fox hid .
@@ -362,7 +362,7 @@ def judge(model: nn.Module, count: int = 100) -> dict[str, float]:
     """Measure the loss, the share of *so the …* that is right, and the share of stories."""
     asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])      # (b,)
     meant = torch.tensor([NUMBER[story.facts["meant"]] for story in HELD_OUT])  # (b,)
-    logits = model(TESTED[:, :-1])                                              # (b, ..., v)
+    logits = model(TESTED[:, :-1])
     loss = F.cross_entropy(logits.mT, TESTED[:, 1:], ignore_index=0).item()
     best = logits[torch.arange(len(asked)), asked].argmax(-1)  # (b,)
     right = (best == meant).float().mean().item()
@@ -382,8 +382,8 @@ for done in training:
         break
 
 # %% [markdown]
-# A word and the end; then sentences that fall apart; then a story that sounds right, in which somebody has
-# *a cat and a cat*. This world does not do that. Train on.
+# A word and the end; then sentences that fall apart; then stories that sound right. But this world never
+# gives anybody *a cat and a cat*, and no duck comes out of nowhere. Train on.
 
 # %%
 for done in training:
@@ -492,8 +492,7 @@ print(
 # At 2 hardly a story is left. A story has some twenty words, each with a small chance of going wrong, and
 # one wrong word spoils it. Top-3 mends most of that: it cuts off the long tail of words that are each
 # unlikely and together are not. The cold end is no safer than 0.7: where all choices are equally good,
-# a temperature of 0.1 blows up accidental differences between them, and the mistakes that it does make it
-# makes every time.
+# a temperature of 0.1 blows up accidental differences between them, and the model repeats itself.
 
 # %% [markdown] name="below-the-floor"
 # ## Below the floor
@@ -549,7 +548,8 @@ kept = json.loads(file.read_text())["runs"]
 def span(runs: list[dict], what: str, done: int = 500) -> str:
     """Write the lowest and the highest value of some runs."""
     values = [run[f"{done}"][what] for run in runs]
-    return f"{min(values):.3f} to {max(values):.3f}"
+    decimals = 4 if what == "loss" else 2
+    return f"{min(values):.{decimals}f} to {max(values):.{decimals}f}"
 
 
 runs = {
@@ -585,10 +585,10 @@ display.finish(
 )
 
 # %% [markdown]
-# All fifteen lie far below. Nobody can be less surprised than a reader who knows every chance, unless
+# All fifteen lie far below, and two of the three mistakes next to zero. Nobody can be less surprised than a reader who knows every chance, unless
 # the answer lies open. So a loss below the floor is not a triumph. It is an alarm, and here it is an
-# exact one: there is a cellar under this floor, and the answers are kept in it. Even the judge of *so the
-# …* is fooled, since it gives the model the rest of the story, too.
+# exact one: there is a cellar under this floor, and the answers are kept in it. The judge of *so the …* is
+# fooled, too, since it shows the model the rest of the story.
 #
 # Only writing is not. When a model writes, there is no later word to read, and not one of the broken
 # models' stories is possible. This is how they write, from the first seed:

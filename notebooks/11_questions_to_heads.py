@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *20 minutes and 5 of exercises. Afterwards you can ask a trained model which word and which head an
+# *17 minutes and 5 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -169,7 +169,7 @@ display.show(rows, columns=["right"], corner="blanked")
 # ## Where the answer is at noon
 #
 # Between the two layers, every word has a row, and the answer must be on its way in one of them. In which?
-# **Patch** it: take two stories that differ in the quality alone, so that different ones are meant. Run
+# **Patch** it (*activation patching*): take two stories that differ in the quality alone, so that different ones are meant. Run
 # one, and put one row of the other in its place. If the answer flips, that row carried it.
 
 
@@ -386,7 +386,7 @@ assert flipped(second, 1, -4) > 0.9 > 0.1 > flipped(second, 1, -1)
 assert flipped(model, 1, -1) > 0.9 > 0.1 > flipped(model, 1, -4)
 assert rows["2.1"][1] > 0.9 > 0.2 > rows["2.1"][2]
 assert rows["1.1"][2] > 0.9 > 0.3 > rows["1.1"][1]
-print("✓ In the second model 2.1 and 1.1 are missed in one half of the questions each.")
+print("✓ In the second model each of two heads is missed in its own half of the questions.")
 
 # %% [markdown]
 # Head 2.1 looks at no noun at all. It rests on *so* if the one who acts is meant, and goes to the quality
