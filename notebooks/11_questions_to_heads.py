@@ -241,7 +241,7 @@ def on_the_meant(model: nn.Module) -> dict[str, list[float]]:
 
 display.show(on_the_meant(model), columns=["the one meant", "the other"], corner="head")
 
-# %% [markdown]
+# %% [markdown] name="take-it-away"
 # Case closed? It looks like the whole explanation: head 2.2 finds the one who was meant, and hands the
 # name over. So take this head away.
 #
