@@ -24,7 +24,7 @@ from annotated_book import chapters, display
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
 it = one.WORDS.index("it")
-WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
+WIDE = chapters.load("04_reshape_trick").WIDE  # W_Q, W_K and W_V of both heads
 b, n, h, d = 2, 8, 2, 2
 
 # %% [markdown]

@@ -25,7 +25,6 @@ from annotated_attention import masks, scaled_dot_product_attention, split_heads
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
-two = chapters.load("02_two_heads")
 SHORT = ["the", "milk", "was", "sweet"]
 labels = [*SHORT, "·", "·", "·", "·"]
 
@@ -219,7 +218,7 @@ blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, 
 # *sweet* look, the last word of the short sentence?
 
 # %% tags=["hide-input"]
-WIDE = [torch.cat(matrices, dim=1).double() for matrices in zip(*two.HEADS)]
+WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
 
 # %%
 q, k, v = (split_heads(x @ w, 2) for w in WIDE)  # (b, h, n, d)
