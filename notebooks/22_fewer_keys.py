@@ -68,6 +68,7 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "Mistral 7B v0.1": (32, 32, 8, 128),
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
+    "Qwen3 32B": (64, 64, 8, 128),
 }
 WINDOWS = {"Mistral 7B v0.1": 4096}
 rows = {}
@@ -87,7 +88,7 @@ display.show(rows, columns=["heads", "a token", "8,192 tokens"], corner="model")
 # LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
 # equally wide. Llama 3 8B needs a quarter of the memory, because it has a quarter as many key
 # heads. PaLM is the largest model on the list, yet it keeps less per token than Llama 3 8B. In the
-# last four models, query heads share keys and values.
+# last five models, query heads share keys and values.
 #
 # <details><summary>Where the sizes come from</summary>
 #
@@ -95,7 +96,8 @@ display.show(rows, columns=["heads", "a token", "8,192 tokens"], corner="model")
 # 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
 # 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
 # 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
-# 2](../docs/references.md#chowdhery-2022).
+# 2](../docs/references.md#chowdhery-2022); Qwen3: [Yang et al. 2025, table
+# 1](../docs/references.md#yang-2025).
 #
 # </details>
 

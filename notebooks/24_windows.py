@@ -3,7 +3,7 @@
 #
 # *What may a token safely not look at?*
 #
-# *20 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
+# *24 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
 # constant size, and put several documents into one row.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
@@ -16,9 +16,9 @@
 # as many scores. In this chapter you hide most of them, on purpose. There are two reasons to hide
 # a key: it is too far away, or it belongs to another document. There is also one key that must not
 # be hidden, the attention sink of StreamingLLM, and you find out which. This happens in *mask*, and
-# once in *softmax*. Two folds show what stands beside windows in models of 2025 and 2026: [sparse
-# attention](#cell-id=deeper-sparse-attention), and [linear
-# attention](#cell-id=deeper-linear-attention) with its hybrids.
+# once in *softmax*. Then come two other ways to look at less: [sparse
+# attention](#cell-id=sparse-attention), and [linear attention](#cell-id=linear-attention) with its
+# hybrids.
 
 # %% tags=["hide-input"]
 import torch
@@ -462,15 +462,15 @@ print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} til
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="deeper-sparse-attention"
-# <!-- deeper: Sparse attention, which chooses its keys -->
-# ### Going deeper: Sparse attention, which chooses its keys
+# %% [markdown] name="sparse-attention"
+# ## Chosen by content: sparse attention
 #
-# A window chooses keys by their place. **Sparse attention** of 2025 chooses them by their content: an **indexer**
-# gives each key a cheap score, made from a few features, and attention runs over the k keys with
-# the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. Here the indexer
-# looks at 4 of 32 features, those in which these invented keys differ most. How much of the weight
-# that full attention gives do the chosen keys have? The last column shows the best choice there is.
+# A window chooses keys by their place. The **sparse attention** of DeepSeek-V3.2 chooses them by their
+# content [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. An **indexer** gives
+# each key a cheap score, made from a few features, and attention runs over the k keys with the best
+# ones. Here the indexer looks at 4 of 32 features, those in which these invented keys differ most. How
+# much of the weight that full attention gives do the chosen keys have? The last column shows the best
+# choice there is.
 
 # %%
 torch.manual_seed(2)
@@ -484,38 +484,32 @@ for count in (4, 16, 64, 256):
     rows[count] = [full.gather(1, x).sum(1).mean() for x in (chosen, best)]
 display.show(rows, columns=["indexer", "best"], corner="keys")
 
-# %%
+# %% tags=["proof"]
 blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
 output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
-(gradient,) = torch.autograd.grad(output.sum(), cheap, allow_unused=True)
-print("gradient of the indexer:", gradient)
-
-# %% tags=["proof"]
 torch.testing.assert_close(output, full @ v)
-print("✓ With all keys chosen, the output is that of full attention.")
+assert torch.autograd.grad(output.sum(), cheap, allow_unused=True)[0] is None
+print(
+    "✓ With all keys chosen, this is full attention; the indexer gets no gradient from it."
+)
 
 # %% [markdown]
-# With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. With
-# all keys, this is full attention. Three things are given up. Each query still has a cheap score
-# for *every* key, so the number of these grows with the square of the length, and all keys stay in
-# the cache. What is not chosen is lost, as outside a window. And the choice has no gradient: the last line
-# says `None`. So the indexer is trained apart, to imitate the weights.
-#
-# <!-- /deeper -->
+# With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. Three
+# things are given up. Each query still has a cheap score for *every* key, and all keys stay in the
+# cache. What is not chosen is lost, as outside a window. And a choice has no gradient, so the indexer is
+# trained apart, to imitate the weights.
 
-# %% [markdown] name="deeper-linear-attention"
-# <!-- deeper: Linear attention, which keeps a state -->
-# ### Going deeper: Linear attention, which keeps a state
+# %% [markdown] name="linear-attention"
+# ## A state instead of keys: linear attention
 #
-# Take the softmax away (**linear attention**), and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes
-# all features positive. Then the sum over the keys can be done before the query comes [[Katharopoulos et
-# al.](../docs/references.md#katharopoulos-2020)]:
+# Take the softmax away, and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes all
+# features positive. Then the sum over the keys can be done before the query comes. This is **linear
+# attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]:
 #
 # $$\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j = \phi(q) \Big(\sum_j \phi(k_j)^\top v_j\Big)$$
 #
 # The bracket is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
-# kept. Token by token, this is a recurrent network; all at once, it is attention; in chunks, it is
-# both. `linear_attention` works in chunks of any size, and 1 and 12 are the two extremes.
+# kept: the cache has the same size after ten tokens and after a million.
 
 
 # %%
@@ -524,8 +518,36 @@ def phi(x: Tensor) -> Tensor:
     return F.elu(x) + 1
 
 
+def one_by_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend causally, with a state in place of a cache."""
+    state, total, outputs = 0, 0, []
+    for query, key, value in zip(phi(q), phi(k), v):
+        state = state + key[:, None] * value
+        total = total + key
+        outputs.append(query @ state / (query @ total))
+    return torch.stack(outputs)
+
+
+# %% tags=["proof"]
+inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+scores = (phi(inputs[0]) @ phi(inputs[1]).mT).tril()  # (12, 12)
+expected = scores / scores.sum(-1, keepdim=True) @ inputs[2]
+found = one_by_one(*inputs)
+torch.testing.assert_close(found, expected)
+torch.testing.assert_close(one.gradients(found, inputs), one.gradients(expected, inputs))
+print("✓ Token by token, the state gives what all scores at once give, gradients too.")
+
+# %% [markdown]
+# <!-- deeper: In chunks -->
+# ### Going deeper: In chunks
+#
+# Token by token, this is a recurrent network; all at once, it is attention; in chunks, it is both.
+# `linear_attention` works in chunks of any size, and 1 and 12 are the two extremes.
+
+
+# %%
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-    """Attend causally, ``size`` tokens at a time, with a state in place of a cache."""
+    """Attend causally, ``size`` tokens at a time."""
     state, total, outputs = 0, 0, []
     pieces = zip(phi(q).split(size), phi(k).split(size), v.split(size))
     for some_q, some_k, some_v in pieces:
@@ -539,48 +561,26 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
 
 
 # %% tags=["proof"]
-inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-for size in (1, 5):
-    found, expected = linear_attention(*inputs, size), linear_attention(*inputs, size=12)
+for size in (1, 5, 12):
+    found, expected = linear_attention(*inputs, size), one_by_one(*inputs)
     torch.testing.assert_close(found, expected)
-    gradients = [one.gradients(x, inputs) for x in (found, expected)]
-    torch.testing.assert_close(*gradients)
-print("✓ 1 or 5 at a time: equal to all at once, gradients too.")
+    torch.testing.assert_close(
+        one.gradients(found, inputs), one.gradients(expected, inputs)
+    )
+print("✓ In chunks of 1, 5 or 12: the same, gradients too.")
 
 # %% [markdown]
-# What does a state of fixed size give up? Store m pairs of a key and a value, all random. Then ask
-# with one of the keys, and see whether the output is nearest to the value that belongs to it. (The
-# mean of all outputs is taken off first, which helps the state.)
-
-# %% tags=["fold-input"]
-rows = {}
-for pairs in (4, 16, 64, 256):
-    torch.manual_seed(3)
-    keys, values = (F.normalize(torch.randn(50, pairs, 16), dim=-1) for _ in range(2))
-    queries, right = 16 * keys, torch.arange(pairs)
-    scores = (queries @ queries.mT).softmax(-1), phi(queries) @ phi(queries).mT
-    rows[pairs] = []
-    for weights in scores:
-        output = weights / weights.sum(-1, keepdim=True) @ values
-        named = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
-        rows[pairs].append((named == right).float().mean())
-display.show(rows, columns=["softmax", "state"], corner="pairs")
+# <!-- /deeper -->
 
 # %% [markdown]
-# The softmax finds every one. The state has 16 · 16 numbers, whatever it has been told, and its
-# answers blur as more is written over them. This is why models with such layers are **hybrids**: they
-# keep some layers with softmax attention, as models with windows keep some global ones.
-#
-# Qwen3-Next and Kimi Linear have three such layers for each one with softmax attention, and write into
-# the state with more care. What the state already gives for the new key is first taken out, and then
-# the new value goes in. That is the **delta rule** [[Schlag et
-# al.](../docs/references.md#schlag-2021)]. With keys of length 1, a share $\beta$ that the token
-# decides on, and S for the state:
+# What does a state of fixed size give up? Qwen3-Next and Kimi Linear write into it with more care.
+# What the state already gives for the new key is first taken out, and then the new value goes in: the
+# **delta rule** [[Schlag et al.](../docs/references.md#schlag-2021)]. With keys of length 1, a share β
+# that the token decides on, and S for the state:
 #
 # $$S \leftarrow S + \beta\,k^\top\,(v - k\,S)$$
 #
-# Both models also shrink the state before they write, by a factor between 0 and 1 (*gated* delta
-# rule), so that old news fades.
+# Both models also shrink the state before they write (*gated* delta rule), so that old news fades.
 
 # %% tags=["proof"]
 state, added = torch.zeros(2, 6, 4, dtype=torch.float64)            # (6, 4), (6, 4)
@@ -595,8 +595,60 @@ assert not torch.allclose(k @ added, value)
 print("✓ With the delta rule, a key gives back the last value that was written under it.")
 
 # %% [markdown]
+# Store pairs of a key and a value, all random and 16 wide. Then ask with each key, and see whether the
+# output is nearest to the value that belongs to it. In the last row each of the four keys was given a
+# new value three times, and only the last one counts. Who finds most there: the softmax, the state, or
+# the state with the delta rule?
 #
-# <!-- /deeper -->
+# <details><summary>What do you expect?</summary>
+#
+# The delta rule, and in that row alone. To a softmax, the same key with four values is four keys with
+# equal scores, so it gives the mean of the values. (A model with positions can learn to tell them
+# apart.) With keys that are all new, taking out what the state gives for a key harms others: they
+# share its 16 · 16 numbers.
+#
+# </details>
+
+
+# %% tags=["fold-input"]
+def share_found(weights: Tensor, held: Tensor, values: Tensor) -> Tensor:
+    """Count outputs nearest to the last value of their key; their mean is taken off."""
+    output = weights @ held
+    nearest = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
+    last = values.size(1) - nearest.size(1) + torch.arange(nearest.size(1))
+    return (nearest == last).float().mean()
+
+
+def by_delta_rule(keys: Tensor, values: Tensor) -> Tensor:
+    """Write all pairs into a state, one after the other, with beta 1."""
+    state = torch.zeros(len(keys), 16, 16)
+    for k, v in zip(keys.split(1, 1), values.split(1, 1)):
+        state = state + k.mT @ (v - k @ state)
+    return state
+
+
+rows = {}
+for pairs, times in ((4, 1), (16, 1), (64, 1), (4, 4)):
+    torch.manual_seed(3)
+    asked = F.normalize(torch.randn(50, pairs, 16), dim=-1)  # (50, pairs, 16)
+    values = F.normalize(torch.randn(50, times * pairs, 16), dim=-1)
+    keys = asked.repeat(1, times, 1)
+    linear = phi(16 * asked) @ phi(16 * keys).mT
+    rows[f"{pairs} pairs" if times == 1 else f"{pairs} pairs, {times} times"] = [
+        share_found((256 * asked @ keys.mT).softmax(-1), values, values),
+        share_found(linear / linear.sum(-1, keepdim=True), values, values),
+        share_found(asked, by_delta_rule(keys, values), values),
+    ]
+display.show(rows, columns=["softmax", "state", "delta rule"], corner="stored")
+
+# %% [markdown]
+# The softmax finds every one of 64 pairs, the state 0.25 of them: it has 16 · 16 numbers, whatever it has
+# been told, and its answers blur as more is written over them. The delta rule finds even fewer, 0.19.
+# But where values change, it finds 0.96. The other two find 0.24 and 0.25, no more than a guess among
+# the four values of a key.
+#
+# So these models are **hybrids**: both have three layers with a state for each one with softmax
+# attention, as models with windows keep some global ones.
 
 # %% [markdown]
 # ## The mistake people make here
@@ -741,6 +793,8 @@ exercises.windows.check_block.folded(block)
 # >
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
+# > Sparse attention chooses keys by a cheap score; linear attention keeps $\sum_j \phi(k_j)^\top v_j$,
+# > `(d, d_v)`, in place of them.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
 # chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.
