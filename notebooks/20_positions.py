@@ -759,7 +759,8 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 #
 # Even the model without positions (**NoPE**, no positional encoding) learns something: a causal mask
 # shows each word one more key than the word before, which tells how far along it stands [[Kazemnejad et
-# al.](../docs/references.md#kazemnejad-2023)].
+# al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
+# layers only: SmolLM3 in every fourth.
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
 # enough. In a task that needs a far key, a penalty on distance gets in the way.
@@ -803,7 +804,9 @@ display.show(table, ("plain", *SLOWER), STRETCHES, corner="places up to")
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
 # slowly. More pairs then meet new angles in a long text, but these angles stay small, and so does
 # what they do to a score. Llama 3 has 500,000
-# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)].
+# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two
+# bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that see all
+# keys [[Gemma Team](../docs/references.md#gemma-2025)].
 
 # %% [markdown]
 # <!-- deeper: Which pairs each way slows down -->
