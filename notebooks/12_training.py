@@ -3,7 +3,7 @@
 #
 # *Does a low loss mean that the model works?*
 #
-# *27 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
+# *26 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
 # good output, and find out what a head does.*
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
@@ -18,8 +18,7 @@
 
 # %% tags=["hide-input"]
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 
@@ -30,7 +29,9 @@ from torch import Tensor, nn
 from annotated_attention import MultiheadAttention
 from annotated_attention.pretrained import attention_weights
 from annotated_attention.seq2seq import Seq2SeqTransformer
-from annotated_book import display
+from annotated_book import chapters, display
+
+asking = chapters.load("11_questions_to_heads")
 
 display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
 
@@ -705,50 +706,9 @@ display.show(rows, columns=columns, corner="on the diagonal")
 #
 # ### Silence them
 #
-# If this explanation is right, this model needs both heads to copy. So **silence** a head: replace
-# its slice of the merged heads before `out_proj`, so that nothing from the head reaches $W_O$. A
-# hook, a function that PyTorch calls before a module runs, does this, and `silenced` keeps the
-# hooks in place during a `with` block.
-
-
-# %%
-@contextmanager
-def silenced(*chosen: tuple) -> Iterator[None]:
-    """Silence each chosen head: an attention, an index, and perhaps a value."""
-
-    def silence(attention: MultiheadAttention, head: int, value: Tensor | float = 0.0):
-        def replaced(_, given: tuple[Tensor]) -> Tensor:
-            heads = given[0].unflatten(-1, (attention.num_heads, -1)).clone()
-            heads[..., head, :] = value
-            return heads.flatten(-2)  # (b, n, h * d)
-
-        return attention.out_proj.register_forward_pre_hook(replaced)
-
-    hooks = [silence(*each) for each in chosen]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-# %% [markdown]
-# Zero is the usual value, but it may be one that the later layers never met in training. Then a
-# model fails because it is given something strange, and not because it misses what the head says.
-# So try a second value: the head's own **mean** over many texts, at the places that count. It keeps
-# what the head always says, and takes away what depends on the text.
-
-
-# %%
-@torch.no_grad()
-def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
-    """Average what each head of an attention hands on, over the places that count."""
-    noted = []
-    hook = attention.out_proj.register_forward_pre_hook(lambda _, x: noted.append(x[0]))
-    model(*inputs)
-    hook.remove()
-    heads = noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
-    return heads[counts].mean(0)                               # (h, d)
+# If this explanation is right, this model needs both heads to copy. So silence one after the other, as in
+# [Questions to heads](11_questions_to_heads.ipynb#cell-id=take-it-away): by zero, and by the head's own
+# mean over many texts.
 
 
 # %% tags=["fold-input"]
@@ -758,7 +718,7 @@ def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
     trained = (torch.arange(LENGTH) < LENGTH - 1).expand_as(ids)
     heads = []
     for layer in model.layers:
-        values = mean_outputs(model, layer, trained, ids)  # (h, d)
+        values = asking.mean_outputs(model, layer, trained, ids)  # (h, d)
         if not by_mean:
             values = torch.zeros_like(values)
         heads.append([(layer, i, value) for i, value in enumerate(values)])
@@ -766,7 +726,7 @@ def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
     choices = {"nothing": [], "layer 1": one, "layer 2": two, "both": one + two}
     found = {}
     for what, chosen in choices.items():
-        with silenced(*chosen):
+        with asking.silenced(*chosen):
             found[what] = copied(model)
     return found
 
@@ -841,12 +801,14 @@ def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, flo
     src, tgt = run.task(200, torch.Generator().manual_seed(99))  # (b, m), (b, n)
     found = {"nothing": judge(run)}
     for name, attention in attentions(run.model).items():
-        counts = (src if name == "encoder" else tgt[:, 1:]) != PAD             # (b, ...)
-        values = mean_outputs(run.model, attention, counts, src, tgt[:, :-1])  # (h, d)
+        counts = (src if name == "encoder" else tgt[:, 1:]) != PAD  # (b, ...)
+        values = asking.mean_outputs(
+            run.model, attention, counts, src, tgt[:, :-1]
+        )  # (h, d)
         if not by_mean:
             values = torch.zeros_like(values)
         for what, heads in (("head 1", [0]), ("head 2", [1]), ("both heads", [0, 1])):
-            with silenced(*((attention, head, values[head]) for head in heads)):
+            with asking.silenced(*((attention, head, values[head]) for head in heads)):
                 found[f"{name}, {what}"] = judge(run)
     return found
 
@@ -887,7 +849,7 @@ print("✓ Without either attention the model fails, whichever way its heads are
 # %%
 never = begin(backwards, heads=2, steps=LONG)
 decoder = attentions(never.model)["decoder"]
-with silenced((decoder, 0), (decoder, 1)):
+with asking.silenced((decoder, 0), (decoder, 1)):
     train(never, LONG)
     exact = judge(never)[2]
 display.show([[exact]], ["decoder's self-attention, always"], ["exact match"], decimals=3)

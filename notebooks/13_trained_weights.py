@@ -557,6 +557,12 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 # **agreement** in gender and number. Agreement is a good clue to the antecedent, but it is not yet
 # reference.
 #
+# Does the model need this head? In [Questions to heads](11_questions_to_heads.ipynb#cell-id=take-it-away)
+# you would silence it and count the answers that are left. Here that is not possible: this model answers
+# no question about *her*. It returns one vector for a sentence, which silencing any head moves a little,
+# and nobody can say which movement is a mistake. A head can be questioned only where an answer can be
+# wrong.
+#
 # ## What does it look at?
 #
 # Back to the question from the first chapter. The cat drank milk because *it* was thirsty, or
@@ -622,9 +628,9 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # *milk* then gets 0.54, though the last word is *thirsty*. Over many sentences, the best of 72
 # heads is not clearly better than chance.
 #
-# > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
-# > that the reason goes away, and see whether the line goes away, too. Then do the same with
-# > sentences that you have not seen.
+# > **Pitfall.** One sentence is no test. Change the input so that [the
+# > reason](11_questions_to_heads.ipynb#cell-id=take-it-away) goes away, and see whether the line goes
+# > away, too. Then do the same with sentences that you have not seen.
 
 # %% [markdown] name="a-weight-is-half-of-the-story"
 # ## A weight is half of the story

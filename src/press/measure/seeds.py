@@ -87,12 +87,13 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
 def part(name: str, seed: int) -> dict[str, Any]:
     """Silence an attention of the right model: after training, and from its first step on."""
     training: Any = chapters.load("12_training")
+    asking: Any = chapters.load("11_questions_to_heads")
     measured: dict[str, Any] = {"part": name, "seed": seed}
     for when, steps in (("silenced", training.LONG), ("never there", 0)):
         begun = training.begin(training.backwards, 2, training.LONG, seed=seed)
         training.train(begun, steps)
         attention = training.attentions(begun.model)[name]
-        with training.silenced(*((attention, head) for head in range(attention.num_heads))):
+        with asking.silenced(*((attention, head) for head in range(attention.num_heads))):
             training.train(begun, training.LONG)  # what is left
             measured[when] = round(training.judge(begun)[2], 4)
     return measured
@@ -101,13 +102,14 @@ def part(name: str, seed: int) -> dict[str, Any]:
 def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
     """Train one model that copies; with two layers, silence its heads and say what they do."""
     training: Any = chapters.load("12_training")
+    asking: Any = chapters.load("11_questions_to_heads")
     layers, heads, *periods = setup
     model, curve = training.learn_to_copy(layers, heads, seed, tuple(periods))
     measured = {"accuracy": curve[training.COPY_STEPS]}
     if layers == 2:
         measured |= training.silenced_copies(model)
         for chosen in product(model.layers, range(heads)):
-            with training.silenced(chosen):
+            with asking.silenced(chosen):
                 left = training.copied(model)
             measured["one head"] = min(measured.get("one head", 1.0), left)
     return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
