@@ -28,7 +28,7 @@ class Adapted:
             ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
             none that differs between both; ``"none"``; "" where nobody says.
         mask_error: what every call with a mask raises; "" where a mask can be given, or none.
-        masked: makes the same with another form of mask; None where its form is said.
+        masked: makes the same with a form of mask, for a number of heads; None where it is said.
 
     Examples:
         >>> import torch
@@ -45,7 +45,7 @@ class Adapted:
         self.masks, self.mask_error = masks, ""
         self.window = 0  # which it is said to have
         self.said = ""  # of the form of its mask
-        self.masked: Callable[[str], Adapted] | None = None
+        self.masked: Callable[[str, int], Adapted] | None = None
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Call the adapted function."""
@@ -138,9 +138,9 @@ def adapt(
     adapted = Adapted(attend if as_it_is else call, module or attend, masks)
     adapted.window = window
     if not mask or "inferred" in mask:
-        options = {"module": adapted.module, "num_heads": num_heads, "window": window, **abilities}
+        options = {"module": adapted.module, "window": window, **abilities}
         adapted.said = mask
-        adapted.masked = lambda said: adapt(attend, layout, said, **options)
+        adapted.masked = lambda said, h: adapt(attend, layout, said, num_heads=h, **options)
     for name, ability in abilities.items():
         setattr(adapted, name, ability)
     return adapted

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import Agreement, agreement
+from attention_doctor.evidence.conditions import finite
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.catalogue import RULES
 from attention_doctor.rules.questions import (
@@ -32,9 +33,9 @@ class Answers:
         agreement: the version that agrees; without a name if none does.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
-        """Ask every question once."""
-        self.evidence = evidence
+    def __init__(self, evidence: Evidence, nothing: str) -> None:
+        """Ask every question once; ``nothing`` says why there is nothing to compare, or ""."""
+        self.evidence, self.nothing = evidence, nothing
         self.results: dict[str, str] = {}
         self.failures: dict[str, list[str]] = {}
         self._left: dict[str, list[str]] = {}  # names of tests, by the reason
@@ -44,7 +45,7 @@ class Answers:
         self.reference = [] if reason else self.first("reference", "reference")
         if reason:
             names = self._left.setdefault(reason, [])
-            names += [x for x in HOLDS if evidence.conditions.reason and not self._knows(x)]
+            names += [x for x in HOLDS if nothing and not self._knows(x)]
             names.append("reference")
         else:
             self.results["reference"] = _worst(self.reference)
@@ -59,12 +60,12 @@ class Answers:
 
     def _outside(self) -> list[Observed]:
         """Ask by calls; where there is nothing to compare, the rest is left out."""
-        reason, found = self.evidence.conditions.reason, []
+        found: list[Observed] = []
         patient = self.evidence.patient
         names = [*HOLDS, *[TRUSTED] * (patient.reference is not None)]
         names += [WINDOW] * (patient.window > 0)
-        if reason:
-            names = ["answers"] if not self.evidence.conditions.finite.all() else names[:2]
+        if self.nothing:
+            names = names[:2] if self.evidence.of(finite).all() else names[:1]
         for name in names:
             try:
                 observed = self._parts(name)
@@ -104,8 +105,8 @@ class Answers:
 
     def _agreement(self) -> tuple[Agreement, str]:
         """Compare with right and wrong versions; or say why they cannot be compared."""
-        if reason := self.evidence.conditions.reason:
-            return Agreement("", ""), reason
+        if self.nothing:
+            return Agreement("", ""), self.nothing
         try:
             return self.evidence.of(agreement), ""
         except NotAsked as why:

@@ -1,14 +1,17 @@
-"""Every code that a finding may have, with its cause in a few words."""
+"""Every code that a finding may have: what it means, and which of them count."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import Finding, ModelReport, Report
-from attention_doctor.rules.catalogue import RULES
+from attention_doctor.rules.catalogue import BY_CODE
 from attention_doctor.rules.questions import CONVENTION, UNASKED, WRONG
 
-CODES = {rule.code: rule.cause for rule in RULES}
+CODES = {code: rule.cause for code, rule in BY_CODE.items()}
+_WIDTH = 92
 
 
 def check(codes: Iterable[str]) -> None:
@@ -47,3 +50,36 @@ def chosen(
     kept.sort(key=lambda x: x.severity != WRONG)
     said = [f"left out as asked for: {', '.join(left)}"] if left else []
     return replace(report, findings=tuple(kept), not_examined=(*report.not_examined, *said))
+
+
+def explain(code: str) -> str:
+    """Say what a code means: the cause, what follows, the lines, and what it is not.
+
+    Raises:
+        ValueError: there is no such code.
+
+    Examples:
+        >>> from attention_doctor.codes import explain
+        >>> print(explain("no-scale"))
+        no-scale (wrong)
+        ...
+        - scores = q @ k.mT
+        + scores = q @ k.mT / math.sqrt(d)
+    """
+    check([code])
+    rule = BY_CODE[code]
+    parts = [f"{code} ({rule.severity})", *_filled(f"{rule.cause}. {rule.explanation}")]
+    if code in MISTAKES:
+        parts += [f"- {MISTAKES[code].wrong}\n+ {MISTAKES[code].right}"]
+    elif rule.remedy:
+        parts += _filled(rule.remedy)
+    if rule.neighbours:
+        parts += _filled(f"Not to be confused with: {', '.join(rule.neighbours)}.")
+    if rule.excuses:
+        parts += _filled(f"Where it holds, it accounts for {', '.join(rule.excuses)}.")
+    return "\n\n".join(parts)
+
+
+def _filled(text: str) -> list[str]:
+    text = text.strip()
+    return [textwrap.fill(text[:1].upper() + text[1:], _WIDTH)]

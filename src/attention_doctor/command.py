@@ -31,13 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     options = read(arguments)
-    if options.explain:
-        from attention_doctor.explain import explain
+    # PyTorch is imported after the options have been read
+    from attention_doctor.codes import chosen, explain
 
+    if options.explain:
         print(explain(options.explain))
         return 0
-    # PyTorch is imported after the options have been read
-    from attention_doctor.codes import chosen
     from attention_doctor.report import as_data, exit_code
     from attention_doctor.run import examined
 

@@ -99,9 +99,9 @@ def examine_patient(patient: Patient) -> Report:
             patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
-        with settled(patient) as conditions:
-            evidence = Evidence(patient, conditions)
-            answers = Answers(evidence)
+        evidence = Evidence(patient)
+        with settled(evidence) as reason:
+            answers = Answers(evidence, reason)
             return Report(
                 patient.name,
                 tuple(findings(evidence, answers)),

@@ -305,6 +305,11 @@ PRINTED = {
         MINE.replace("mask[:, None]", "~mask[:, None, None]"),
         "--kind self",
     ),
+    "a mask for each head": (
+        "theirs.py",
+        MINE.replace("mask[:, None]", "mask.unflatten(0, (-1, self.h))"),
+        "--kind self",
+    ),
     "a name that is no identifier": ("5-1.theirs.py", MINE, "--kind self"),
     "sizes with a default": (
         "theirs.py",

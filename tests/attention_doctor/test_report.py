@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from attention_doctor import Finding, Report, Where
+from attention_doctor.codes import explain
 from attention_doctor.command import main
-from attention_doctor.explain import explain
 from attention_doctor.rules.catalogue import BY_CODE
 
 WRONG = Finding(

@@ -78,14 +78,16 @@ def called(
 
 def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
     """Infer the form of an adapter's mask where that is asked for, or where the usual one fails."""
-    if attend.masked is None:
+    masked = attend.masked
+    if masked is None:
         return Called(attend)
     asked = "inferred" in attend.said
     if not asked and reacting(attend, kind, sizes):
         return Called(attend)
     words = [*mask.split(), *(x for x in attend.said.split() if x != "inferred")]
     try:
-        return _masked(attend.masked, None, kind, sizes, Plan(), words)
+        heads = sizes.num_heads
+        return _masked(lambda form: masked(form, heads), None, kind, sizes, Plan(), words)
     except Unasked:
         if asked:
             raise

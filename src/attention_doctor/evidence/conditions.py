@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attention_doctor.call.inputs import Failed, Inputs, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.evidence.evidence import Evidence
 
 DROPOUT = 0.5
 STEP = 1e-4  # by which inputs grow
@@ -17,59 +17,42 @@ _SMOOTH = 1e-4  # a fourth difference that the rounding of float32 does not expl
 _COARSE = 0.02  # what one step in bfloat16 may be off by
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """What was measured before all else; a failure stands in the place of what it prevented."""
+def finite(patient: Patient) -> Tensor:
+    """Tell which rows of the first answer are numbers, (b, n)."""
+    return patient.ask(patient.draw(0)).isfinite().all(-1)
 
-    finite: Tensor  # rows of the first answer
-    varies: float | Failed | NotAsked = 0.0  # with dropout, in evaluation mode; 0 where it does not
-    calm: bool = False  # whether one question has one answer, if need be without dropout
-    steps: float | Failed | NotAsked = 0.0  # in which coarse results move; 0 where they are exact
 
-    @property
-    def reason(self) -> str:
-        """Why there is nothing to compare; "" where there is."""
-        if not self.finite.all():
-            return "there are no numbers to compare"
-        return "" if self.calm else "the same input gives a different result each time"
+def varies(patient: Patient) -> float:
+    """Measure how far answers are apart in evaluation mode, with dropout; 0 where they are not."""
+    with patient.dropping(DROPOUT):
+        gap = variation(patient, patient.draw(1))
+    return gap if gap > patient.tolerance else 0.0
 
 
 @contextlib.contextmanager
-def settled(patient: Patient) -> Iterator[Conditions]:
-    """Measure the conditions, and keep them for all that is asked within.
-
-    Raises:
-        Failed: it cannot be called.
-    """
-    finite = patient.ask(patient.draw(0)).isfinite().all(-1)
-    if not finite.all():
-        yield Conditions(finite)
+def settled(evidence: Evidence) -> Iterator[str]:
+    """Ask without chance, and as coarsely as results are; give what prevents that, or ""."""
+    patient = evidence.patient
+    if not evidence.of(finite).all():
+        yield "there are no numbers to compare"
         return
-    inputs = patient.draw(1)
-
-    def with_dropout() -> float:
-        with patient.dropping(DROPOUT):
-            return variation(patient, inputs)
-
-    varies = _attempt(with_dropout)
     with contextlib.ExitStack() as until:
-        calm = True
-        if isinstance(varies, float) and varies > patient.tolerance:
-            if variation(patient, inputs) > patient.tolerance:
+        if _had(evidence, varies):
+            if variation(patient, patient.draw(1)) > patient.tolerance:
                 until.enter_context(patient.dropping(0.0))
-            calm = variation(patient, inputs) <= patient.tolerance
-        elif isinstance(varies, float):
-            varies = 0.0
-        steps = _attempt(lambda: _steps(patient)) if calm else 0.0
-        patient.rounding = _COARSE if isinstance(steps, float) and steps else 0.0
-        yield Conditions(finite, varies, calm, steps)
+            if variation(patient, patient.draw(1)) > patient.tolerance:
+                yield "the same input gives a different result each time"
+                return
+        patient.rounding = _COARSE if _had(evidence, steps) else 0.0
+        yield ""
 
 
-def _attempt(measure: Callable[[], float]) -> float | Failed | NotAsked:
+def _had(evidence: Evidence, measurement: Callable[[Patient], float]) -> float:
+    """Give a measurement, and 0 where it fails: a rule says so."""
     try:
-        return measure()
-    except (Failed, NotAsked) as reason:
-        return reason
+        return evidence.of(measurement)
+    except (Failed, NotAsked):
+        return 0.0
 
 
 def needs_full_precision(patient: Patient) -> None:
@@ -84,7 +67,7 @@ def variation(patient: Patient, inputs: Inputs) -> float:
     return max(patient.gap(x, first) for x in more)
 
 
-def _steps(patient: Patient) -> float:
+def steps(patient: Patient) -> float:
     """Measure the steps in which results move as inputs grow; 0 where they are smooth."""
     needs_full_precision(patient)
     limit = max(_SMOOTH, 3 * patient.tolerance)

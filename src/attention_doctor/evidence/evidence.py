@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
-from attention_doctor.evidence.conditions import Conditions
 
 Value = TypeVar("Value")
 
@@ -19,12 +18,11 @@ class Evidence:
 
     Attributes:
         patient: the implementation under examination.
-        conditions: how it has to be asked; they are measured first.
     """
 
-    def __init__(self, patient: Patient, conditions: Conditions) -> None:
+    def __init__(self, patient: Patient) -> None:
         """Measure nothing yet."""
-        self.patient, self.conditions = patient, conditions
+        self.patient = patient
         self._known: dict[Callable[[Patient], Any], Any] = {}
 
     def of(self, measurement: Callable[[Patient], Value]) -> Value:

@@ -20,6 +20,12 @@ class Pairs:
     seen: Tensor
     deaf: Tensor
 
+    @property
+    def text(self) -> str:
+        """The number of those with none, in any sample."""
+        deaf = self.deaf.any(0)
+        return f"{int(deaf.sum())} of {deaf.numel()} pairs of a query and a key"
+
 
 def free(patient: Patient) -> Pairs:
     """Measure without a mask."""
@@ -134,30 +140,13 @@ def read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
             yield hidden
 
 
-@dataclass(frozen=True)
-class Unmasked:
-    """What is seen without a mask: pairs in any sample, (n, m), their own token among them."""
-
-    every: Pairs
-    seen: Tensor
-    deaf: Tensor
-
-    @property
-    def text(self) -> str:
-        """The numbers."""
-        return f"{int(self.deaf.sum())} of {self.deaf.numel()} pairs of a query and a key"
-
-
-def visible(patient: Patient) -> Unmasked | None:
+def visible(patient: Patient) -> Pairs | None:
     """Measure which keys matter to no query; None where all matter, or no other token does."""
     situations.only_for(patient, "cross", "self")
-    every = free(patient)
-    seen, deaf = every.seen.any(0), every.deaf.any(0)
-    if patient.kind == "self":
-        seen |= torch.eye(len(seen), dtype=torch.bool)
-    if not deaf.any() or not (seen & ~torch.eye(*seen.shape, dtype=torch.bool)).any():
-        return None
-    return Unmasked(every, seen, deaf)
+    found = free(patient)
+    seen = found.seen.any(0)
+    others = ~torch.eye(*seen.shape, dtype=torch.bool)
+    return found if found.deaf.any() and (seen & others).any() else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """How it behaves as a module: modes, dropout, precision, hooks, arguments; and the reference."""
 
-from attention_doctor.call.inputs import Failed, NotAsked
-from attention_doctor.evidence import conduct, pairs
+from attention_doctor.evidence import conditions, conduct, pairs
 from attention_doctor.evidence.conditions import DROPOUT, STEP, TRIES
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.reference import compare
@@ -9,15 +8,8 @@ from attention_doctor.rules.questions import TRUSTED
 from attention_doctor.rules.rule import Rule, Sign, of_mistake
 
 
-def had(value: float | Failed | NotAsked) -> float:
-    """Give a condition, or raise what prevented it."""
-    if isinstance(value, Failed | NotAsked):
-        raise value
-    return value
-
-
 def not_finite(e: Evidence) -> Sign | None:
-    finite = e.conditions.finite
+    finite = e.of(conditions.finite)
     if finite.all():
         return None
     bad = e.of(pairs.unfilled)
@@ -28,7 +20,7 @@ def not_finite(e: Evidence) -> Sign | None:
 
 
 def random_in_evaluation(e: Evidence) -> Sign | None:
-    gap = had(e.conditions.varies)
+    gap = e.of(conditions.varies)
     if not gap:
         return None
     return Sign(
@@ -38,7 +30,7 @@ def random_in_evaluation(e: Evidence) -> Sign | None:
 
 
 def coarse(e: Evidence) -> Sign | None:
-    steps = had(e.conditions.steps)
+    steps = e.of(conditions.steps)
     if not steps:
         return None
     name = str(e.patient.dtype).removeprefix("torch.")

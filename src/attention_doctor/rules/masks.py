@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from attention_doctor.evidence import conduct, pairs
+from attention_doctor.evidence import conditions, conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.pairs import Leak
 from attention_doctor.rules.questions import MASKED
@@ -75,14 +75,14 @@ def of_another_sample(e: Evidence, leak: Leak) -> bool:
 
 def no_finite_row(e: Evidence, place: str) -> Sign | None:
     """Tell whether one token, the first or the last, is left with nothing to see."""
-    if e.conditions.finite.all() or e.of(pairs.row_without_keys) != place:
+    if e.of(conditions.finite).all() or e.of(pairs.row_without_keys) != place:
         return None
     symptom = "the mask hides every token from one query, even the query's own"
     return Sign(symptom, f"the result of the {place} token is NaN in every sample")
 
 
 def inverted_answers(e: Evidence) -> Sign | None:
-    if e.conditions.finite.all():
+    if e.of(conditions.finite).all():
         return None
     if e.of(pairs.finite_once_all_is_hidden):
         symptom = "results are NaN or infinite, unless a mask blocks every key"
@@ -99,7 +99,10 @@ def past_hidden(e: Evidence) -> Sign | None:
 
 def unasked(e: Evidence) -> Sign | None:
     found = e.of(pairs.visible)
-    if found is None or not torch.equal(found.seen, torch.ones_like(found.seen).tril()):
+    if found is None:
+        return None
+    seen = found.seen.any(0).fill_diagonal_(True)
+    if not torch.equal(seen, torch.ones_like(seen).tril()):
         return None
     return Sign("without a mask, the future is hidden", found.text)
 

@@ -68,8 +68,8 @@ def in_scores(e: Evidence) -> tuple[str, Sign] | None:
     What tokens of zeros give is taken off, so that positions which are added are none of it. Turns
     by two angles, as in images, depend on no single difference, and keep every length.
     """
-    equal, zeros, rows = e.of(looks.equal), e.of(looks.zeros), measured(e)
-    if e.patient.kind == "cross" or equal is None or zeros is None or rows is None:
+    equal, zeros = e.of(looks.equal), e.of(looks.zeros)
+    if e.patient.kind == "cross" or equal is None or zeros is None:
         return None
     (seen, *_), (zero, *_) = equal.found, zeros.found
     query, key = seen.query.rows, seen.key.rows
@@ -81,7 +81,7 @@ def in_scores(e: Evidence) -> tuple[str, Sign] | None:
         symptom = "equal tokens have equal queries and keys, wherever they stand"
         return ("positions-ignored", Sign(symptom, said)) if names else None
     query, key = query - from_query, key - from_key
-    if query.shape != key.shape or not rows.rows_are_tokens:
+    if query.shape != key.shape:
         return None
 
     def by_difference(x: Tensor) -> bool:
@@ -90,6 +90,8 @@ def in_scores(e: Evidence) -> tuple[str, Sign] | None:
     scores = query @ key.mT
     directions = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
     if by_difference(scores) or by_difference(directions):
+        return None
+    if (rows := measured(e)) is None or not rows.rows_are_tokens:
         return None
     said = "queries and keys are turned in opposite senses"
     if not by_difference(scores.flip(-1)):

@@ -21,7 +21,7 @@ def unseen(e: Evidence, part: str) -> tuple[pairs.Pairs, Tensor] | None:
     """Give what is seen, and what may be, (n, m), where something is not seen."""
     if part == "visible":
         found = e.of(pairs.visible)
-        return None if found is None else (found.every, torch.ones_like(found.seen))
+        return None if found is None else (found, torch.ones_like(found.seen[0]))
     past = missed(e)
     return None if past is None or past.leaks.any() else (past.every, ~past.ahead)
 
