@@ -8,8 +8,9 @@ from torch import Tensor
 
 from attention_doctor.evidence import looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.steps import Operand
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, of_mistake
 from attention_doctor.rules.windows import measured
 
 _TURNED = OUTPUTS | {"positions-not-relative"}
@@ -62,26 +63,30 @@ def one_side_turns(e: Evidence) -> Sign | None:
     return None
 
 
-def in_scores(e: Evidence) -> tuple[str, Sign] | None:
-    """Tell by the queries and keys of equal tokens how places count in the scores.
+def unturned(e: Evidence) -> Sign | None:
+    equal, names = e.of(looks.equal), rotations(e)
+    if equal is None or not names or e.patient.kind == "cross":
+        return None
+    if any(
+        x is None or not _alike(x) for x in (equal.found[0].query.rows, equal.found[0].key.rows)
+    ):
+        return None
+    symptom = "equal tokens have equal queries and keys, wherever they stand"
+    return Sign(symptom, f"it has {', '.join(names)}")
+
+
+def unrelated(e: Evidence) -> Sign | None:
+    """Tell whether the scores of equal tokens depend on more than how far apart they are.
 
     What tokens of zeros give is taken off, so that positions which are added are none of it. Turns
     by two angles, as in images, depend on no single difference, and keep every length.
     """
     equal, zeros = e.of(looks.equal), e.of(looks.zeros)
-    if e.patient.kind == "cross" or equal is None or zeros is None:
+    if equal is None or zeros is None or e.patient.kind == "cross":
         return None
-    (seen, *_), (zero, *_) = equal.found, zeros.found
-    query, key = seen.query.rows, seen.key.rows
-    from_query, from_key = zero.query.rows, zero.key.rows
-    if query is None or key is None or from_query is None or from_key is None:
-        return None
-    if _alike(query) and _alike(key):
-        said = f"it has {', '.join(names)}" if (names := rotations(e)) else ""
-        symptom = "equal tokens have equal queries and keys, wherever they stand"
-        return ("positions-ignored", Sign(symptom, said)) if names else None
-    query, key = query - from_query, key - from_key
-    if query.shape != key.shape:
+    both = (equal.found[0], zeros.found[0])
+    query, key = (_difference(*x) for x in zip(*((y.query, y.key) for y in both), strict=True))
+    if query is None or key is None or query.shape != key.shape:
         return None
 
     def by_difference(x: Tensor) -> bool:
@@ -99,7 +104,11 @@ def in_scores(e: Evidence) -> tuple[str, Sign] | None:
         if _turns(query) is not None or _turns(key) is not None:
             return None
     symptom = "the scores of equal tokens depend on more than the differences of their places"
-    return "positions-not-relative", Sign(symptom, said)
+    return Sign(symptom, said)
+
+
+def _difference(one: Operand, other: Operand) -> Tensor | None:
+    return None if one.rows is None or other.rows is None else one.rows - other.rows
 
 
 def rotations(e: Evidence) -> list[str]:
@@ -132,14 +141,14 @@ RULES = (
         "positions-ignored",
         "a rotation that is not used, has no angles, or runs along another axis",
         "Rotate queries and keys by their positions before the scores.",
-        signs={"rotation": ignored, "places": named("positions-ignored", in_scores)},
+        signs={"rotation": ignored, "places": unturned},
         steps=("product",),
     ),
     Rule(
         "positions-not-relative",
         "queries and keys are turned in opposite senses, or by other angles",
         "Turn both by the same function, with angles laid out as it pairs the features.",
-        signs={"rotation": not_relative, "places": named("positions-not-relative", in_scores)},
+        signs={"rotation": not_relative, "places": unrelated},
         steps=("product",),
     ),
     Rule(
