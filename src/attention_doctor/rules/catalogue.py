@@ -1,5 +1,6 @@
 """All rules, in the order in which they are asked: the first whose sign shows is said."""
 
+from attention_doctor.mistakes import MISTAKES
 from attention_doctor.rules import (
     cache,
     causal,
@@ -13,9 +14,9 @@ from attention_doctor.rules import (
     scale,
     softmax,
 )
-from attention_doctor.rules.rule import Rule
+from attention_doctor.rules.rule import Rule, of_mistake
 
-RULES: tuple[Rule, ...] = (
+_ASKED: tuple[Rule, ...] = (
     *scale.RULES,
     *fills.RULES,
     *masks.RULES,
@@ -28,5 +29,7 @@ RULES: tuple[Rule, ...] = (
     *projections.RULES,
     *conduct.RULES,
 )
+_REST = MISTAKES.keys() - {rule.code for rule in _ASKED}  # which a version that agrees may name
+RULES = (*_ASKED, *(of_mistake(code) for code in MISTAKES if code in _REST))
 BY_CODE = {rule.code: rule for rule in RULES}
 assert len(BY_CODE) == len(RULES), "two rules have one code"

@@ -127,12 +127,4 @@ RULES = (
     ),
     Rule("fails", "the call raises an error"),
     Rule("wrong-result", "what it returns is no output of (b, n, e)"),
-    *(
-        of_mistake(code)
-        for code in (
-            "correction-forgotten",
-            "documents-leak",
-            "sink-added-to-scores",
-        )
-    ),
 )

@@ -198,7 +198,7 @@ RULES = (
         steps=HIDING,
         explains=MASKED,
     ),
-    of_mistake("mask-on-the-wrong-axis", steps=_ANY, explains=MASKED),
+    of_mistake("mask-on-the-wrong-axis", steps=_ANY),
     Rule(
         "blocked-has-influence",
         "a mask on the wrong axis, applied too late, or too weak to block",

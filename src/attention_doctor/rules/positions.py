@@ -164,5 +164,4 @@ RULES = (
         steps=("product",),
         explains=_TURNED,
     ),
-    of_mistake("rotation-layout-mixed"),
 )

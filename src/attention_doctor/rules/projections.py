@@ -190,9 +190,7 @@ RULES = (
         steps=("mix",),
         explains=OUTPUTS,
     ),
-    of_mistake("keys-of-one-head", steps=("product",), explains=OUTPUTS),
-    of_mistake("output-projection-missing", explains=OUTPUTS),
-    of_mistake("output-projection-doubled", explains=OUTPUTS),
+    of_mistake("keys-of-one-head", steps=("product",)),
     of_mistake("heads-in-a-plain-list", signs={"registration": unregistered}),
     Rule(
         "no-gradient",

@@ -147,8 +147,8 @@ RULES = (
         steps=("straight merge", "merge", "mix"),
         explains=OUTPUTS,
     ),
-    of_mistake("batch-mixed-into-sequence", steps=("split",), explains=OUTPUTS),
-    of_mistake("heads-of-other-samples", steps=("merge", "mix"), explains=OUTPUTS),
+    of_mistake("batch-mixed-into-sequence", steps=("split",)),
+    of_mistake("heads-of-other-samples", steps=("merge", "mix")),
     of_mistake("shared-heads", signs={"numbers": shared}, steps=("split",), explains=OUTPUTS),
     of_mistake("groups-tiled", signs={"numbers": tiled}, steps=("repeat", "split")),
     Rule(

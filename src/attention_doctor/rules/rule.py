@@ -61,7 +61,8 @@ class Rule:
         explanation: what follows from it and why nobody notices; "" for most.
         signs: by question, what tells that it applies; see ``questions``.
         steps: the steps of the attention whose line is meant, the likeliest first.
-        explains: questions and codes; what is found in their answers follows from it.
+        explains: questions and codes; what is found in their answers follows from it. A version
+            that agrees explains all but conduct.
         excuses: codes that it predicts by design, with what tells that it predicts this one.
         hides: by a model's own masks it is a convention, since these may hide tokens.
         neighbours: codes that it must not be confused with.

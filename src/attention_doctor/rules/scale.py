@@ -8,7 +8,7 @@ from attention_doctor.evidence.reference import compare
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import NORMS, before
 from attention_doctor.rules.questions import CONVENTION, WRONG
-from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
 
 _CLOSE = 1e-3
 _STEPS = ("scale", "product")
@@ -89,26 +89,22 @@ def unscaled(e: Evidence) -> Sign | None:
     if "in_proj_" in " ".join(e.patient.named):
         return Sign(evidence=found.evidence)
     usual = Sign("the scores are not scaled", found.evidence, severity=CONVENTION)
-    return off_by("no-scale")(e) or usual
-
-
-def off_by(code: str) -> Test:
-    return named(code, off)
+    return named("no-scale", off)(e) or usual
 
 
 RULES = (
     of_mistake(
-        "no-scale", signs={"numbers": off_by("no-scale"), "reference": unscaled}, steps=_STEPS
+        "no-scale", signs={"numbers": named("no-scale", off), "reference": unscaled}, steps=_STEPS
     ),
     *(
-        of_mistake(code, signs={"numbers": off_by(code)}, steps=_STEPS)
+        of_mistake(code, signs={"numbers": named(code, off)}, steps=_STEPS)
         for code in ("scale-by-model-width", "scale-twice", "scale-inverted", "scale-by-length")
     ),
     Rule(
         "scale-by-convention",
         "another scale than usual, as some families of models have",
         severity=CONVENTION,
-        signs={"numbers": off_by("scale-by-convention")},
+        signs={"numbers": named("scale-by-convention", off)},
         steps=_STEPS,
     ),
 )

@@ -137,6 +137,11 @@ def others_returned(e: Evidence) -> Sign | None:
     return Sign(symptom, said, place=seen.where("softmax"))
 
 
+_OVER = {
+    "softmax-over-queries": "softmax",
+    "softmax-over-heads": "softmax",
+    "heads-attended-over": "product",
+}
 RULES = (
     Rule(
         "no-attention",
@@ -190,14 +195,8 @@ RULES = (
         explains=OUTPUTS,
     ),
     *(
-        of_mistake(code, signs={"axis": named(code, axis)}, steps=("softmax",), explains=OUTPUTS)
-        for code in ("softmax-over-queries", "softmax-over-heads")
-    ),
-    of_mistake(
-        "heads-attended-over",
-        signs={"axis": named("heads-attended-over", axis)},
-        steps=("product",),
-        explains=OUTPUTS,
+        of_mistake(code, signs={"axis": named(code, axis)}, steps=(step,), explains=OUTPUTS)
+        for code, step in _OVER.items()
     ),
     Rule(
         "softmax-over-samples",
@@ -213,5 +212,4 @@ RULES = (
         steps=("mix",),
         explains=OUTPUTS,
     ),
-    of_mistake("weights-averaged-over-heads", explains=OUTPUTS),
 )
