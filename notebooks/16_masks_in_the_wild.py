@@ -457,10 +457,9 @@ conversions = {
     "blocked * -math.inf": blocked * -math.inf,
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
 }
-gets = {}
-for name, additive in conversions.items():
-    weights = (of_was + additive[1]).softmax(-1)  # (m,)
-    gets[name] = [weights[4:].sum()]
+gets = {
+    name: [(of_was + given[1]).softmax(-1)[4:].sum()] for name, given in conversions.items()
+}
 display.show(gets, columns=["padding gets"])
 
 # %% [markdown]
@@ -468,12 +467,8 @@ display.show(gets, columns=["padding gets"])
 # without any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is
 # NaN. One NaN score makes all the weights of its row NaN, including those of padding.
 #
-# PyTorch's class and its function both take additive masks. Check that they add them to the scores,
-# with a fee that grows from key to key. The tensors are those of the table of shapes above: `q` and
-# `k` with 4 heads of width 6, `three` and `five` tokens of width 24. The function returns no weights,
-# so its output is compared. The class gets a single head, because by default it returns the mean over
-# its heads. Each of its weights is multiplied by $e^{\text{fee}}$, which is at most 1 here, before the
-# row is made to sum to one again:
+# PyTorch's class and its function both add such a mask to the scores, so that each weight is multiplied
+# by $e^{\text{fee}}$ before its row is made to sum to one again:
 
 # %% tags=["proof"]
 fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
