@@ -131,7 +131,8 @@ of the cache. *1 token*: the next, with a KV cache. *Kept*: numbers for the back
 
 # %% tags=["hide-input"]
 W_Q, W_K, W_V, W_O = torch.randn(4, e, e, dtype=torch.float64)
-padding = masks.block_padding(torch.tensor([5, 4]), m)  # (b, m)
+padding = masks.block_padding(torch.tensor([5, 1]), m)  # (b, m)
+assert not (padding[:, None] | future).equal(future.expand(b, n, m))
 
 # %%
 q, k, v = x @ W_Q, y @ W_K, y @ W_V         # (b, n, e), (b, m, e), (b, m, e)
