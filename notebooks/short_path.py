@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The short path
 #
-# *How do you get from a pencil to a class that you can trust, in 35 minutes?*
+# *How do you get from a pencil to a class that you can trust?*
 #
 # *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
@@ -10,10 +10,11 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Who was thirsty, and what was sweet? You know at once, although only the last word differs. To a
-# model, *it* is the same word with the same numbers in both sentences. To tell the two apart, *it*
-# has to collect something from the other words. **Attention** is the step in which this happens, and
-# one copy of that step is a **head**. Here are two. Exchange the last word, and watch the bars.
+# Is *it* an animal or a food? You know at once, although only the last word differs. To a model, *it*
+# is the same word with the same numbers in both sentences. To tell the two apart, *it* has to collect
+# something from the other words. **Attention** is the step in which this happens, and one copy of
+# that step is a **head**. Here are two. Exchange the last word, and watch the bars; the slider lets
+# another word ask.
 
 # %% tags=["hide-input"]
 import math
@@ -30,7 +31,7 @@ display.first_look(name="short-path-it", merge=False)
 # %% [markdown]
 # The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But
 # look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and the
-# cat, as you will see, gives nothing back at all.
+# cat, as you will see, adds nothing to that bar.
 #
 # On this page you build that picture, with a pencil first, and you end with a class of 18 lines
 # that computes what PyTorch's does, gradients too. Each step is asserted to give what the step
@@ -54,8 +55,8 @@ display.show(first, words, one.FEATURES, decimals=0)
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
 # 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (a section below says
-#    why), and take the exponential. The results are positive, and each step of one in the divided
-#    score becomes a factor of about 2.7<!-- quoted -->.
+#    why), and take the exponential. All results are positive, and one more in the divided score makes
+#    the result about 2.7<!-- quoted --> times as large.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
@@ -63,7 +64,8 @@ display.show(first, words, one.FEATURES, decimals=0)
 # A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
 # with e numbers each. The words that are asked are counted by m; here they are the same eight.
 # `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
-# (`one` is the chapter [One head](01_one_head.ipynb), from which the words and numbers come.)
+# (Words and numbers come from the chapter [One head](01_one_head.ipynb), called `one` here. The imports
+# are in the notebook, and `display.show` writes a table.)
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -156,8 +158,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 #
 # Leave out the $\sqrt d$, and see what becomes of wider heads. A score adds up d products. If the
 # numbers of both rows are random, with mean 0 and variance 1, each product has a variance of 1, the
-# sum has one of d, and a typical score has the size $\sqrt d$. The table shows it, and the largest of
-# eight shares: not divided, divided by d, which is the obvious repair, and divided by $\sqrt d$.
+# sum has one of d, and a typical score has the size $\sqrt d$. The table shows it, and then the
+# largest of eight shares: undivided, divided by d, the obvious repair, and divided by $\sqrt d$.
 
 # %% tags=["fold-input"]
 torch.manual_seed(0)
@@ -169,8 +171,9 @@ for width in (4, 64, 1024):
         (scores / by).softmax(-1).amax(-1).median() for by in (1, width, math.sqrt(width))
     ]
     rows.append([scores.std(), *most])
-names = ["size of a score", "share", "by d", "by √d"]
-display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
+names = ["size of a score", "undivided", "by d", "by √d"]
+title = "A score, and the largest of eight shares (median of 2,000 draws)"
+display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names, title=title)
 
 # %% [markdown]
 # Undivided, one key takes everything as d grows, and a share so close to 1 hardly moves when the
@@ -183,11 +186,12 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names)
 # With the same numbers in all three roles, a word can only find words like itself. So a head has a
 # [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it:
 # $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
-# hands over. (With one matrix for $W_Q$ and $W_K$, *it* would score *cat* as *cat* scores *it*.)
+# hands over.
 #
 # Here the head is two numbers wide, set by hand, and asks: *is something said about an animal?*
 # Only words with a quality ask; the others have the query (0, 0) and look at all words evenly. A
-# word hands over its quality, and its animal as a spare, which nothing on this page reads.
+# word hands over its quality. The head has room for a second number, which nothing on this page
+# reads: a spare, filled with the word's animal.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -257,8 +261,7 @@ display.show(both, ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # Two answers, and they trade places: in the first sentence a quality is said of an animal, in the
-# second of a food. Two heads have two sets of shares, and keep two sums apart. [Two
-# heads](02_two_heads.ipynb) asks whether one could not do it after all.
+# second of a food. [Two heads](02_two_heads.ipynb) have two sets of shares, and keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -283,12 +286,6 @@ mixed = attend(q, k, v)                                          # (h, n, d)
 output = torch.cat([mixed[0], mixed[1]], -1) @ W_O               # (n, e)
 display.show(output[[it]], ["it, stacked"], one.FEATURES)
 
-# %% tags=["proof"]
-torch.testing.assert_close(output, two_heads(first))
-for head in range(2):
-    torch.testing.assert_close((q @ k.mT)[head], q[head] @ k[head].mT)
-print("✓ The stack gives what the loop gave, and its product is one head at a time.")
-
 # %% [markdown]
 # Here is the whole way of *it*, once, with every number on it. ($W_O$ drops the second number of each
 # head, the spare.)
@@ -300,13 +297,21 @@ display.whole_way(name="whole-way-of-it")
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
 # to cut. And must you cut? Without it the scores of both heads add up, and [the two sentences get
 # the same answers](03_split_and_stack.ipynb).
-#
+
+# %% tags=["proof"]
+torch.testing.assert_close(output, two_heads(first))
+for head in range(2):
+    torch.testing.assert_close((q @ k.mT)[head], q[head] @ k[head].mT)
+uncut = [attend(*(x @ w for w in (W_QS, W_KS, W_VS))) @ W_O for x in (first, second)]
+torch.testing.assert_close(uncut[0][it], uncut[1][it])
+print("✓ The stack gives what the loop gave; uncut, both sentences get the same.")
+
+# %% [markdown]
 # ## The reshape trick
 #
-# Nobody cuts and stacks. `unflatten` cuts the last axis into (h, d), and `transpose` moves h in front
-# of the words, without copying a number. The way back is `transpose`, then `flatten`. A batch of b
-# sentences is one more axis in front: here are both at once. And is the second `transpose` needed?
-# The last two columns are merged without it, by a `reshape` straight to the shape that is wanted.
+# In practice, two views do the cutting and stacking. `unflatten` cuts the last axis into (h, d), and
+# `transpose` moves h in front of the words, without copying a number. The way back is `transpose`,
+# then `flatten`. A batch of b sentences is one more axis in front: here are both at once.
 
 
 # %%
@@ -318,44 +323,47 @@ def merge(x):
     return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
 
 
-x = torch.stack([first, second])                             # (b, n, e)
-mixed = attend(*(split(x @ w) for w in (W_QS, W_KS, W_VS)))  # (b, h, n, d)
-right, wrong = merge(mixed), mixed.reshape(2, 8, 4)          # (b, n, h * d)
-answers = torch.cat([(y @ W_O)[:, it, :2] for y in (right, wrong)], 1)
-names = ["animal", "food", "reshaped: animal", "food"]
-display.show(answers, ["it, thirsty", "it, sweet"], names)
+pair = torch.stack([first, second])                             # (b, n, e)
+mixed = attend(*(split(pair @ w) for w in (W_QS, W_KS, W_VS)))  # (b, h, n, d)
+right = merge(mixed) @ W_O                                      # (b, n, e)
+display.show(right[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# No error, the same shape, and both sentences now mean the same: 0.38 and 0.38. To see why, cut
-# three words of six numbers for two heads; the first digit says which word a number belongs to.
+# Is the second `transpose` needed? A `reshape` goes straight to the shape that is wanted. Guess what
+# the two sentences get from it.
 
 # %%
-tokens = torch.arange(10, 40, 10)[:, None] + torch.arange(1, 7)  # (3, 6)
-cut = tokens.unflatten(-1, (2, 3)).transpose(0, 1)               # (2, 3, 3)
-reshaped = tokens.reshape(2, 3, 3)                               # (2, 3, 3)
-rows = {f"word {i + 1}": [str(y[0, i].tolist()) for y in (cut, reshaped)] for i in range(3)}
-display.show(rows, columns=["head 1", "head 1, reshaped"])
+wrong = mixed.reshape(2, 8, 4)  # (b, n, h * d)
+display.show((wrong @ W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# In memory the numbers lie word after word, and `reshape` only counts off as many as it needs. So
-# head 1 has got a stretch of the text, 11 to 23, instead of its part of every word. The merge above
-# went wrong in the same way: *it* got what head 2 had collected for *drank* and *milk*. No shape
-# complains, and a model with this mistake even seems to learn, as you see in
-# [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb) draws it.
+# No error, the same shape, and both sentences now mean the same: 0.38 and 0.38. To see why, look at
+# whose numbers a row gets. Each cell stands for what a head has collected for the word in it.
+
+# %% tags=["hide-input"]
+display.wrong_merge(name="short-path-wrong-merge")
+
+# %% [markdown]
+# In memory all of head 1 lies before head 2, and `reshape` only counts off as many numbers as a row
+# needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing and had
+# collected an even average, 0.38. No shape complains, and a model with this mistake even seems to
+# learn, as you see in [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb) shows
+# the same slip in `split`.
 
 # %% tags=["proof"]
-torch.testing.assert_close(right @ W_O, torch.stack([two_heads(first), two_heads(second)]))
+torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
 assert wrong[:, it].equal(mixed[:, 1, 2:4].flatten(1))
-assert cut.equal(torch.stack(tokens.split(3, -1)))
-assert cut.data_ptr() == tokens.data_ptr()
+torch.testing.assert_close(wrong[:, it, 0], pair[..., 3].mean(-1))
+assert split(pair).equal(torch.stack(pair.chunk(2, -1), 1))
+assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
 # ## Two masks
 #
 # Sentences of a [batch](05_batches.ipynb) differ in length. The shorter one is filled up with
-# **padding**, here with rows of zeros. They stand in front, as they do where a model is to continue
-# each text. Nobody may look at padding.
+# **padding**, here with rows of zeros. The padding comes first, as in a model that is to continue each
+# text. Nobody may look at padding.
 #
 # And a model that learns to write must not look at words to come. Why handicap it? Because then the
 # row of each word is what you would get if the text ended there. One pass over eight words is eight
@@ -363,7 +371,7 @@ print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %%
 short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
-x = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
+texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
 padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)   # (n, m)
 blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
@@ -373,12 +381,12 @@ blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
 # of each sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges
 # them. Axes of size 1 are stretched, one over the heads, the other over the queries.
 #
-# What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The other:
-# set its *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in
-# the first sentence.
+# How do you block a key? One idea is to set its weight to 0 after the softmax, another to set its
+# *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in the first
+# sentence.
 
 # %%
-q, k, v = (split(x @ w) for w in (W_QS, W_KS, W_VS))        # (b, h, n, d)
+q, k, v = (split(texts @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
 scores = q @ k.mT / math.sqrt(2)                            # (b, h, n, m)
 late = scores.softmax(-1).masked_fill(blocked, 0)           # (b, h, n, m)
 early = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
@@ -398,10 +406,10 @@ def filled_once(x, blocked):
     return merge(scores.softmax(-1) @ v) @ W_O
 
 
-output = filled_once(x, blocked)
+output = filled_once(texts, blocked)
 torch.testing.assert_close(output, merge(early @ v) @ W_O, equal_nan=True)
 torch.testing.assert_close(filled_once(short[None], future[:4, :4])[0], output[1, 4:])
-changed = x.masked_fill(padding[..., None], 100)
+changed = texts.masked_fill(padding[..., None], 100)
 torch.testing.assert_close(filled_once(changed, blocked)[1, 4:], output[1, 4:])
 for length in range(1, 9):
     nothing = torch.zeros(length, length).bool()
@@ -430,16 +438,16 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 W_VS.requires_grad_()
 twice, found = early.masked_fill(blocked, 0), {}
 for name, weights in (("filled once", early), ("filled twice", twice)):
-    output = merge(weights @ split(x @ W_VS)) @ W_O  # (b, n, e)
+    output = merge(weights @ split(texts @ W_VS)) @ W_O  # (b, n, e)
     (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
     found[name] = gradient.isnan().sum(), gradient.numel()
 display.show(found, columns=["NaN in the gradient of W_V", "of"])
 
 # %% [markdown]
-# A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and
-# what the gradient of $W_V$ is multiplied by is 0. So the mask is used twice, before the softmax and
-# after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both
-# masks; what is hatched is blocked.
+# A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and on
+# the way back $0 \cdot 0$ is 0. So the mask is used twice, before the softmax and after.
+# [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both masks;
+# what is hatched is blocked.
 
 # %% tags=["hide-input"]
 padded = [*"····", "the", "milk", "was", "sweet"]
@@ -454,7 +462,7 @@ display.masked_map(
 
 # %% tags=["proof"]
 three = [matrix.detach().clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
-q, k, v = (split(x @ matrix) for matrix in three)
+q, k, v = (split(texts @ matrix) for matrix in three)
 once = (q @ k.mT / math.sqrt(2)).masked_fill(blocked, -math.inf).softmax(-1)
 for weights, lost in ((once, [0, 0, 16]), (once.masked_fill(blocked, 0), [0, 0, 0])):
     loss = (merge(weights @ v) @ W_O)[0].sum()
@@ -470,9 +478,9 @@ print("✓ W_Q and W_K are safe already: no gradient passes through a filled sco
 
 # %% tags=["exercise"]
 my_mask = [
-    [None, None, None],  # the padding asks
-    [None, None, None],  # "the" asks
-    [None, None, None],  # "milk" asks
+    [None, None, None],  # padding → padding, padding → the, padding → milk
+    [None, None, None],  # the → padding, the → the, the → milk
+    [None, None, None],  # milk → padding, milk → the, milk → milk
 ]
 
 # %%
@@ -500,8 +508,7 @@ exercises.short_path.check_mask.folded(my_mask)
 # Everything is there; put it into a class. In training the four matrices are learned, so each
 # becomes an `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by
 # side are e wide again. Queries may come from another text than keys and values, so `forward` takes
-# three inputs. Without a mask, nothing is blocked: False everywhere. (In [Multi-head
-# attention](07_multihead_attention.ipynb) each line wears the number of the chapter that made it.)
+# three inputs. Without a mask, nothing is blocked: False everywhere.
 
 
 # %%
@@ -536,17 +543,30 @@ layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
 for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
     layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
 torch.testing.assert_close(
-    by_class(x, x, x, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
+    by_class(texts, texts, texts, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
 )
 print("✓ With the matrices made by hand, the class gives what this page has built.")
+
+# %% [markdown]
+# Give the class our matrices. What does *it* get from whole sentences, and under the causal mask?
+
+# %% tags=["hide-input"]
+whole, seen = (by_class(pair, pair, pair, mask)[0][:, it] for mask in (None, future[None]))
+names = ["it, thirsty", "it, sweet", "it, causal mask"]
+display.show(torch.cat([whole, seen[:1]]).detach(), names, one.FEATURES)
+
+# %% [markdown]
+# The first two rows are the bars at the top. The last is, rounded, what the button *nothing yet* shows:
+# before the word that decides, 0.10 and 0.10.
 
 # %% [markdown]
 # ## Is it right?
 #
 # `nn.MultiheadAttention` is the judge: the same parameters, both masks at once, and the outputs, the
-# weights and the gradients have to agree. Two rules make such a test sharp. All sizes differ, so
-# that no two can be exchanged. And query, key and value are three different tensors, or a value
-# projected from the key would pass. PyTorch keeps its three matrices in one, below each other.
+# weights and the gradients have to agree. Sizes and masks are new, and three rules make them sharp.
+# All sizes differ, and none is 1. Query, key and value are three different tensors, or a value
+# projected from the key would pass. And the second sentence has a single key: the rest is padding,
+# and the next table shows why so much. PyTorch keeps its three matrices in one, below each other.
 
 # %%
 torch.manual_seed(0)
@@ -560,8 +580,8 @@ theirs.out_proj = ours.w_o
 
 # %%
 inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
-padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1)              # (n, m)
+padding = torch.arange(m) >= torch.tensor([[5], [1]])  # (b, m)
+future = torch.ones(n, m, dtype=torch.bool).triu(1)    # (n, m)
 mine = ours(*inputs, padding[:, None, :] | future)
 masks = {"key_padding_mask": padding, "attn_mask": future}
 right = theirs(*inputs, **masks, average_attn_weights=False)
@@ -577,8 +597,9 @@ print("✓ Outputs, weights and the gradients of all three inputs agree, up to r
 # ## Would it have noticed?
 #
 # A test that has never failed proves little, so break the class. Override `merge`, then `split` as
-# well, with reshapes that keep every shape. Beside the comparison runs a test that needs no class to
-# compare with: under a causal mask, how far do the earlier outputs move when the last word changes?
+# well, with reshapes that keep every shape. Then ignore the padding, and forget the `[:, None]` that
+# gives the mask its axis of heads. Beside the comparison runs a test that needs no class to compare
+# with: under a causal mask, how far do the earlier outputs move when the last word changes?
 
 
 # %%
@@ -593,52 +614,78 @@ class WrongSplitToo(WrongMerge):
 
 
 # %% tags=["fold-input"]
-x = torch.randn(b, n, h * d, dtype=torch.float64)
-other = torch.cat([x[:, :-1], torch.randn(b, 1, h * d, dtype=torch.float64)], 1)
-causal, rows = torch.ones(1, n, n, dtype=torch.bool).triu(1), []
-for kind in (PlainAttention, WrongMerge, WrongSplitToo):
+class NoPadding(PlainAttention):
+    def forward(self, query, key, value, blocked):
+        no_padding = blocked[:1]  # the first sentence has none
+        return super().forward(query, key, value, no_padding)
+
+
+class NoAxis(PlainAttention):
+    def forward(self, query, key, value, blocked):
+        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
+        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
+
+
+def differ(module, inputs, padding):
+    """Say how far output and gradients are from PyTorch's."""
+    masks = {"key_padding_mask": padding, "attn_mask": future}
+    found = module(*inputs, padding[:, None, :] | future)[0], theirs(*inputs, **masks)[0]
+    mixture = torch.arange(found[0].numel()).cos().view_as(found[0])
+    ours, right = (torch.autograd.grad((y * mixture).sum(), inputs) for y in found)
+    far = [
+        (a - b).abs().max().item() for a, b in zip((found[0], *ours), (found[1], *right))
+    ]
+    return [far[0], max(far[1:])]
+
+
+def past_moves(module, b):
+    """Say how far earlier outputs move when the last word changes."""
+    x, last = torch.randn(b, n, h * d).double(), torch.randn(b, 1, h * d).double()
+    causal = torch.ones(1, n, n, dtype=torch.bool).triu(1)
+    both = (x, torch.cat([x[:, :-1], last], 1))
+    before, after = (module(z, z, z, causal)[0][:, :-1] for z in both)
+    return (before - after).abs().max().item()
+
+
+# %% tags=["fold-input"]
+trials = {
+    "the class": (PlainAttention, [5, 1]),
+    "wrong merge": (WrongMerge, [5, 1]),
+    "wrong split, too": (WrongSplitToo, [5, 1]),
+    "padding ignored, 5 and 1 keys": (NoPadding, [5, 1]),
+    "padding ignored, 5 and 3 keys": (NoPadding, [5, 3]),
+    "no [:, None], b = 2": (NoAxis, [5, 1]),
+    "no [:, None], b = 4": (NoAxis, [5, 1, 2, 3]),
+    "no [:, None], b = 1": (NoAxis, [1]),
+}
+rows = {}
+for name, (kind, lengths) in trials.items():
     module = kind(h * d, h).double()
     module.load_state_dict(ours.state_dict())
-    found = module(*inputs, padding[:, None, :] | future)
-    of_inputs = torch.autograd.grad((found[0] * mixture).sum(), inputs)
-    pairs = [*zip(found, right), *zip(of_inputs, slopes[1])]
-    output, weights, *gradients = [(a - b).abs().max().item() for a, b in pairs]
-    before, after = (module(z, z, z, causal)[0][:, :-1] for z in (x, other))
-    moves = (before - after).abs().max().item()
-    rows.append([output, weights, max(gradients), moves])
-names = ["output", "weights", "gradient", "the past moves"]
-kinds, title = ["the class", "wrong merge", "wrong split, too"], "At most off by"
-display.show(torch.tensor(rows), kinds, names, title=title, heat=names)
+    drawn = [torch.randn(len(lengths), length, h * d) for length in (n, m, m)]
+    drawn = [x.double().requires_grad_() for x in drawn]
+    try:
+        far = differ(module, drawn, torch.arange(m) >= torch.tensor(lengths)[:, None])
+    except RuntimeError:
+        far = ["error", "error"]
+    rows[name] = [*far, past_moves(module, len(lengths))]
+names = ["output", "gradient", "the past moves"]
+display.show(rows, columns=names, title="At most off by")
 
 # %% [markdown]
-# The comparison sees both mistakes. The other test sees only one. With the wrong merge, words to
-# come leak into the past. With both reshapes together, each head gets a stretch of the text, as the
-# 11 to 23 above, and the wrong merge puts the stretches back in their places: nothing leaks, and
-# almost nothing is right. So compare values wherever you can; [Testing
+# The comparison sees both wrong reshapes. The other test sees only one. With the wrong merge, words
+# to come leak into the past. With both reshapes together, each head gets a stretch of the text
+# instead of its part of every word, and the wrong merge puts the stretches back in their places:
+# nothing leaks, and almost nothing is right. So compare values wherever you can; [Testing
 # attention](17_testing_attention.ipynb) is for where you cannot.
 #
-# ## As many sentences as heads
-#
-# And must all sizes differ? Here is a slip that nobody sees in a review. The scores are
-# `(b, h, n, m)`, the class gets a mask of `(b, n, m)`, and its `[:, None]` is forgotten. Try it with
-# four heads and one, two or four sentences: how many of the places that are blocked are seen?
-
-# %%
-rows = {}
-for sentences in (1, 2, 4):
-    scores = torch.randn(sentences, 4, 3, 5)
-    blocked = torch.rand(sentences, 3, 5) < 0.5
-    try:
-        seen = scores.masked_fill(blocked, -math.inf).isfinite()
-        rows[sentences] = f"{(seen & blocked[:, None]).sum()} of {4 * blocked.sum()}"
-    except RuntimeError as error:
-        rows[sentences] = f"an error: {str(error)[:39]} …"
-display.show([[text] for text in rows.values()], [*rows], ["blocked, and seen"], corner="b")
-
-# %% [markdown]
-# One sentence is right, and two are an error. With as many sentences as heads nothing complains, and
-# each *head* gets the mask of one *sentence*. A test with b = h would have passed the shapes and
-# failed the model.
+# Ignored padding is off by 0.48. But leave the second sentence three of its keys, and the same slip is
+# off by 0.00: three queries under a causal mask never get to the fourth key, so that padding was
+# hidden anyway. The last three rows are one slip, too. Two sentences make it an error. With four,
+# as many as heads, nothing complains, each *head* gets the mask of one *sentence*, and only the values
+# tell. With one sentence it does no harm, so no test can see it.
 #
 # ## An empty sentence
 #
@@ -656,18 +703,20 @@ mine, _ = ours(*inputs, empty[:, None, :])
 gradients = torch.cat(torch.autograd.grad(mine[0].sum(), three))  # (3 * e, e)
 rows.append([mine[1].isnan().sum(), gradients.isnan().sum()])
 names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
-display.show(torch.tensor(rows), names, ["NaN in output", "NaN in gradient"], decimals=0)
+columns = ["NaN in output", "NaN in gradient"]
+title = f"PyTorch {torch.__version__.split('+')[0]}"
+display.show(torch.tensor(rows), names, columns, title=title, decimals=0)
 
 # %% [markdown]
-# PyTorch's class has two fates. By default it returns its weights, and then one empty sentence
+# PyTorch's class has two paths inside. By default it returns its weights, and then one empty sentence
 # gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
-# With `need_weights=False` it takes another path inside, and nothing is spoiled. A flag that says
+# With `need_weights=False` it takes the other, and nothing is spoiled. A flag that says
 # what you want to *see* decides whether you can train. The class of this page returns its weights
 # always, and loses no number: an empty row collects nothing, so the last layer writes its bias alone.
 #
-# > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, has no such trouble, and
-# > another trap: in its `attn_mask`, True means *may look*. In its class, and here, True means *may
-# > not*. Hand it `~blocked`.
+# > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, gives an empty row zeros in this
+# > version. It has another trap: in its `attn_mask`, True means *may look*. In its class, and here, True
+# > means *may not*. Hand it `~blocked`.
 
 # %% tags=["proof"]
 torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
@@ -751,5 +800,5 @@ exercises.short_path.check_attention.folded(MyAttention)
 # > output = merge(weights @ v) @ w_o                                # (b, n, e)
 # > ```
 # >
-# > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch, all sizes
-# > different, and test an empty row as well.
+# > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch: all sizes
+# > different and none 1, padding that the causal mask does not hide, and an empty row as well.

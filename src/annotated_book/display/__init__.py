@@ -48,6 +48,7 @@ _HOMES = {
     "way_of_the_nan": "mask_figures",
     "whole_map": "computation",
     "whole_way": "way_through",
+    "wrong_merge": "way_through",
 }
 __all__ = [*_HOMES]
 

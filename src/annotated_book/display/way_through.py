@@ -1,4 +1,4 @@
-"""The whole way of one word through two heads: every number that it meets, drawn once."""
+"""The whole way of one word through two heads, and whose numbers a wrong merge hands to it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -74,6 +74,41 @@ def whole_way(*, name: str) -> Output:
         "X times W_Q, W_K and W_V makes queries, keys and values, each cut in two heads. Of “it”, "
         f"{'; '.join(told)}. Side by side and times W_O: {gets}."
     )
+    return finish(drawing, name=name, alt=alt)
+
+
+def wrong_merge(*, name: str) -> Output:
+    """Draw for which word, and by which head, what a row is merged from was collected.
+
+    Args:
+        name: the figure's name, see ``finish``.
+    """
+    words, it = c.WORDS[: c.LENGTH], c.WORDS.index("it")
+    memory = [(head, word) for head in _HEADS for word in words]
+    merges = {
+        "transpose, then flatten": list(zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)),
+        "reshape alone": list(zip(memory[::2], memory[1::2], strict=True)),
+    }
+    drawing, (ax,) = panels(480, 186)
+    ax.set(xlim=(0, 480), ylim=(198, 0))
+    ax.axis("off")
+    told = []
+    for (title, rows), left in zip(merges.items(), (70, 286), strict=True):
+        ax.text(left + 90, 10, title, ha="center", va="center")
+        for i, row in enumerate(rows):
+            heads, collected = zip(*row, strict=True)
+            _cells(ax, left, 32 + 18 * i, collected, 90, "".join(heads))
+            if title.startswith("transpose"):
+                bold = "bold" if i == it else "normal"
+                ax.text(64, 32 + 18 * i, words[i], ha="right", va="center", fontweight=bold)
+        corner = (left, 23 + 18 * it)
+        ax.add_patch(Rectangle(corner, 180, 18, edgecolor="black", fill=False, linewidth=2))
+        parts = (f"head {_HEADS.index(head) + 1} for {word}" for head, word in rows[it])
+        told.append(f"{title}: {' and '.join(parts)}")
+    for letter, place in zip(_HEADS, (115, 205), strict=True):
+        text = f"head {_HEADS.index(letter) + 1}"
+        ax.text(place, 190, text, ha="center", va="center", fontsize=11, color=COLOURS[letter])
+    alt = f"What the row of “it” holds, collected by {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
 
 

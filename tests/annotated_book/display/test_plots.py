@@ -59,12 +59,17 @@ def the_whole_way(name="way"):
     return display.whole_way(name=name)
 
 
+def the_wrong_merge(name="merge"):
+    return display.wrong_merge(name=name)
+
+
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
 @pytest.mark.parametrize(
-    "draw", [a_masked_map, some_lines, curves, a_shelf, what_flows, the_whole_way]
+    "draw",
+    [a_masked_map, some_lines, curves, a_shelf, what_flows, the_whole_way, the_wrong_merge],
 )
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
