@@ -65,11 +65,43 @@ display.annotated(
 # before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
 # normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
 # numbers that the norms learn, however large the states become.
-#
+
+# %% tags=["proof"]
+import torch
+
+q, k = torch.nn.functional.rms_norm(
+    1000 * torch.randn(2, 50, 64), (64,)
+)  # (50, 64), (50, 64)
+assert (q @ k.mT / 8).abs().max() <= 8
+print("✓ Normed, no score is larger than √d = 8, whatever the size before.")
+
+# %% [markdown]
 # Around the blocks there is little left:
 
 # %%
 display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
+
+# %% [markdown]
+# <!-- deeper: Rotations, masks, and the loop that writes -->
+# ### Going deeper: Rotations, masks, and the loop that writes
+#
+# `states` calls two functions once for all layers. `rotations` gives each layer its cosines and
+# sines, or none. `parts_by_kind` says which keys the queries of a layer see; a prompt that is longer
+# than a window is read in parts. `generate` checks what it is given and calls `_continue`, the loop of
+# [The cache](21_cache.ipynb), with a cache for each layer.
+
+# %%
+from annotated_attention.modern import generation
+
+display.annotated(
+    decoder.LanguageModel.rotations, decoder.rotate_part, decoder.parts_by_kind
+)
+
+# %%
+display.annotated(generation._continue)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="a-file-of-numbers"
 # ## A file of numbers
@@ -126,7 +158,6 @@ print(prompt, end="")
 # The model continues after the last line, one token at a time:
 
 # %%
-import torch
 from torch import Tensor
 
 from annotated_attention.modern import generate
