@@ -9,11 +9,10 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other. How few would do, for the same numbers?
-#
-# Four matrices and six products, for eight heads or for eighty. Think of a wide sheet of paper with
-# one strip per head. You fill in the whole sheet at once, cut it between the strips, and lay the
-# strips in a stack. Multiply once, split, stack.
+# run 41 products one after the other. For the same numbers, four matrices and six products do, for
+# eight heads or for eighty. Think of a wide sheet of paper with one strip per head. You fill in the
+# whole sheet at once, cut it between the strips, and lay the strips in a stack. Multiply once, split,
+# stack. This is the whole way of *it*:
 
 # %% tags=["hide-input"]
 import torch
@@ -23,6 +22,7 @@ from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
+display.whole_way(name="from-row-to-row")
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -167,7 +167,7 @@ display.stacks(
 # With the heads in the middle, `@` treats each word as a problem of its own, a frame in the lower
 # drawing. The two heads of *it* attend to each other, and *it* sees no other word. Would you notice?
 # If you merge along the same axis, the output has the right shape. So ask autograd, with three heads
-# on eight words of random numbers: how strongly does the output row of *it* react to each word?
+# on eight words of random numbers: how strongly, in shares, does the output row of *it* react to each?
 
 
 # %% tags=["fold-input"]
@@ -186,12 +186,15 @@ reacts, inputs = [], torch.randn(8, 12, requires_grad=True)
 for dim in (0, 1):
     output, _ = attend_stacked(inputs, inputs, inputs, 3, dim)
     (gradient,) = torch.autograd.grad(output[it].sum(), inputs)  # (8, 12)
-    reacts.append(gradient.abs().sum(-1))
-display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=one.WORDS)
+    sizes = gradient.abs().sum(-1)                               # (8,)
+    reacts.append(sizes / sizes.sum())
+display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=True)
 
 # %% [markdown]
-# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself. To
-# > catch this in any code, change one word and see whether the other rows move.
+# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself.
+# > To catch this in any code, change one word and see whether the other rows move.
+#
+# (With `dim=0`, *it* hears itself most, 0.70, because here query and key are equal.)
 
 # %% tags=["proof"]
 assert reacts[0].all()
@@ -227,12 +230,8 @@ display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"]
 # and the spare that nobody reads. The last two come from head 2. If attention ended here, each head
 # could write into its own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets
 # every head write into every feature. Ours moves the quality of head 2, 0.19, from the third place to
-# the second, under *food*; in training, the model finds out what goes where. The whole way of *it*:
-
-# %% tags=["hide-input"]
-display.whole_way(name="from-row-to-row")
-
-# %% [markdown]
+# the second, under *food*; in training, the model finds out what goes where.
+#
 # ## The module
 #
 # Four matrices remain, and `forward` needs no loop: it attends once for all heads.
@@ -330,22 +329,6 @@ torch.testing.assert_close(mine, expected)
 print("✓ It is what nn.MultiheadAttention computes, gradients included.")
 
 # %% [markdown]
-# <!-- deeper: One thing does change -->
-# ### Going deeper: One thing does change
-#
-# A fresh module starts differently. Xavier's choice depends on how many rows and columns a matrix
-# has. It now sees one `(e, e)` matrix where it used to see h narrow ones, and draws smaller
-# numbers. The scores at the start are therefore smaller, too. Standard deviations of $W_Q$:
-
-# %% tags=["fold-input"]
-fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
-deviations = torch.stack([fresh.w_q.std(), old.heads[0].w_q.std()]).detach()
-display.show(deviations[:, None], ["all heads in one", "head by head"], ["std"], decimals=3)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Exercises
 #
 # ### Whose columns?
@@ -355,7 +338,7 @@ display.show(deviations[:, None], ["all heads in one", "head by head"], ["std"],
 # counted from 0, and the first column after its last.
 
 # %% tags=["exercise"]
-my_columns = (None, None)  # your two numbers here
+my_columns = (None, None)  # the slice, as (first, after the last)
 
 # %%
 from annotated_book import exercises
