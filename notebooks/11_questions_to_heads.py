@@ -534,14 +534,15 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Four questions, from weak to strong, and what each can say:
+# > **In short.** Four questions, from weak to strong, and what each answer is worth:
 # >
-# > | question | by | it says |
-# > |---|---|---|
-# > | where does it look? | weights, `(b, h, n, m)` | a number, not a reason |
-# > | is this word needed? | **blanking**: the average row in its place | whether the answer uses it |
-# > | where is the answer now? | **patching**: a row `(b, e)` from another run | which row carries it between two layers |
-# > | is this head needed? | **silencing** by its mean, before `out_proj` | whether this model uses it, unless another stands in |
+# > - **Where does it look?** The weights, `(b, h, n, m)`. A number, not a reason.
+# > - **Is this word needed?** *Blank* it: the average row in its place. It says whether the answer uses
+# >   the word.
+# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from another run. It says which row carries the
+# >   answer between two layers.
+# > - **Is this head needed?** *Silence* it by its mean, before `out_proj`. It says whether this model uses
+# >   the head, unless another stands in.
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)
