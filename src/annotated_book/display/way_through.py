@@ -40,12 +40,12 @@ def whole_way(*, name: str) -> Output:
                 bold = "bold" if i == it else "normal"
                 above.text(64, y, words[i], ha="right", va="center", fontweight=bold)
         if title in "XQ":
-            corner, frame = (left, 25 + 18 * it), {"fill": False, "linewidth": 2}
-            above.add_patch(Rectangle(corner, 80, 18, edgecolor="black", **frame))
-    for left, (letter, head) in zip((20, 60), zip(_HEADS, "12", strict=True), strict=True):
+            corner = (left, 25 + 18 * it)
+            above.add_patch(Rectangle(corner, 80, 18, edgecolor="black", fill=False, linewidth=2))
+    for left, (letter, which) in zip((20, 60), zip(_HEADS, "12", strict=True), strict=True):
         for start in (186, 288, 390):
             place = (start + left, 188)
-            above.text(*place, f"head {head}", ha="center", fontsize=11, color=COLOURS[letter])
+            above.text(*place, f"head {which}", ha="center", fontsize=11, color=COLOURS[letter])
     _arrow(above, (150, 96), (182, 96))
     shares, told = made["softmax"]["weights"][:, it, : c.LENGTH].tolist(), []
     collected, output = made["mix"]["collected"][:, it].tolist(), made["project out"]["output"][it]
