@@ -302,8 +302,9 @@ both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
 display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
-# On the contrary. Under *animal* stand 2.21 and 2.19, closer than 1.32 and 0.72 before. *It* asks for an animal in the sentence about sweet milk as well, and takes
-# home what a cat hands over. A question alone is not enough.
+# On the contrary. Under *animal* stand 2.21 and 2.19, closer than 1.32 and 0.72 before. *It* asks for
+# an animal in the sentence about sweet milk, too, and takes home what a cat hands over. A question
+# alone is not enough.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
@@ -321,8 +322,8 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 #
 # (Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
 # scores *it*: to ask and to be found would be one thing.) Take a head of width 2, set by hand, which
-# asks: *is something said about an animal?* Its 2 looks for an animal. Its 1 looks for a quality, so
-# that *thirsty* keeps up with *cat*, which is more of an animal but says nothing.
+# asks: *is something said about an animal?* The 2 in $W_Q$ looks for an animal, the 1 for a
+# quality, so that *thirsty* keeps up with *cat*, which is more of an animal but says nothing.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -354,9 +355,9 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 #
 # ## What the cat is good for
 #
-# $W_V$ lets each word hand over its quality, and its animal as a spare, since d is 2. $W_O$ writes the quality
-# under *animal* and drops the spare. So a large number under *animal* means: yes, something is said
-# about an animal.
+# $W_V$ lets each word hand over its quality, and its animal as a spare, since d is 2. $W_O$ writes the
+# quality under *animal* and drops the spare. So a large number under *animal* means: yes, something is
+# said about an animal.
 
 # %%
 said = []
@@ -384,7 +385,7 @@ names = ["thirsty", "sweet", "no last word", "thirsty − sweet"]
 display.show(table, ["with the cat", "without"], names)
 
 # %% [markdown]
-# Every answer has grown, and the gap between *thirsty* and *sweet* even a little, from 0.78 to 0.83: it
+# Every answer has grown, and the gap between *thirsty* and *sweet* too, from 0.78 to 0.83: it
 # was not the cat that told the two apart. What it sets is the zero. With nothing said, *it* receives
 # 0.63 without the cat, and 0.10 with it. All eight words compete for one whole, so a word that hands
 # over nothing soaks up the attention when nothing better is there.

@@ -133,8 +133,7 @@ k_heads = split_and_stack(k, 2)  # (2, 8, 2)
 display.show(k_heads[:, 1], ["cat, head 1", "cat, head 2"], ["1st", "2nd"], decimals=0)
 
 # %% [markdown]
-# The heads now come first: `k_heads[0]` is the whole first strip, eight words with two numbers
-# each.
+# The heads now come first: `k_heads[0]` is the whole first strip.
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
 # independent problems. The other steps of `attend` also count from the end: `.mT`, `softmax(-1)`,
@@ -194,7 +193,7 @@ display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=True)
 # > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself.
 # > To catch this in any code, change one word and see whether the other rows move.
 #
-# (With `dim=0`, *it* hears itself most, 0.70, because here query and key are equal.)
+# (With `dim=0`, *it* hears itself most because here query and key are equal.)
 
 # %% tags=["proof"]
 assert reacts[0].all()
