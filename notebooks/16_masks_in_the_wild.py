@@ -72,22 +72,20 @@ torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
 right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
-
-
-def keys_seen(i: int, **options) -> Tensor:
-    """Count the keys that the output of newest word i reacts to."""
-    output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
-    return one.gradients(output[i], [words])[0].any(-1).sum()
-
-
-# %%
 none_padded = torch.zeros(8, dtype=torch.bool)  # (m,)
 ways = {
     "with weights": {},
     "no weights": {"need_weights": False},
     "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
 }
-rows = {name: [keys_seen(i, **options) for i in range(3)] for name, options in ways.items()}
+
+# %%
+rows = {name: [] for name in ways}
+for name, options in ways.items():
+    for i in range(3):
+        output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
+        (reaction,) = one.gradients(output[i], [words])  # (m, d)
+        rows[name].append(reaction.any(-1).sum())
 display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
 
 # %% [markdown]

@@ -355,7 +355,7 @@ drawing, axes = display.panels(540, 320, columns=4)
 told = []
 
 
-def draw_reactions(ax, top: int, table: Tensor, right: Tensor, letter: str) -> int:
+def draw_reactions(ax, top, table: Tensor, right: Tensor, letter: str, it: int) -> int:
     strength, wrong = (table / table.max()).sqrt(), (table > 1e-12) != (right > 1e-12)
     for i, j in (table > 1e-12).nonzero().tolist():
         look = {"fc": display.COLOURS[letter], "alpha": 0.2 + 0.6 * strength[i, j].item()}
@@ -374,7 +374,7 @@ for ax, (way, pair) in zip(axes, tables.items()):
     for top, letter, what, table, right in zip(
         (0, 9.6), "nm", ("query", "key and value"), pair, tables["right"]
     ):
-        wrong.append(draw_reactions(ax, top, table, right, letter))
+        wrong.append(draw_reactions(ax, top, table, right, letter, it))
         colour = display.COLOURS[letter]
         ax.text(4, top - 0.2, what, ha="center", color=colour, fontsize=10)
     told.append("{}: {} wrong cells of queries, {} of keys and values".format(way, *wrong))
