@@ -51,7 +51,7 @@ it .50, it .50.
     for ax, title, own, crossed in zip(axes, (first, second), heard, (False, True), strict=True):
         inside = [(s, j) for s in range(b)] if crossed else [(i, p) for p in range(n)]
         for head, row in enumerate(own.tolist()):
-            name_of = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
+            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
             ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
             shares = dict(zip(inside, row, strict=True))
             _draw_head(ax, sentences, head * b, shares, word)
