@@ -628,8 +628,11 @@ class NoAxis(PlainAttention):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-def differ(module, inputs, padding):
+def differ(module, theirs, inputs, padding):
     """Say how far output and gradients are from PyTorch's."""
+    future = torch.ones(inputs[0].size(1), padding.size(1), dtype=torch.bool).triu(
+        1
+    )  # (n, m)
     masks = {"key_padding_mask": padding, "attn_mask": future}
     found = module(*inputs, padding[:, None, :] | future)[0], theirs(*inputs, **masks)[0]
     mixture = torch.arange(found[0].numel()).cos().view_as(found[0])
@@ -640,9 +643,10 @@ def differ(module, inputs, padding):
     return [far[0], max(far[1:])]
 
 
-def past_moves(module, b):
+def past_moves(module, b, n):
     """Say how far earlier outputs move when the last word changes."""
-    x, last = torch.randn(b, n, h * d).double(), torch.randn(b, 1, h * d).double()
+    width = module.w_o.out_features
+    x, last = torch.randn(b, n, width).double(), torch.randn(b, 1, width).double()
     causal = torch.ones(1, n, n, dtype=torch.bool).triu(1)
     both = (x, torch.cat([x[:, :-1], last], 1))
     before, after = (module(z, z, z, causal)[0][:, :-1] for z in both)
@@ -667,10 +671,12 @@ for name, (kind, lengths) in trials.items():
     drawn = [torch.randn(len(lengths), length, h * d) for length in (n, m, m)]
     drawn = [x.double().requires_grad_() for x in drawn]
     try:
-        far = differ(module, drawn, torch.arange(m) >= torch.tensor(lengths)[:, None])
+        far = differ(
+            module, theirs, drawn, torch.arange(m) >= torch.tensor(lengths)[:, None]
+        )
     except RuntimeError:
         far = ["error", "error"]
-    rows[name] = [*far, past_moves(module, len(lengths))]
+    rows[name] = [*far, past_moves(module, len(lengths), n)]
 names = ["output", "gradient", "the past moves"]
 display.show(rows, columns=names, title="At most off by")
 
