@@ -3,8 +3,8 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what each of its 18 lines is for, and what
-# breaks without it.*
+# *14 minutes and 2 of exercises. Afterwards you can say what each of its 18 lines is for, and name three
+# parts that go missing without an error.*
 #
 # Six chapters lie on the bench: four matrices, two heads, a cut, a batch, a sheet of card. Think of them
 # as the wheels of a watch. Put together they make a movement of 18 lines, `PlainAttention`. In the margin
@@ -28,7 +28,7 @@ MADE_IN = {
     "raise ValueError": "3",
     "self.num_heads =": "3",
     "layers =": "1",
-    "self.w_q, self.w_k": "1",
+    "self.w_q, self.w_k": "1 2",
     "def split": "4",
     "return x.unflatten": "4 5",
     "def merge": "4",
@@ -36,7 +36,7 @@ MADE_IN = {
     "q, k, v = map": "1 3",
     "scores =": "1",
     "blocked =": "6",
-    "weights =": "6 1 6",
+    "weights =": "1 6",
     "return self.w_o": "1 2",
 }
 display.margin(PlainAttention, MADE_IN)
@@ -129,7 +129,8 @@ rows = torch.cat([written[:, it], written[:, -1]])   # (4, e)
 display.show(rows, ["it, thirsty", "it, sweet", "thirsty", "sweet"], one.FEATURES)
 
 # %% [markdown]
-# *It* says 0.10 to both questions in both sentences, and the last word knows: 1.00 against 0.02.
+# *It* says 0.10 to both questions in both sentences, and the last word knows: 1.00 to one question, 0.02 to the
+# other.
 
 # %% tags=["proof"]
 for i, sentence in enumerate(x):
@@ -141,8 +142,8 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # ## Take a wheel out
 #
 # Take a wheel out of a watch, and it stops. That is kind of the watch: you know at once. These 18 lines
-# are less kind. In what follows, `without(attention, part)` deletes that part from the text of the
-# class, builds what is left, and gives it the matrices of `attention`.
+# are less kind. A helper, `without(attention, part)`, deletes that part from the text of the class, builds
+# what is left, and gives it the matrices of `attention`.
 
 # %% tags=["hide-input"]
 SOURCE = display.source(PlainAttention).text
@@ -197,17 +198,27 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # Had you only the cat sentence, you would keep the change. But these heads are two numbers wide. Draw
 # random queries and keys, as in [One head](01_one_head.ipynb), and let the heads grow.
 
+
+# %% tags=["hide-input"]
+def react(scores: Tensor) -> tuple[float, float]:
+    """Give the largest weight and the size of the derivative, as means over queries."""
+    weights = scores.softmax(-1)                                             # (n, m)
+    jacobian = weights.diag_embed() - weights[..., None] * weights[:, None]  # (n, m, m)
+    size = jacobian.flatten(1).norm(dim=1).mean()
+    return weights.amax(-1).mean().item(), size.item()
+
+
 # %% tags=["hide-input"]
 grown = {
     width: (
-        one.measure(one.products(width)),
-        one.measure(one.products(width) / math.sqrt(width)),
+        react(one.products(width)),
+        react(one.products(width) / math.sqrt(width)),
     )
     for width in one.WIDTHS
 }
 drawing, axes = display.panels(600, 230, columns=2)
 for ax, place, title in zip(
-    axes, (2, 1), ("largest of 16 weights", "size of the derivative")
+    axes, (0, 1), ("largest of 16 weights", "size of the derivative")
 ):
     for which, name, colour in ((0, "without root", "h"), (1, "with root", "n")):
         measured = [both[which][place] for both in grown.values()]
@@ -219,21 +230,21 @@ for ax, place, title in zip(
     ax.title.set_fontsize(12)
 axes[0].legend(fontsize=11, loc="center right")
 alt = "; ".join(
-    f"width {width}: largest weight {a[2]:.2f} without the root and {b[2]:.2f} with it, "
+    f"width {width}: largest weight {a[0]:.2f} without the root and {b[0]:.2f} with it, "
     f"derivative {a[1]:.2f} and {b[1]:.2f}"
     for width, (a, b) in grown.items()
 )
 caption = (
-    "32 random queries, 16 random keys each. Left: the mean over the queries. Right: how "
-    "strongly weights react to scores, the derivative's norm for the median query."
+    "32 random queries, 16 random keys each; both sides are means over queries. Right: how "
+    "strongly the weights react to the scores, as the norm of their derivative."
 )
 display.finish(drawing, name="without-the-root", alt=f"{alt}.", caption=caption)
 
 # %% [markdown]
-# Up to width 16 the missing root does no harm to the derivative, through which the gradient has to come back. At
-# width 256 one key takes 0.91 of the attention, and the derivative is so small that two digits show it as 0.00:
-# such a head hardly learns to look elsewhere. With the root, the width hardly matters. The cat sentence is too
-# small to judge by.
+# Up to width 16 the missing root does little harm to the derivative, through which the gradient has to come back:
+# 0.28 against 0.30. At width 256 one key takes 0.91 of the attention, and the derivative is down to 0.11, so such
+# a head is slow to look elsewhere. With the root, the width hardly matters. The cat sentence is too small to judge
+# by.
 #
 # **Third, the second fill**, the last `masked_fill`. On the cat sentence nothing changes, to the last
 # digit. So let the second sentence of the batch be empty for once, covered from end to end, and let the
@@ -257,9 +268,9 @@ for card in (None, future[None]):
 print("✓ On the cat sentence, with and without the staircase, nothing tells the two apart.")
 
 # %% [markdown]
-# The first of these mistakes shows at once, if you know the right numbers. (Give it a card, and it even
-# stops: the scores of two heads by two are no match for a card of 8 by 8.) The second shows when the heads
-# grow wide and do not learn, the third on the day a sentence is empty. None of them changes a shape. How
+# The first of these mistakes shows at once, if you know the right numbers. (With a card it even
+# stops.) The second shows when the heads
+# grow wide, the third on the day a sentence is empty. None of them changes a shape. How
 # do you notice, then? As with any watch that runs and is wrong: hold it beside another one.
 
 # %% [markdown] name="in-pytorchs-place"
@@ -271,15 +282,15 @@ print("✓ On the cat sentence, with and without the staircase, nothing tells th
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
-# cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`, and both as numbers: $-\infty$ is card, 0
-# is a hole. Then laying one on the other is a sum, which begins with no card at all.
+# cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`. It takes Booleans and passes them on as
+# numbers: $-\infty$ is card, 0 is a hole. Then laying one on the other is a sum.
 
 
 # %%
 class Fitted(PlainAttention):
     """The 18 lines, for PyTorch's case."""
 
-    batch_first, in_proj_bias = True, None  # the layer looks these up
+    batch_first, in_proj_bias = True, None  # None: the layer must not skip `forward`
 
     def forward(self, query, key, value, key_padding_mask=None, attn_mask=None, **flags):
         card = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
@@ -291,8 +302,9 @@ class Fitted(PlainAttention):
 
 
 # %% [markdown]
-# Now the swap, on the cat sentence and a short one, padded at its end: `x` is (2, 8, 4). A helper, `fit`, copies PyTorch's random matrices into
-# your lines: in PyTorch's class $W_Q$, $W_K$ and $W_V$ lie one below the other, in `in_proj_weight`.
+# Now the swap. The notebook sets up `x`, (2, 8, 4), the cat sentence and one of four words with its
+# `padding`, and `fit`, which copies PyTorch's random matrices into your lines: in PyTorch's class $W_Q$,
+# $W_K$ and $W_V$ lie one below the other, in `in_proj_weight`.
 
 
 # %% tags=["hide-input"]
@@ -395,14 +407,14 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 #
 # You can also put in a wheel that nobody gave you. By product, a long key has an advantage. Let the
 # *distance* decide instead, the nearer the better: $-\lVert q - k \rVert^2 / 2$ in the place of $q \cdot
-# k$. That exchanges half a line. The root, the cards, split and merge stay as they are.
+# k$. That is half a line, and `exchange` puts it in place. The root, the cards, split and merge stay.
 
 # %%
 near = exchange(attention, "q @ k.mT", "-torch.cdist(q, k).square() / 2")
-cats = one.EMBEDDINGS[None]                  # (1, 8, 4)
-_, by_product = attention(cats, cats, cats)  # (1, 8, 4), (1, 2, 8, 8)
-_, by_distance = near(cats, cats, cats)      # (1, 8, 4), (1, 2, 8, 8)
-keys = attention.split(attention.w_k(cats))  # (1, 2, 8, 2)
+cats = one.EMBEDDINGS[None]                     # (1, 8, 4)
+said, by_product = attention(cats, cats, cats)  # (1, 8, 4), (1, 2, 8, 8)
+now, by_distance = near(cats, cats, cats)       # (1, 8, 4), (1, 2, 8, 8)
+keys = attention.split(attention.w_k(cats))     # (1, 2, 8, 2)
 columns = [*keys[0, 0].unbind(1), by_product[0, 0, it], by_distance[0, 0, it]]
 names = ["animal", "quality", "by product", "by distance"]
 display.show(torch.stack(columns, 1), one.WORDS, names)
@@ -412,22 +424,27 @@ display.show(torch.stack(columns, 1), one.WORDS, names)
 # (2, 1). From there to *thirsty*, (2, 2), the squared distance is $0 + 1 = 1$; to *cat*, (3, 0), it is $1 +
 # 1 = 2$. Halved and divided by $\sqrt 2$, the scores differ by $1 / (2 \sqrt 2) \approx 0.354$, so *cat*
 # gets $e^{-0.354} \approx 0.70$ times the weight of *thirsty*. The table says 0.18 against 0.26. By product
-# the two were equal, because the 3 of *cat* made up for its missing quality.
-#
-# Whether this is the better wheel, only training can say. Asking took half a line. In the package's class that
-# line is a method, `score(q, k)`. Whoever overrides it gives the scores as they go into the softmax, divided by
-# the root or not.
+# the two were equal, because the 3 of *cat* made up for its missing quality. And what does *it* say now?
+
+# %% tags=["hide-input"]
+answers = torch.stack([said[0, it], now[0, it]])  # (2, 4)
+display.show(answers, ["by product", "by distance"], one.FEATURES)
+
+# %% [markdown]
+# The same answer, less firmly: 0.77 under animal against 0.47 under food. Whether this is the better wheel,
+# only training can say. In the package's class that half a line is a method, `score(q, k)`.
 #
 # This is the end of Part I. You own a movement that you can take apart and put together again: you can
-# compute a head with a pencil, say what each of the 18 lines is for and when you would miss it, and show
-# that yours keeps time with PyTorch's.
+# compute a head with a pencil, say what each of the 18 lines is for, and show that yours keeps time with
+# PyTorch's.
 
 # %% [markdown] name="before-you-swap"
-# ## Before you swap
+# ## For engineers: before you swap
 #
-# For the day on which you put one movement in the place of another. Each row was run when this page was built.
+# An appendix, for the day on which you put one movement in the place of another. Each row was run when this
+# page was built.
 #
-# | | in PyTorch's class, and in the package's unless it says otherwise |
+# | | in PyTorch's class and in the package's, unless the row says otherwise |
 # |---|---|
 # | **parameters** | $W_Q$, $W_K$, $W_V$ are packed in `in_proj_weight`, `(3e, e)`, each transposed |
 # | **layout** | `(n, b, e)` unless `batch_first=True`; a `state_dict` knows neither this nor heads nor dropout |
@@ -436,7 +453,7 @@ display.show(torch.stack(columns, 1), one.WORDS, names)
 # | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n is 1 or h, and with n = h a silent leak |
 # | **`is_causal`** | PyTorch's wants the mask beside the flag; in the package's the flag is enough |
 # | **an empty sentence** | NaN from PyTorch's with weights, zeros before $W_O$ from the package's; a fill with −10⁹ makes the row uniform |
-# | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is stored |
+# | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is kept, except by dropout in training on a CPU |
 # | **evaluation** | PyTorch's layer may take its fast path and skip `forward`, also one that you overrode; never with the package's class |
 
 # %% tags=["proof"]
@@ -504,7 +521,9 @@ print("✓ is_causal, weights, evaluation: as the table says.")
 
 
 # %%
-def count_kept(n: int, need_weights: bool) -> int:
+def count_kept(
+    n: int, need_weights: bool, dropout: float = 0, kind: type = MultiheadAttention
+) -> int:
     """Count the bytes that a call on n tokens keeps for its gradient."""
     sizes: dict[int, int] = {}
 
@@ -512,19 +531,25 @@ def count_kept(n: int, need_weights: bool) -> int:
         sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
-    module = MultiheadAttention(64, 8)
+    module = kind(64, 8, dropout)
     x = torch.randn(n, 1, 64)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
         module(x, x, x, need_weights=need_weights)
     return sum(sizes.values())
 
 
-kept = {n: [count_kept(n, True), count_kept(n, False)] for n in (256, 512, 1024)}
-display.show(kept, columns=["with weights", "without"], corner="tokens", title="bytes kept")
+calls = {"with weights": (True,), "without": (False,), "without, dropout": (False, 0.1)}
+kept = {n: [count_kept(n, *call) for call in calls.values()] for n in (256, 512, 1024)}
+theirs = [count_kept(256, *call, kind=nn.MultiheadAttention) for call in calls.values()]
+for full, bare, dropping in (*kept.values(), theirs):
+    assert dropping > full > bare
+display.show(kept, columns=[*calls], corner="tokens", title="bytes kept")
 
 # %% [markdown]
-# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost doubles.
-# Weights take time, too; [Speed](15_speed.ipynb) measures how much. So pass `need_weights=False` unless
+# From 512 to 1024 tokens the first column grows almost fourfold, and the second almost doubles. The third is
+# the exception, in PyTorch's class as well: with dropout in training a CPU has no fused kernel, and the steps
+# keep even more than the weights do. Weights take time, too; [Speed](15_speed.ipynb) measures how much. So pass
+# `need_weights=False` unless
 # you want to look at them.
 
 # %% [markdown] name="dropout"

@@ -9,7 +9,7 @@ from annotated_book.display.code import source
 def margin(obj: object, remarks: Mapping[str, str]) -> Output:
     """Show the source of a class or function, with a remark in the margin of each line.
 
-    Docstrings, empty lines and comments at the end of a line are left out.
+    Docstrings and empty lines are left out.
 
     Args:
         obj: a class or function, see ``source``.
@@ -26,10 +26,10 @@ def margin(obj: object, remarks: Mapping[str, str]) -> Output:
              def merge_heads(x: Tensor) -> Tensor:
                  if x.dim() < 3:
                      raise ValueError(f"x must have shape (..., h, n, d), got {tuple(x.shape)}")
-        4 5      return x.transpose(-3, -2).flatten(-2)
+        4 5      return x.transpose(-3, -2).flatten(-2)  # (..., n, h, d) -> (..., n, h * d)
     """
     text = source(obj, docstrings=False).text
-    lines = [line.partition("  # ")[0].rstrip() for line in text.split("\n") if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
     beside = [""] * len(lines)
     for start, remark in remarks.items():
         found = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
