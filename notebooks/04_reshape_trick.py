@@ -3,13 +3,14 @@
 #
 # *Can the heads be split without copying a single number?*
 #
-# *12 minutes and 7 of exercises. Afterwards you can split heads without a copy, merge them with
-# one, and spot two mistakes that keep every shape.*
+# *12 minutes and 7 of exercises. Afterwards you can split heads and merge them again, know when that
+# copies, and spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
 #
 # Think of a long shelf with one number in each place. However many axes a tensor has, its numbers stand
-# on one such shelf, side by side. Our sentence is a shelf of 32: eight words of four features each.
+# on one such shelf, side by side. Our sentence is a shelf of 32: n = 8 words of four features each, for h = 2
+# heads of width d = 2.
 #
 # [Split and stack](03_split_and_stack.ipynb) cut the sheet into strips and laid them in a stack. For that
 # it built a second shelf, and copied all 32 numbers to it. How many of them have to move?
@@ -54,7 +55,7 @@ print("✓ The same numbers as splitting and stacking.")
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
 #
-# How can a tensor change its shape while its numbers stand still? A tensor is a shelf and a rule for
+# A tensor is a shelf and a rule for
 # walking along the shelf. For each axis, the **stride** says how many places one step along that axis moves. So
 # the place of a number is the sum of each index times its stride. Follow the *animal* feature of *cat*,
 # a 3, through the three layouts.
@@ -88,12 +89,12 @@ display.shelf(layouts, features, one.WORDS, name="shelf", step=16)
 
 # %% [markdown]
 # Half of the numbers have been read: in `(h, n, d)` that is head 1. The first way is the trick: two places, a
-# jump over two, two places, a jump. The second is what many people write first, because it is shorter. It
-# never jumps.
+# jump over two, two places, a jump. The second never jumps.
 #
 # ## The shorter way
 #
-# `x.reshape(h, n, d)` raises no error, has the shape (2, 8, 2), and loses no number. Give every place its own
+# Many people write `x.reshape(h, n, d)` first. It raises no error, has the shape (2, 8, 2), and loses no number.
+# Give every place its own
 # number, so that no two are alike. How many of the 32 stand where the trick puts them: all, half, or hardly
 # any?
 
@@ -131,7 +132,8 @@ merged = rows.reshape(n, h * d)  # (n, h * d)
 print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15, and a step of
+# On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15,
+# and a step of
 # 1, and no single stride walks like that. So `view` refuses. `reshape` does not refuse: where no walk will
 # do, it copies all the numbers, and does not say so. In the next picture each board of the shelf holds one
 # head.
@@ -150,8 +152,9 @@ display.shelf(back, letters, owners, name="shelf-of-attend", step=4)
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
 # first row, which belongs to *the*, holds two numbers of *the* and two of *cat*.
 #
-# The package calls the right pair `split_heads` and `merge_heads`. Both count axes from the end, so that
-# others may stand in front: `(..., h, n, d)`.
+# The package calls the right pair `split_heads`, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, and
+# `merge_heads`, `x.transpose(-3, -2).flatten(-2)`. Both count axes from the end, so that others may stand in
+# front: `(..., h, n, d)`.
 
 # %% tags=["proof"]
 assert torch.equal(merged, merge_heads(mixed))
@@ -159,14 +162,15 @@ assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
 assert torch.equal(mixed.reshape(n, h * d)[0], mixed[0, :2].flatten())
+assert torch.equal(mixed.reshape(n, h * d)[5], mixed[1, 2:4].flatten())  # drank and milk
 print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same shelf.")
 
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
-# So there are two mistakes, and both are one transpose short:
+# So there are two mistakes, both one transpose short, and in the code two functions:
 #
-# - **wrong split**, in the code `split_wrongly`: `x.reshape(h, n, d)`
+# - **wrong split**, `split_wrongly`: `x.reshape(h, n, d)`
 # - **wrong merge**, `merge_wrongly`: `mixed.reshape(n, h * d)`
 #
 # The usual check is the round trip: split, merge, and compare with the input. Each step can be right or
@@ -198,7 +202,8 @@ returned = {name: [torch.equal(trip, numbered)] for name, trip in trips.items()}
 display.show(returned, columns=["gives the input back"])
 
 # %% [markdown]
-# The round trip approves of two mistakes at once. But attention runs between the split and the merge, and it
+# A dot means *no*. The round trip approves of two mistakes at once. But attention runs between the split and the
+# merge, and it
 # runs on heads that were split wrongly. Follow one number: 2c is the third feature of the second of three
 # tokens. Untick a transpose, predict where 2c will end up, and look; a black corner marks each number that
 # stands in a wrong place.
@@ -300,16 +305,16 @@ display.show(found, columns=asked)
 
 # %% [markdown]
 # Right, *it* leans to the animal where it should, 0.97 to 0.19, and to the food where it should. Each wrong way
-# gives other numbers, and each gives the same numbers for *thirsty* and for *sweet*. Whatever is said at the
-# end, both sentences now mean the same.
+# gives the same numbers for *thirsty* and for *sweet*. Take the wrong merge: what it puts into the row of *it* is
+# what head 2 found for *drank* and *milk*. Whatever is said at the end, both sentences now mean the same.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
 #
 # You saw this because you knew the right numbers. In a model of your own you do not, and neither shapes nor the
-# round trip will tell you. So look at what goes in and what comes out. This attention does not know where a
+# round trip will tell you. This attention does not know where a
 # word stands. **Shuffle** the words, and the rows of the output must be shuffled along, and hold the same
-# numbers as before. In the code, `use(way)` is the layer with one of the ways.
+# numbers as before. Set up in the notebook: `use(way)` is the `layer` above with one of the ways.
 
 
 # %%
@@ -325,7 +330,7 @@ display.show(gaps, columns=["shuffle gap"])
 
 # %% [markdown]
 # All three mistakes show, so this one test seems to be enough. Then somebody finds that both transposes can go
-# together: cut each row into heads, attend, and put each row together again. That needs no jump at all. What
+# together: cut each row into heads, attend, and put each row together again. What
 # does the shuffle say now?
 
 
@@ -339,7 +344,8 @@ WAYS["no transpose"] = cut_only, lambda mixed: mixed.flatten(-2)
 print("shuffle gap:", round(shuffle_gap(use(WAYS["no transpose"]), x), 2))
 
 # %% [markdown]
-# The shuffle is content. In `(n, h, d)` the words stand where `attend` looks for heads. So [the heads of one word attend
+# The shuffle is content. In `(n, h, d)` the words stand where `attend` looks for heads. So [the heads of one word
+# attend
 # to each other](03_split_and_stack.ipynb), and no word sees another word. That is wrong in the same way wherever
 # the word stands. It takes a second test: **change** one word, and see whether another one's row reacts.
 
@@ -369,15 +375,16 @@ for name, way in WAYS.items():
 print("✓ Only the right way passes both tests, and only it tells the sentences apart.")
 
 # %% [markdown]
-# Only the right way passes both. With both steps wrong, each head holds half of the sentence. The word *it* stands in the second half, so it
+# Only the right way passes both. With both steps wrong, each head holds half of the sentence. The word *it* stands
+# in the second half, so it
 # can never find *cat*, whatever the matrices are.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
-# Both tests look only at inputs and outputs, so you can use them on your own attention, as long as it has
-# no mask, no positions and no dropout. Run both, with at least two heads and **more tokens than heads**. Change
+# Both tests look only at inputs and outputs, so you can use them on your own attention. Switch off its mask,
+# its positions and its dropout for the test. Run both, with at least two heads and **more tokens than heads**. Change
 # the last word and watch the first row, because not every pair of words reveals two wrong steps.
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 
@@ -594,6 +601,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
 # >   number once if the heads stand one after the other in memory
+# > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
 # >
