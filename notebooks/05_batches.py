@@ -28,7 +28,7 @@ WIDE = chapters.load("04_reshape_trick").WIDE  # W_Q, W_K and W_V of both heads
 b, n, h, d = 2, 8, 2, 2
 
 # %% [markdown]
-# ## Walls for nothing
+# ## Two rooms in one tensor
 #
 # Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is a
 # sentence. The three wide matrices of the two heads, in `WIDE`, work on the last axis alone, so they do not
@@ -52,12 +52,12 @@ display.show([y[it] for y in outputs], ["it, thirsty", "it, sweet"], one.FEATURE
 
 # %% [markdown]
 # There are the numbers that you know from [Two heads](02_two_heads.ipynb): 0.97 and 0.19, and the other way
-# round. Now get rid of the loop. How many new lines does that take?
+# round. Now get rid of the loop. What has to change in `attend`, which was written for one sentence?
 #
 # <details><summary>What do you expect?</summary>
 #
-# None. You have seen such walls before: the heads do not hear one another either. To attention, a sentence is
-# one more axis in front.
+# Nothing. You have seen such walls before: the heads do not hear one another either. To attention, a sentence
+# is one more axis in front.
 #
 # </details>
 
@@ -74,8 +74,8 @@ mixed, weights = four_axes(q, k, v, h)  # (b, n, h * d), (b, h, n, n)
 display.show((mixed @ two.W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms, and `attend`,
-# which was written for one, has not been touched. It works on the last two axes and leaves all others alone.
+# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms, and `attend` has
+# not been touched. It works on the last two axes and leaves all others alone.
 # `split_heads` leaves them alone, too, because it counts from the end:
 # `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now swap
 # sentences with words.)
@@ -114,10 +114,10 @@ torch.testing.assert_close(one.gradients(output, triple), expected)
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown]
-# Published code often *folds* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
+# Published code often *flattens* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
 # mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms.
-# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what the fold
+# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what that
 # does to a mask.
 #
 # ## The batch comes second
@@ -149,11 +149,12 @@ named = {
     name: ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
     for name, places in (("transpose", transposed), ("reshape", reshaped))
 }
-display.show(named, columns=[*map(str, range(8))], corner="word")
+display.show(named, columns=[*map(str, range(8))], corner="row")
 
 # %% [markdown]
-# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts *thirsty*
-# beside *was*. `x.transpose(0, 1)` leads from either layout to the other.
+# Each column is a row of the (8, 2) tensor, first sentence / second sentence. The
+# transpose puts *thirsty* beside *sweet*, the reshape beside *was*. `x.transpose(0, 1)` leads from either layout
+# to the other.
 
 # %% tags=["proof"]
 for batch_first in (True, False):
@@ -190,9 +191,9 @@ print(tuple(crossed.shape))
 display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# The shape is right, and *it* says a loud yes to both questions in both sentences. The word has listened to nobody
-# but its twin, half to itself and half to the other, and of two equal words any mixture is the word. Look into the
-# rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
+# The shape is what the caller expects, and *it* says 1.00 to both questions in both sentences. Each head hands on
+# the *quality* of what it hears. This one heard only itself and its twin, half and half, and so got its own quality
+# back, 1.00. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
 
 # %% tags=["hide-input"]
 layouts = {"batch first": weights, "batch second, unnoticed": through}
@@ -353,7 +354,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # <details><summary>Hint 1</summary>
 #
 # In self-attention n = m. Call the function with 3 queries and 5 keys, and print the shapes of `q`,
-# `k` and `v`. (The 8 in the error is b · h = 2 · 4: the matrix product folds the two axes.)
+# `k` and `v`. (The 8 in the error is b · h = 2 · 4: the matrix product joins the two axes.)
 #
 # </details>
 #
@@ -403,7 +404,7 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
-# > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
+# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
 # > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.
