@@ -29,10 +29,10 @@ SHORT = ["the", "milk", "was", "sweet"]
 labels = [*SHORT, "·", "·", "·", "·"]
 
 # %% [markdown] name="padding"
-# ## Nothing takes its share
+# ## Four rows of zeros
 #
-# Let *was* in the short sentence look around, with one head and no mask. In its row are eight places:
-# four words, and four rows of zeros. How much of its attention goes to the zeros: none, a little, or
+# Let *was* in the short sentence look around, with one head and no mask. How much of
+# its attention goes to the four rows of zeros: none, a little, or
 # nearly half?
 #
 # <details><summary>What do you expect?</summary>
@@ -72,7 +72,8 @@ display.shares(bars, labels, name="shares-of-was")
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the
 # softmax. Which score has an exponential of exactly 0? Not 0, as you have seen, and not −5 either:
-# only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar.
+# only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar. (A very negative number is rounded to 0,
+# too, but only beside larger scores.)
 #
 # Picture the scores as a table, a row for each query and a column for each key. A **mask** is a sheet
 # of card laid over the table, with a hole wherever a query may look. What the card covers reads
@@ -145,8 +146,8 @@ display.show(torch.stack([seen[it], written[it]]), cards, one.FEATURES)
 # So was the opening example wrong? It was an example of *reading*. A model that has the whole text
 # before it, an **encoder**, needs no staircase, and there *it* may look ahead. A model that *writes*
 # cannot settle the matter in the row of *it*, whatever its matrices are. The first row that sees both
-# *it* and the word that decides is the row of *thirsty*, and look where that one turns: 0.23 to *cat*,
-# 0.01 to *milk*. The answer is not lost. It comes two words later, in a row that looks back.
+# *it* and the word that decides is the row of *thirsty*. With these vectors it gives *cat* 0.23 and *milk*
+# 0.01, which proves little, as *thirsty* has *animal* among its own features. But no earlier row can know.
 #
 # Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the card, and
 # with it?
@@ -168,8 +169,8 @@ for name, card in (("no card", torch.zeros(8, 8).bool()), ("staircase", future))
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
 # %% [markdown]
-# Seven zeros, and they are exact. This is also how you test such a card in any model: change a word, any
-# word, and no row before it may move.
+# Seven zeros, and they are exact. This is also how you test such a card in any model: change the last word,
+# and no row before it may move.
 #
 # Why train a model that may see less? Count what the card buys. The row of *drank* has seen *the cat
 # drank* and nothing else, so it is what you would get if the text ended there. One pass over eight
@@ -233,8 +234,7 @@ display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=
 #
 # PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
 # the staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
-# the holes. Press the column heading *cat*: its column is covered, and the other weights of each row
-# grow until they make one whole again. Then press the first *the*. Its row had one hole.
+# the holes. Press the column heading *cat*, and watch the other weights of each row grow.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -246,7 +246,8 @@ display.mask_merger(texts, scores, masks.block_padding(torch.tensor([5, 3]), 5))
 # %% [markdown] name="fully-masked-rows"
 # ## A row without a hole
 #
-# Now it has none. Card from end to end is a **fully masked row**. All its scores are $-\infty$, all
+# The first row of a staircase has one hole. Cover that one, too (in the figure, press the first *the*), and the row
+# is card from end to end: a **fully masked row**. All its scores are $-\infty$, all
 # exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a number*.
 #
 # Who makes such a card on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
@@ -287,7 +288,7 @@ display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 #
 # The card itself stops the NaN. A score that `masked_fill` has overwritten has no say in the result, so its
 # gradient is *written* as 0, and nothing is multiplied. (A card that is *added* to the scores stops
-# nothing; see the fold below.)
+# nothing, as *Going deeper* shows at the end.)
 #
 # How do you mend it? The first idea is to replace the NaN where you see it, in the output.
 
@@ -346,7 +347,8 @@ print("✓ The second fill leaves the words as they were: outputs and gradients.
 # Zeros are this book's choice, and not everybody's. PyTorch's class gives NaN in such a row when it is
 # asked for weights. A large negative number in the place of $-\infty$, say $-10^9$, gives **uniform**
 # weights: all scores of the row are then equal, and it attends evenly to everything that it must not
-# see. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out which library does what.
+# see. The last menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
+# which library does what.
 #
 # ## Exercises
 #
