@@ -51,6 +51,7 @@ def questions() -> list[tuple[str, str, str, bool]]:
 
 
 ASKED = questions()
+ACTS = torch.tensor([acts for *_, acts in ASKED])  # whether who acts is meant
 print(len(ASKED), "questions, such as:", ASKED[2][0], "->", ASKED[2][1])
 
 # %% [markdown]
@@ -70,6 +71,11 @@ def right(model: nn.Module, asked=ASKED) -> Tensor:
 def share(found: Tensor) -> float:
     """Give the share of what is true."""
     return found.float().mean().item()
+
+
+def halves(found: Tensor) -> list[float]:
+    """Give the share where who acts is meant, and where the other one is."""
+    return [share(found[ACTS]), share(found[~ACTS])]
 
 
 of_the_book = torch.tensor(["cat drank milk" in text for text, *_ in ASKED])
@@ -107,7 +113,7 @@ display.show(rows, columns=["dog", "cat"], corner="it was …")
 #
 # The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt. **Blank**
 # it: as its vector enters the first layer, put the average vector of all words in its place. A hook does
-# that, a function that PyTorch calls before a module runs. What is left of 188 right answers: half, since
+# that, a function that PyTorch calls before a module runs. What is left of 192 right answers: half, since
 # now the model must guess, or fewer?
 #
 # <details><summary>What do you expect?</summary>
@@ -147,22 +153,24 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
     return noted[0]  # (b, n, e)
 
 
-def blanked(model: nn.Module, place: int, layer: int = 0) -> float:
-    """Give the share of right answers with the word at a place blanked."""
+def blanked(model: nn.Module, place: int, layer: int = 0) -> list[float]:
+    """Give the share of right answers with a word blanked, of all and of each half."""
     rows = entering(model, ten.TESTED, layer)[ten.TESTED != 0]  # (..., e)
     with put(model, layer, place, rows.mean(0)):
-        return share(right(model))
+        found = right(model)
+    return [share(found), *halves(found)]
 
 
 # %%
-PLACES = {"it": -6, "was": -5, "the quality": -4, ".": -3, "so": -2}  # from the end
-rows = {word: [blanked(model, place)] for word, place in PLACES.items()}
-display.show(rows, columns=["right"], corner="blanked")
+PLACES = {"“it”": -6, "“was”": -5, "the quality": -4, "“.”": -3, "“so”": -2}
+rows = {word: blanked(model, place) for word, place in PLACES.items()}
+columns = ["right", "if who acts is meant", "if the other is"]
+display.show(rows, columns=columns, corner="blanked")
 
 # %% [markdown]
 # *It* has an alibi. You can take this word out, and every answer stays right. Without the quality, half
-# of them are: no information, a coin. So the answer needs the quality, and it is worked out somewhere
-# after it. This is what [the causal mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the
+# of them are, and look which half: the model tosses no coin, it always names the one who acts. So the
+# answer needs the quality, and it is worked out somewhere after it. This is what [the causal mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the
 # row of *it* cannot know, and a later row can.
 
 # %% [markdown] name="patch-it"
@@ -174,17 +182,19 @@ display.show(rows, columns=["right"], corner="blanked")
 
 
 # %%
+OTHERS = [(text, other, meant, acts) for text, meant, other, acts in ASKED]
+
+
 def flipped(model: nn.Module, layer: int, place: int) -> float:
     """Give the share of answers that flip when a row comes from the other story."""
     ids = ten.as_ids([text.split() for text, *_ in ASKED])                   # (b, n)
     other = torch.arange(len(ASKED)).view(-1, 4)[:, [2, 3, 0, 1]].flatten()  # (b,)
     rows = entering(model, ids[other], layer)[:, place]                      # (b, e)
     with put(model, layer, place, rows):
-        flips = [(text, there, here, acts) for text, here, there, acts in ASKED]
-        return share(right(model, flips))
+        return share(right(model, OTHERS))
 
 
-AFTER = {"the quality": -4, ".": -3, "so": -2, "the": -1}
+AFTER = {"the quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
 rows = {
     word: [flipped(model, layer, place) for layer in (0, 1)]
     for word, place in AFTER.items()
@@ -218,28 +228,30 @@ ENDS = [i for i, (text, *_) in enumerate(ASKED) if "cat drank milk" in text]
 seen = looks(model)[:, ENDS]  # (4, 4, n)
 words = ASKED[ENDS[0]][0].replace("thirsty", "…").split()
 rows = [f"{name}, {end}" for name in ("2.1", "2.2") for end in ("thirsty", "sweet")]
-display.show(seen[2:, [0, 2]].flatten(0, 1), rows, words, heat=True, corner="the looks at")
+display.show(
+    seen[2:, [0, 2]].flatten(0, 1), rows, words, heat=True, corner="“the” looks at"
+)
 
 # %% [markdown]
 # There is the picture of chapter 1, and this time nobody drew it. With *thirsty*, head 2.2 gives *cat*
 # nearly everything; with *sweet*, *milk*. All 192 questions say the same:
 
 # %%
-ACTS = torch.tensor([acts for *_, acts in ASKED])  # whether who acts is meant
 WHO, OTHER = 2, 4  # their places
 
 
 def on_the_meant(model: nn.Module) -> dict[str, list[float]]:
-    """Average what the last word gives to the one meant, and to the other one."""
+    """Average what the last word gives to the one meant, to the other, to the quality."""
     rows = {}
     for name, weights in zip(HEADS, looks(model)):
         meant = torch.where(ACTS, weights[:, WHO], weights[:, OTHER])
         rest = torch.where(ACTS, weights[:, OTHER], weights[:, WHO])
-        rows[name] = [meant.mean().item(), rest.mean().item()]
+        rows[name] = [x.mean().item() for x in (meant, rest, weights[:, -4])]
     return rows
 
 
-display.show(on_the_meant(model), columns=["the one meant", "the other"], corner="head")
+columns = ["the one meant", "the other", "the quality"]
+display.show(on_the_meant(model), columns=columns, corner="head")
 
 # %% [markdown] name="take-it-away"
 # Case closed? It looks like the whole explanation: head 2.2 finds the one who was meant, and hands the
@@ -250,15 +262,15 @@ display.show(on_the_meant(model), columns=["the one meant", "the other"], corner
 # To **silence** a head, replace its slice of the merged heads before `out_proj`, so that nothing that it
 # found reaches $W_O$. Replace it by what? Zero is the usual value, but the later layers may never have met
 # a zero there, and then a model fails because it is given something strange. So put the head's own
-# **mean** over many texts in its place. That keeps what the head always says, and takes away what depends
-# on the text. How many of the 192 answers are left without head 2.2?
+# **mean** in its place: what it says at the same place, averaged over the 192 questions. That keeps what
+# it always says there, and takes away what depends on the question. Now an answer can go wrong in two
+# ways: it names the other one of the two, or a third word. Which will it be, without head 2.2?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Half, if it is this head that finds the name. Measured: about three in four, and between the two who
-# could be meant the model still picks the right one nearly always. Head 1.2, which looks at the same two
-# places whatever the quality says, costs a few answers, and head 1.1, which never looks at the one meant,
-# costs half.
+# The other one, if this head finds out who was meant. Measured: next to never. About three answers in
+# four stay right, and nearly all the rest are a third word. The head without which the model names the
+# wrong one is head 1.1, which never looks at the one meant.
 #
 # </details>
 
@@ -284,59 +296,88 @@ def silenced(*chosen: tuple) -> Iterator[None]:
             hook.remove()
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
-def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
-    """Average what each head of an attention hands on, over the places that count."""
+def handed_on(model, attention: MultiheadAttention, *inputs: Tensor) -> Tensor:
+    """Note what each head of an attention hands on."""
     noted = []
     hook = attention.out_proj.register_forward_pre_hook(lambda _, x: noted.append(x[0]))
     model(*inputs)
     hook.remove()
-    heads = noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
-    return heads[counts].mean(0)                               # (h, d)
+    return noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
 
 
-# %% tags=["fold-input"]
+def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
+    """Average what each head of an attention hands on, over the places that count."""
+    return handed_on(model, attention, *inputs)[counts].mean(0)  # (h, d)
+
+
 def means_of(model: nn.Module) -> Tensor:
-    """Average what each head says, over the words of the held-out stories."""
+    """Average what each head says, over all words held out, (layers, h, d)."""
     parts = [layer.self_attn for layer in model.layers.layers]
     real = ten.TESTED != 0
     return torch.stack([mean_outputs(model, part, real, ten.TESTED) for part in parts])
 
 
-def without(model: nn.Module, *heads: str) -> list[float]:
-    """Give the share of right answers without some heads: all, actor meant, other meant."""
-    values, chosen = means_of(model), []
+# %%
+def means_here(model: nn.Module) -> Tensor:
+    """Average what each head says at each place of the questions, (layers, h, n, d)."""
+    ids = ten.as_ids([text.split() for text, *_ in ASKED])
+    parts = [layer.self_attn for layer in model.layers.layers]
+    here = [handed_on(model, part, ids).mean(0) for part in parts]
+    return torch.stack(here).transpose(1, 2)
+
+
+# %% tags=["fold-input"]
+def without(model: nn.Module, *heads: str, means=means_here) -> list[float]:
+    """Say how a model answers without some heads.
+
+    Give the shares of the one meant, of the other and of a third word, then the share of what
+    is right where who acts is meant, and where the other one is.
+    """
+    values, chosen = means(model), []
     for layer, head in ((int(x) - 1 for x in name.split(".")) for name in heads):
         chosen.append((model.layers.layers[layer].self_attn, head, values[layer, head]))
     with silenced(*chosen):
-        found = right(model)
-    return [share(found), share(found[ACTS]), share(found[~ACTS])]
+        found, other = right(model), right(model, OTHERS)
+    return [share(found), share(other), share(~(found | other)), *halves(found)]
 
 
 # %%
 silent = [(), *((name,) for name in HEADS), ("2.1", "2.2")]
 rows = {" and ".join(heads) or "none": without(model, *heads) for heads in silent}
-display.show(rows, columns=["right", "actor meant", "other meant"], corner="silenced")
+rows["1.1, by all words"] = without(model, "1.1", means=means_of)
+ANSWERS = ["the one meant", "the other", "a third word"]
+ANSWERS += ["right if actor meant", "right if other meant"]
+display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% tags=["proof"]
-weights, left = on_the_meant(model), {name: row[0] for name, row in rows.items()}
+weights = on_the_meant(model)
 assert weights["2.2"][0] > 0.9 > 0.2 > weights["1.1"][0]
-assert left["none"] == 1
-assert left["2.2"] > 0.65
-assert left["1.1"] < 0.6
-print("✓ The head with the bright line is missed less than one that never looks there.")
+assert weights["1.1"][2] > 0.6
+assert rows["none"][0] == 1
+assert rows["2.2"][0] > 0.65 > rows["1.1"][0]
+assert rows["2.2"][2] > 0.12 > 0.05 > rows["2.2"][1]
+assert rows["1.1"][1] > 0.25 > 0.12 > rows["1.1"][2]
+assert rows["2.1 and 2.2"][0] < 0.6
+assert rows["1.1, by all words"][3] > 0.9 > 0.1 > rows["1.1, by all words"][4]
+print("✓ Without the head that points, names are lost; without another, the choice is.")
 
 # %% [markdown]
-# The head with the bright line is missed less than head 1.1, and head 1.1 gives the one who was meant
-# 0.04 of its weight. Without it the model does not stammer. It always names the one who acts, and is
-# right by that in half of the questions: this head brings *the* the news of the quality, and without
-# news the model has a favourite. Without head 2.2, three answers in four are still right, because head
-# 2.1 looks at the same noun and stands in. Only without both does naming break down.
+# Two heads, two jobs. Without head 1.1 nearly all answers still name one of the two, and which one is
+# little better than a coin: 0.57 against 0.38. This head looks at the quality and **decides**, though it
+# gives the one who was meant 0.04 of its weight. Without head 2.2 the choice stands and the name is lost:
+# the other one is next to never named, and a third word is in 0.22 of the questions. The head with the
+# bright line only **names**. And it is not alone: head 2.1 looks at the same noun and stands in. Only
+# without both does naming break down.
+#
+# The last row silences head 1.1 once more, by its mean over all words of the held-out stories. Now the
+# model always names the one who acts. That is no coin but a prejudice, and it comes from the stand-in: a
+# head always says something, so choose what, and report it.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. It says where a head looks.
-# > Whether the answer hangs on it, you learn by taking it away; and if the answer stays, look for the one
-# > who stands in.
+# > Whether the answer hangs on it, you learn by taking it away, and by looking at how the answers go
+# > wrong.
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
@@ -348,9 +389,9 @@ print("✓ The head with the bright line is missed less than one that never look
 second = ten.shipped(4)
 both = (model, second)
 rows = {"right": [share(right(each)) for each in both]}
-for word, place in (("it", -6), ("the quality", -4)):
-    rows[f"right, {word} blanked"] = [blanked(each, place) for each in both]
-for word, place in (("the quality", -4), ("the", -1)):
+for word, place in (("“it”", -6), ("the quality", -4)):
+    rows[f"right, {word} blanked"] = [blanked(each, place)[0] for each in both]
+for word, place in (("the quality", -4), ("“the”", -1)):
     rows[f"flipped, {word} patched before layer 2"] = [
         flipped(each, 1, place) for each in both
     ]
@@ -359,14 +400,15 @@ display.show(rows, columns=["the first", "the second"], corner="share of all que
 # %% [markdown]
 # *It* has an alibi here, too, and the quality is needed. But look at the last two lines: they have changed
 # places. In the second model the row of *the* carries nothing between the layers. What decides is still in
-# the row of the quality, and *the* fetches it in layer 2. Where do its heads look, then?
+# the row of the quality, and *the* fetches it in layer 2. Where do its heads look, then? Head 1.2 is left
+# out.
 
 
 # %%
 def resting(model: nn.Module) -> dict[str, list[float]]:
-    """Average where the heads of layer 2 look from the last word, for both meanings."""
+    """Average where three heads look from the last word, for both meanings."""
     rows = {}
-    for name, weights in list(zip(HEADS, looks(model)))[2:]:
+    for name, weights in zip(("1.1", "2.1", "2.2"), looks(model)[[0, 2, 3]]):
         for which, meant in ((ACTS, "who acts is meant"), (~ACTS, "the other is meant")):
             rows[f"{name}, {meant}"] = [
                 weights[which, at].mean() for at in (WHO, OTHER, -4, -2)
@@ -374,26 +416,31 @@ def resting(model: nn.Module) -> dict[str, list[float]]:
     return rows
 
 
-columns = ["who acts", "the other", "the quality", "so"]
-display.show(resting(second), columns=columns, corner="the looks at", heat=columns)
+columns = ["who acts", "the other", "the quality", "“so”"]
+display.show(resting(second), columns=columns, corner="“the” looks at", heat=columns)
 
 # %%
 rows = {" and ".join(heads) or "none": without(second, *heads) for heads in silent}
-display.show(rows, columns=["right", "actor meant", "other meant"], corner="silenced")
+display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% tags=["proof"]
 assert flipped(second, 1, -4) > 0.9 > 0.1 > flipped(second, 1, -1)
 assert flipped(model, 1, -1) > 0.9 > 0.1 > flipped(model, 1, -4)
-assert rows["2.1"][1] > 0.9 > 0.2 > rows["2.1"][2]
-assert rows["1.1"][2] > 0.9 > 0.3 > rows["1.1"][1]
-print("✓ In the second model each of two heads is missed in its own half of the questions.")
+assert rows["2.1"][1] > 0.2 > 0.05 > rows["2.1"][2]
+assert rows["1.1"][2] > 0.2 > 0.05 > rows["1.1"][1]
+assert rows["1.1"][4] > 0.9 > 0.5 > rows["1.1"][3]
+assert rows["2.2"][3] > 0.9 > 0.7 > rows["2.2"][4]
+assert max(rows["2.2"][1], rows["1.1"][1]) < 0.05
+print("✓ In the second model one head is missed for the choice, another for the name.")
 
 # %% [markdown]
 # Head 2.1 looks at no noun at all. It rests on *so* if the one who acts is meant, and goes to the quality
-# if it is the other: a switch. Take it away, and the model names the one who acts, always. Take head 1.1
-# away instead, and it names the other nearly always. Each loses exactly what the first keeps. Neurologists
-# call this a **double dissociation**, and it is the best evidence that silencing can give: neither head is
-# needed for everything, and neither failure is just a broken model.
+# if it is the other: a switch. Without it, every wrong answer names the other one of the two: this head
+# decides. Head 1.1, which decided in the first model, is at the one who acts whatever the quality says.
+# Without it the other one is never named wrongly. A third word comes instead, where the one who acts is
+# meant: this head fetches that name, and head 2.2 fetches the other. So one failure is of the choice alone,
+# one of the name alone. Neurologists call this a **double dissociation**, and it is the best evidence that
+# silencing can give: neither failure is just a broken model.
 #
 # Two of the second model's 192 answers are wrong, by the way, and they are about the cat and its milk:
 
@@ -417,26 +464,36 @@ display.show(rows, columns=["cat", "milk"])
 file = resources.files("annotated_book").joinpath("data/world.json")
 rows = {}
 for run in json.loads(file.read_text())["questions"]:
-    rows[run["seed"]] = list(run.values())[1:]
-columns = ["right", "it blanked", "quality blanked", "quality patched", "the patched"]
-columns += ["most weight on the one meant", "right without that head"]
+    rows[run["seed"]] = [x for name, x in run.items() if name not in ("seed", "right")]
+columns = ["“it” blanked", "quality blanked", "quality patched", "“the” patched"]
+columns += ["brightest head", "without it"]
 display.show(rows, columns=columns, corner="seed")
 
 # %% [markdown]
 # What holds in all five: *it* is not needed, and the quality is. Four carry the news to *the* in layer 1
-# and one leaves it at the quality. Which head looks where, and how many answers hang on it, is another
-# matter in each.
+# and one leaves it at the quality. How bright the brightest head is on the one meant, and how many answers
+# stay right without it (by its mean over all words), is another matter in each.
 
 # %% [markdown] name="ask-it"
 # ## Now you
 #
 # Here is the first model, with all of its numbers, as it came from training. Begin with a text or type
-# one; press a word to see what its four heads look at; press a head to silence it. Three things to try:
+# one; press a word to see what its four heads look at; press a head to silence it, by its mean over all
+# words. Three things to try:
 #
-# 1. Take *thirsty*, and silence 1.1, then 2.2, then 2.1 as well.
-# 2. Type *the milk drank the cat because it was thirsty . so the*. Does the order decide who drinks?
+# 1. Take *sweet*, and silence 1.1. Give it back, and silence 2.2, then 2.1 as well.
+# 2. Press *clear*, and add *the milk drank the cat because it was thirsty . so the*. Does the order
+#    decide who drinks?
 # 3. Press *wrong merge*, and let it write on. It was not trained with it, and each word changes what
 #    the words before it meant.
+#
+# <details><summary>What comes out of the first two?</summary>
+#
+# Without 1.1 the sweet milk turns into the cat. Without 2.2 it turns into another drink: of this pair,
+# which it was never told, the choice survives and the name does not. And the order does not decide. Animals
+# drink in this world, so the cat is thirsty wherever it stands.
+#
+# </details>
 
 # %% tags=["hide-input"]
 LINE = "the cat drank milk because it was {} . so the"
@@ -455,8 +512,13 @@ display.storyteller(
     name="ask-the-storyteller",
 )
 
-# %% [markdown]
-# In this figure a silenced head says its mean over the words of the held-out stories, as above.
+# %% tags=["proof"]
+assert says(model, "the milk drank the cat because it was thirsty . so the", "cat")[0] > 0.8
+values, told = means_of(model), LINE.format("sweet")
+for layer, head, word in ((0, 0, "cat"), (1, 1, "juice")):
+    with silenced((model.layers.layers[layer].self_attn, head, values[layer, head])):
+        assert says(model, told, word)[0] > 2 * says(model, told, "milk")[0]
+print("✓ The first two come out as the answer says.")
 
 # %% [markdown]
 # ## Exercises
@@ -481,7 +543,7 @@ exercises.questions_to_heads.check_guesses(my_guesses)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In the table of silenced heads, *actor meant* and *other meant* tell the two apart.
+# In the table of blanked words, the last two columns tell the two apart.
 #
 # </details>
 
@@ -542,7 +604,7 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > - **Where is the answer now?** *Patch* a row, `(b, e)`, from another run. It says which row carries the
 # >   answer between two layers.
 # > - **Is this head needed?** *Silence* it by its mean, before `out_proj`. It says whether this model uses
-# >   the head, unless another stands in.
+# >   the head, unless another stands in, and for what: the choice, or the name.
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)
@@ -550,7 +612,8 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > merged = heads.flatten(-2)                      # (b, n, h * d)
 # > ```
 # >
-# > Silence two heads and see each lose its own half: that is hard to explain away. Then ask another seed.
+# > Silence two heads and see one lose the choice, the other the name: that is hard to explain away. Then
+# > ask another seed.
 #
 # *It* was never the witness. In a model that writes, the row of *it* cannot know what it means, and nobody
 # asks it. The word that decides, and the word that has to speak, settle the matter between them.

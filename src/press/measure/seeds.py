@@ -137,16 +137,16 @@ def question(_: str, seed: int) -> dict[str, Any]:
     """Ask a storyteller as "Questions to heads" does: which word, which head?"""
     heads: Any = chapters.load("11_questions_to_heads")
     model = storyteller(seed)
-    weights = {name: meant for name, (meant, _) in heads.on_the_meant(model).items()}
+    weights = {name: row[0] for name, row in heads.on_the_meant(model).items()}
     brightest = max(weights, key=lambda name: weights[name])
     found = {
         "right": heads.share(heads.right(model)),
-        "it blanked": heads.blanked(model, -6),
-        "quality blanked": heads.blanked(model, -4),
+        "it blanked": heads.blanked(model, -6)[0],
+        "quality blanked": heads.blanked(model, -4)[0],
         "quality patched": heads.flipped(model, 1, -4),
         "the patched": heads.flipped(model, 1, -1),
         "most weight": weights[brightest],
-        "without it": heads.without(model, brightest)[0],
+        "without it": heads.without(model, brightest, means=heads.means_of)[0],
     }
     return {"seed": seed} | {name: round(x, 4) for name, x in found.items()}
 

@@ -25,6 +25,7 @@ export default {
     let timer;
 
     const said = readout();
+    const story = element("p");
     const input = element("input", {
       type: "text",
       class: "aa-text",
@@ -48,6 +49,7 @@ export default {
       state.text.pop();
       show();
     });
+    const clear = button("clear", () => start(""));
     const on = button("write on", () => (timer ? stop() : go()));
     const merge = button("wrong merge", () => {
       state.wrong = !state.wrong;
@@ -119,6 +121,7 @@ export default {
       const silent = [...state.silent].map((i) => names[i]);
       const result = read(teller, ids, silent, state.wrong);
       state.rows = result.logits;
+      story.textContent = state.text.join(" ");
       const asks = [data.edge, ...state.text];
       body.replaceChildren(
         ...asks.map((word, j) => {
@@ -175,7 +178,8 @@ export default {
     el.append(
       element("div", { class: "aa-controls aa-endings" }, "begin with ", ...begin),
       form,
-      element("div", { class: "aa-controls" }, on, back, merge),
+      element("div", { class: "aa-controls" }, on, back, clear, merge),
+      story,
       said,
       element("div", { class: "aa-teller" }, table, next),
     );
@@ -201,7 +205,12 @@ async function fetchWeights({ shapes }, el) {
 
 /** Read what was typed: the words, or what is the matter with them. */
 export function understand(typed, length, { words, edge, longest }) {
-  const found = typed.trim().toLowerCase().replace(/\./g, " . ").split(/\s+/).filter(Boolean);
+  const found = typed
+    .toLowerCase()
+    .replace(/[,;:!?“”"]/g, " ")
+    .replace(/\./g, " . ")
+    .split(/\s+/)
+    .filter(Boolean);
   const strange = found.find((word) => word === edge || words.indexOf(word) < 1);
   if (!found.length) return { found, problem: "Type a word of this world, such as: cat" };
   if (strange !== undefined) {
