@@ -332,8 +332,8 @@ def means_here(model: nn.Module) -> Tensor:
 def without(model: nn.Module, *heads: str, means=means_here) -> list[float]:
     """Say how a model answers without some heads.
 
-    Give the shares of the one meant, of the other and of a third word, then the share of what
-    is right where who acts is meant, and where the other one is.
+    Give the shares of the one meant, of the other and of a third word, and then of what is
+    right where who acts is meant, and where the other one is.
     """
     values, chosen = means(model), []
     for layer, head in ((int(x) - 1 for x in name.split(".")) for name in heads):
