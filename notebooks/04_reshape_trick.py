@@ -41,7 +41,7 @@ print("the same shelf:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
 # That is the whole trick, and it is two words long. `view` reads each row of four as two heads of two. Then
-# `transpose` puts the heads in front. You get what splitting and stacking gave, and no number has moved.
+# `transpose` puts the heads in front. No number has moved.
 
 # %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
@@ -75,7 +75,7 @@ display.show(walked, columns=["strides", "index", "place"])
 
 # %% [markdown]
 # The 3 stands at place 4 in all of them. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
-# becomes (2, 4, 1), and that is all it does. But whoever now reads `heads` from its first number to its last
+# becomes (2, 4, 1). But whoever now reads `heads` from its first number to its last
 # has to jump, and PyTorch calls such a tensor *not contiguous*.
 
 # %% tags=["hide-input"]
@@ -134,7 +134,7 @@ print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15,
 # and a step of
-# 1, and no single stride walks like that. So `view` refuses. `reshape` does not refuse: where no walk will
+# 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk will
 # do, it copies all the numbers, and does not say so. In the next picture each board of the shelf holds one
 # head.
 

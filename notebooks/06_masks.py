@@ -174,8 +174,8 @@ display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved 
 #
 # Why train a model that may see less? Count what the card buys. The row of *drank* has seen *the cat
 # drank* and nothing else, so it is what you would get if the text ended there. One pass over eight
-# words holds eight unfinished texts, and after each of them you may ask: what comes next? The figure
-# has the answers at its right, all but the last. The staircase turns one pass into a lesson for every
+# words holds eight unfinished texts, and after each of them you may ask: what comes next? The staircase turns
+# one pass into a lesson for every
 # word, and in none of them can the model copy the answer.
 
 # %% tags=["proof"]
@@ -191,8 +191,7 @@ print("✓ Cut the sentence after any word: the rows before the cut are the same
 # %% [markdown] name="two-mistakes"
 # > **Pitfall.** The staircase is off by one step, and nothing complains. With `triu(2)` each word sees
 # > the next one, which is the answer: the training loss falls beautifully, and the model cannot write.
-# > With `triu(0)` a word does not see itself, and the first row has no hole at all. Keep this row in
-# > mind.
+# > With `triu(0)` a word does not see itself, and the first row has no hole at all.
 
 # %% tags=["proof"]
 for offset, empty in ((0, 1), (1, 0), (2, 0)):
