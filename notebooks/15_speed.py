@@ -34,7 +34,8 @@ print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
 #
 # Here is one call of the final class in evaluation, at three sizes: many short sequences, some of medium
 # length, and a single long one. The matrix products are the same with weights and without. Look at the
-# last two columns, which say how many times as long the call takes with them.
+# last two columns, which say how many times as long the call takes with them as without, each under the
+# same memory (the second column is with memory kept).
 
 # %% tags=["hide-input"]
 table = {}
@@ -136,8 +137,8 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 
 # %% [markdown]
 # Without weights, twice the length takes at most about twice the memory, even under a causal mask.
-# (Differences of a few MiB are chance.) With weights it takes nearly four times the memory, and nearly
-# all of it is the last line of the table: the weights, their gradients and the gradients of the scores.
+# With weights it takes nearly four times the memory, and nearly all of it is the last line of the table:
+# the weights, their gradients and the gradients of the scores.
 # Here the comparison with a receipt ends: twice the tokens make four times the lines.
 
 # %% [markdown] name="the-price-of-a-mask"
@@ -168,13 +169,13 @@ display.show(most, columns=["at most, times as long"])
 # <!-- deeper: All masks -->
 # ### Going deeper: All masks
 #
-# The same ratios mask by mask, at the middle size. Where a ratio cannot be told apart from one, the
-# table says "even".
+# The same ratios mask by mask, at the middle size. Where the quartiles lie on either side of one,
+# the table says "even", by convention.
 
 
 # %%
 def shown(ratio: list[float]) -> str:
-    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
+    """Write a ratio, given as its quartiles, or say that these lie around one."""
     low, middle, up = ratio
     return "even" if low <= 1 <= up else f"{middle:.2f}"
 
@@ -297,14 +298,14 @@ def stamp(run: dict) -> str:
 def origin(section: str) -> None:
     """Print where a section's numbers come from, and how many rounds were run."""
     run = RUN.get("renewed", {}).get(section, RUN)
-    machine = "" if run["cpu"] == RUN["cpu"] else f"another machine ({run['cpu']}), "
+    assert run["cpu"] == RUN["cpu"]
     rounds = [row["rounds"] for row in find(section)]
     counts = " to ".join(map(str, sorted({min(rounds), max(rounds)} if rounds else ())))
-    print(f"[{machine}{stamp(run)}{f', {counts} rounds' if rounds else ''}]")
+    print(f"[{stamp(run)}{f', {counts} rounds' if rounds else ''}]")
 
 
 # %%
-for section in ("final class", "boolean, every head", "fast path", "memory", "masks"):
+for section in ("final class", "fast path", "memory", "masks"):
     print(f"{section}:", end=" ")
     origin(section)
 print("measured again:", stamp(RUN["measured again"]))

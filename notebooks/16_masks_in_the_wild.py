@@ -21,12 +21,13 @@
 # | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
 # | [What do floats do?](#cell-id=booleans-or-floats) | they are added | they are added |
 # | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros (on the CPU, here) |
-# | [Which corner does `is_causal` take?](#cell-id=which-corner) | it follows your mask, unless you ask for no weights and pass no padding mask: then the top left | the top left |
+# | [Which corner does `is_causal` take?](#cell-id=which-corner) | without weights and without a padding mask the top left, unless the call takes the fast path; otherwise it follows your mask | the top left |
 #
 # Nearly every answer comes from running the function in question, in the version of PyTorch that the
 # first cell prints.
 
 # %% tags=["hide-input"]
+import itertools
 import math
 
 import torch
@@ -57,15 +58,15 @@ display.show(masks.block_future(8)[-3:], one.WORDS[-3:], one.WORDS)
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. Without weights, the class takes the flag for a promise that the mask is the square causal one,
+# No. Without weights, this call takes the flag for a promise that the mask is the square causal one,
 # and drops yours. The square begins at the top left: the newest word sees three keys of eight, the
 # oldest.
 #
 # </details>
 #
 # The cell asks for gradients, as [Masks](06_masks.ipynb#cell-id=two-mistakes) did: *what does the output
-# react to?* `one.gradients` differentiates a random mixture of the outputs, so that their gradients do
-# not cancel in the sum. You can test any function in this way without looking inside.
+# react to?* `one.gradients`, from [One head](01_one_head.ipynb), differentiates a random mixture of the
+# outputs, so that their gradients do not cancel in the sum. You can test any function in this way without looking inside.
 
 # %%
 torch.manual_seed(6)
@@ -89,14 +90,33 @@ for name, options in ways.items():
 display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
 
 # %% [markdown]
-# A padding mask that hides nothing brings your mask back. So pass only the mask, and leave out
-# `is_causal`, unless n = m and the mask is the square one.
+# A padding mask that hides nothing brings your mask back. In self-attention, inference does so, too: in
+# evaluation and without gradients, a boolean mask goes the [fast
+# path](#cell-id=what-a-fully-masked-row-gets). A model with a sliding window and the flag then trains
+# under the square, and runs under its window. So leave out `is_causal`, unless n = m and the mask is the
+# square one.
+
+# %% tags=["proof"]
+square = masks.block_future(8)                                 # (n, m)
+window = square | torch.ones(8, 8, dtype=torch.bool).tril(-3)  # (n, m)
+sentence = words.detach()[None]                                # (b, n, d)
+for training, grad, weights in itertools.product((True, False), repeat=3):
+    small_class.train(training)
+    with torch.set_grad_enabled(grad):
+        flagged, follows, drops = (
+            small_class(*[sentence] * 3, None, weights, given, is_causal=flag)[0]
+            for given, flag in ((window, True), (window, False), (square, False))
+        )
+    expected = follows if weights or not (training or grad) else drops
+    torch.testing.assert_close(flagged, expected)
+    assert not follows.allclose(drops)
+print("✓ In self-attention the flag drops a window without weights, but not in inference.")
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# The batch is the one you know: the whole sentence, and *the milk was sweet* with four places of
-# padding. `blocked` is True for padding.
+# The batch is the one you know from [Masks](06_masks.ipynb): the whole sentence, and *the
+# milk was sweet* with four places of padding. `blocked` is True for padding.
 
 # %%
 rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
@@ -158,7 +178,7 @@ def true_means(call) -> str:
 # %% [markdown]
 # Now find out what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
 # layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently.
-# The calls stand in the fold *Show the code*. Look for the one line that differs from the others.
+# Look for the one line that differs from the others.
 
 # %% tags=["fold-input"]
 from annotated_attention import MultiheadAttention
@@ -265,8 +285,7 @@ taken = {
 display.show(taken, columns=[*takers])
 
 # %% [markdown]
-# `nn.MultiheadAttention` is strict: its `attn_mask` is `(n, m)` or `(b * h, n, m)`, and its
-# `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to the scores, which are
+# `nn.MultiheadAttention` is strict. The function takes whatever broadcasts to the scores, which are
 # `(b, h, n, m)` here. Every size is different, so a wrong shape is refused. What if two sizes are
 # equal?
 #
@@ -675,7 +694,7 @@ sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.fl
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
 rows = {route: bad_row(pytorchs, **flags) for route, flags in ROUTES.items()}
 torch.backends.mha.set_fastpath_enabled(False)
-rows["fast path switched off"] = bad_row(pytorchs, False, False)
+rows["no weights: fast path off"] = bad_row(pytorchs, False, False)
 torch.backends.mha.set_fastpath_enabled(True)
 rows["this package's class"] = bad_row(own, **ROUTES["weights: softmax"])
 display.show(rows, columns=["row 1", "gradient of row 0"], corner="nn.MultiheadAttention")
@@ -689,8 +708,9 @@ print("✓ This package's class gives zeros, and finite gradients, on all four r
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
 # it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN.
 # If fully masked rows can occur, mend the mask first, or switch the path off for the whole program,
-# as the cell does: the same call then gives zeros. (These are the zeros of the attention itself. A
-# trained model then adds the bias of its output projection, which is 0 here.)
+# as the cell does: the same call then gives zeros, if it asks for no weights. (These are the
+# zeros of the attention itself. A trained model then adds the bias of its output projection, which is 0
+# here.)
 #
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
@@ -872,8 +892,8 @@ exercises.masks_in_the_wild.check_turned.folded(turned)
 # newest words are at the end, and returns `attention_mask`, `(b, m)`, integers with 1 for a word.
 # The model computes queries for the newest n words. Write the mask that
 # `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean,
-# padding hidden, no looking ahead, and the same for every head. The causal part stands at the end of
-# *Corners when n ≠ m*.
+# padding hidden, no looking ahead, and the same for every head. A query that is padding itself keeps a
+# fully masked row. The causal part stands at the end of *Corners when n ≠ m*.
 
 
 # %% tags=["exercise"]

@@ -10,7 +10,7 @@
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# The three cards that are copied most today are good ones. Each leaves out something that its own
+# Three cards that are copied today are good ones. Each leaves out something that its own
 # kitchen supplies, and so each goes wrong in another, without an error. After them come seven older
 # cards, most of them with mistakes of their own, and one test that all of them have to pass.
 
@@ -78,14 +78,14 @@ assert flagged.tolist() == [1, 0, 0, 0, 0]
 print("✓ Without the flag a new token sees what it sees in the whole text.")
 
 # %% [markdown]
-# The model goes on writing, fluently and about its first word. **The repair** is
+# Each new word now depends on the first word and the last one, and on nothing between. **The repair** is
 # `is_causal=q.size(-2) > 1`, as long as the prompt comes in one piece;
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
 
 # %% [markdown] name="hugging-face"
 # ## A Hugging Face attention, and the tokenizer's mask
 #
-# In *transformers*, nearly every model has a function `eager_attention_forward`, copied from Llama's
+# In *transformers*, many models have a function `eager_attention_forward`; Llama's is typical
 # [[transformers](../docs/references.md#transformers-eager)]. It takes heads that are split already.
 # Without its dropout and shared keys, this is what it does:
 
@@ -203,9 +203,10 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 # | [No projection](#cell-id=no-projection), the same collection | slices of the embedding | the same two | count the parameters |
 # | [Packed projection](#cell-id=packed-projection) [[article](../docs/references.md#article-through-the-source)] | PyTorch's source, step by step | stops if a mask is left out; weights `(b * h, n, m)` | read the shape of what comes back |
 #
-# What all seven share is the fully masked row. It becomes NaN in four of them, and the mean of exactly
-# what should be hidden in the other three, whose fills are finite: -1e20, -1e9 and -1e28. None of these
-# fits into float16, so there these three stop at any mask.
+# What all seven share is the fully masked row. It becomes the mean of exactly what should be hidden in the
+# three with finite fills: -1e20 (shared projection), -1e9 (sequence first) and -1e28 (packed projection).
+# In the other four it becomes NaN. None of these fills fits into float16, so there these three stop at any
+# mask.
 #
 # `annotated_book.published` holds [the repaired
 # classes](../docs/package/published.md). They keep the layout, the order of arguments and the mask of
@@ -676,8 +677,8 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have cooked from ten cards. The three that everybody copies are right at home, and go wrong where
-# somebody adds a cache, passes another mask, or leaves a function behind. The seven older ones agree with
+# You have cooked from ten cards. The first three are right at home, and go wrong where somebody
+# adds a cache, passes another mask, or leaves a function behind. The seven older ones agree with
 # the final class once they are repaired.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
