@@ -3,8 +3,8 @@
 const EVERYWHERE = new Set(
   (
     "an and are as at be because but by can do does for from get got had has have how if in into " +
-    "is it its me must my of on or our should so than that the their them then there these they " +
-    "this to use using was we were what when where which while who why will with you your"
+    "is it its me must my no not of on or our should so than that the their them then there these " +
+    "they this to use using was we were what when where which while who why will with you your"
   ).split(" "),
 );
 const QUERY = 2; // the theme's number for it

@@ -1,5 +1,8 @@
 """What the search is given: prose to show, and beside it words of code and American spelling."""
 
+import quickjs
+
+from press.run import scripts
 from press.site import search
 
 
@@ -13,3 +16,18 @@ def test_code_is_found_beside_the_prose_that_is_shown():
     assert found["tags"] == ["LayerNorm"]
     assert "tags" not in below  # once a page
     assert below["words"] == "Color"
+
+
+def test_a_pasted_message_is_searched_without_what_every_page_has():
+    script = (scripts.ROOT / "docs/assets/searching.js").read_text(encoding="utf-8")
+    context = quickjs.Context()
+    context.eval("class Worker { postMessage(message) { return message.data; } }")
+    context.eval(script)
+    for typed, sought in {
+        "No available kernel. Aborting execution.": "available kernel. Aborting execution.",
+        "Torch was not compiled with a kernel": "Torch compiled kernel",
+        "16 bits": "16 bits",
+        "not": "not",  # nothing else was typed
+    }.items():
+        context.set("typed", typed)
+        assert context.eval("new Worker().postMessage({ type: 2, data: typed })") == sought
