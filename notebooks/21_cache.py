@@ -495,6 +495,35 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # chunk of 64 tokens they are fetched once for all of them. So in **prefill** a prompt is read in large
 # chunks, and on the same processor a token of it takes less time than one that is written.
 
+# %% [markdown] name="bytes-over-bandwidth"
+# ### Bytes over bandwidth
+#
+# So the time of decode can be predicted before it is measured. A token multiplies every weight once,
+# and every key and value that is kept; divide the bytes of all these by what this memory delivers in a
+# second. Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
+# share 3 of keys, measured on two threads of another machine. The bandwidth is that of a matrix of 2²⁶
+# numbers times one vector, which has nothing else to do. How near does the division come?
+
+# %% tags=["fold-input"]
+e, h, g, d, hidden, layers, words = 576, 9, 3, 64, 1536, 4, 4096
+matrices = layers * (2 * e * h * d + 2 * e * g * d + 3 * e * hidden) + words * e
+table = {}
+for precision, width in (("float32", 4), ("bfloat16", 2)):
+    (reading,) = measured.find("bandwidth", precision=precision)
+    each = reading["milliseconds"]["read"][1] / 2**26  # milliseconds for a number
+    for row in measured.find("decoding", precision=precision):
+        numbers = matrices + 2 * layers * g * d * row["kept"]
+        took = row["milliseconds"]["language model"][1]
+        table[f"{precision}, behind {row['kept']:,}"] = [
+            width * numbers / 1e6,
+            each * numbers,
+            took,
+            1000 / took,
+        ]
+columns = ["MB to read", "predicted, ms", "measured, ms", "tokens a second"]
+speed.origin("decoding")
+display.show(table, columns=columns, decimals=[0, 1, 1, 0], corner="one more token")
+
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #
