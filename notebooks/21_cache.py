@@ -504,25 +504,28 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # share 3 of keys, measured on two threads of another machine. The bandwidth is that of a matrix of 2²⁶
 # numbers times one vector, which has nothing else to do. How near does the division come?
 
+
 # %% tags=["fold-input"]
-e, h, g, d, hidden, layers, words = 576, 9, 3, 64, 1536, 4, 4096
-matrices = layers * (2 * e * h * d + 2 * e * g * d + 3 * e * hidden) + words * e
-table = {}
-for precision, width in (("float32", 4), ("bfloat16", 2)):
-    (reading,) = measured.find("bandwidth", precision=precision)
-    each = reading["milliseconds"]["read"][1] / 2**26  # milliseconds for a number
-    for row in measured.find("decoding", precision=precision):
-        numbers = matrices + 2 * layers * g * d * row["kept"]
-        took = row["milliseconds"]["language model"][1]
-        table[f"{precision}, behind {row['kept']:,}"] = [
-            width * numbers / 1e6,
-            each * numbers,
-            took,
-            1000 / took,
-        ]
+def decoded() -> dict[str, list[float]]:
+    """Predict the time of a token by the bytes that it reads, and give the measured one."""
+    width, heads, groups, size, hidden, layers, words = 576, 9, 3, 64, 1536, 4, 4096
+    each_layer = 2 * width * (heads + groups) * size + 3 * width * hidden
+    table = {}
+    for precision, wide in (("float32", 4), ("bfloat16", 2)):
+        (reading,) = measured.find("bandwidth", precision=precision)
+        each = reading["milliseconds"]["read"][1] / 2**26  # milliseconds for a number
+        for row in measured.find("decoding", precision=precision):
+            numbers = layers * each_layer + words * width
+            numbers += 2 * layers * groups * size * row["kept"]
+            took = row["milliseconds"]["language model"][1]
+            name = f"{precision}, behind {row['kept']:,}"
+            table[name] = [wide * numbers / 1e6, each * numbers, took, 1000 / took]
+    return table
+
+
 columns = ["MB to read", "predicted, ms", "measured, ms", "tokens a second"]
 speed.origin("decoding")
-display.show(table, columns=columns, decimals=[0, 1, 1, 0], corner="one more token")
+display.show(decoded(), columns=columns, decimals=[0, 1, 1, 0], corner="one more token")
 
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
