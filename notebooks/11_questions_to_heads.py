@@ -170,8 +170,9 @@ display.show(rows, columns=columns, corner="blanked")
 # %% [markdown]
 # *It* has an alibi. You can take this word out, and every answer stays right. Without the quality, half
 # of them are, and look which half: the model tosses no coin, it always names the one who acts. So the
-# answer needs the quality, and it is worked out somewhere after it. This is what [the causal mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the
-# row of *it* cannot know, and a later row can.
+# answer needs the quality, and it is worked out somewhere after it. This is what [the causal
+# mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
+# later row can.
 
 # %% [markdown] name="patch-it"
 # ## Where the answer is at noon
@@ -367,7 +368,7 @@ print("✓ Without the head that points, names are lost; without another, the ch
 # Two heads, two jobs. Without head 1.1 nearly all answers still name one of the two, and which one is
 # little better than a coin: 0.57 against 0.38. This head looks at the quality and **decides**, though it
 # gives the one who was meant 0.04 of its weight. Without head 2.2 the choice stands and the name is lost:
-# the other one is next to never named, and a third word is in 0.22 of the questions. The head with the
+# the other one is next to never named, and a third word comes in 0.22 of the questions. The head with the
 # bright line only **names**. And it is not alone: head 2.1 looks at the same noun and stands in. Only
 # without both does naming break down.
 #
