@@ -3,8 +3,8 @@
 #
 # *Can the heads be split without copying a single number?*
 #
-# *12 minutes and 7 of exercises. Afterwards you can split heads and merge them again, know when that
-# copies, and spot two mistakes that keep every shape.*
+# *12 minutes and 7 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
 #

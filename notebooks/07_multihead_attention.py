@@ -3,8 +3,8 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what each of its 18 lines is for, and name three
-# parts that go missing without an error.*
+# *14 minutes and 2 of exercises. Afterwards you can say what its 18 lines are for, and name three parts
+# that go missing without an error.*
 #
 # Six chapters lie on the bench: four matrices, two heads, a cut, a batch, a sheet of card. Think of them
 # as the wheels of a watch. Put together they make a movement of 18 lines, `PlainAttention`. In the margin

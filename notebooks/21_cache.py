@@ -527,6 +527,16 @@ columns = ["MB to read", "predicted, ms", "measured, ms", "tokens a second"]
 speed.origin("decoding")
 display.show(decoded(), columns=columns, decimals=[0, 1, 1, 0], corner="one more token")
 
+# %% tags=["proof"]
+assert all(predicted < took for _, predicted, took, _ in decoded().values())
+print("✓ No token comes faster than its bytes.")
+
+# %% [markdown]
+# The division is a floor. Here a token takes about twice as long or a little more: a model this small
+# spends the rest on starting operations that have little to do. The larger the model, the nearer it
+# comes to its bytes. That is why weights and caches are stored in fewer bits, and why a server decodes
+# for many texts at once: the weights are then read once for all of them.
+
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #

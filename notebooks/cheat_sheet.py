@@ -100,29 +100,27 @@ FORMULAS = {
     "· backward": "8 * b * n * e * (2 * e + n)",
     "· n to m": "4 * b * e * (e * n + e * m + n * m)",
     "· 1 token": "8 * b * e**2 + 4 * b * m * e",
-    "KV cache": "2 * b * m * g * d * layers",
+    "KV cache": "2 * b * m * g * d * L",
     "kept": "5 * b * n * e + b * h * n**2",
     "· fused": "5 * b * n * e + b * h * n",
 }
 
 # %% tags=["hide-input"]
-small = {"b": b, "n": n, "m": m, "h": h, "e": e, "g": g, "d": d, "layers": layers}
-large = {"b": 2, "n": 1024, "m": 1024, "h": 8, "e": 512, "d": 64, "g": 2, "layers": 12}
+small = {"b": b, "n": n, "m": m, "h": h, "e": e, "g": g, "d": d, "L": layers}
+large = {"b": 2, "n": 1024, "m": 1024, "h": 8, "e": 512, "d": 64, "g": 2, "L": 12}
 assert measured["FLOPs"] == counting.attention_flops(n, n, e, b=b)
 rows = ["| what | how many | here |", "|---|---|--:|"]
 for what, formula in FORMULAS.items():
     assert eval(formula, {}, small) == measured[what], what
-    written = formula.replace(" * layers", r" \cdot \text{layers}")
-    written = written.replace(" * ", "").replace("**", "^")
+    written = formula.replace(" * ", "").replace("**", "^")
     rows.append(f"| {what} | ${written}$ | {counting.short(eval(formula, {}, large))} |")
 sizes = ", ".join(f"{letter} = {size}" for letter, size in large.items())
 Markdown(
     "\n".join(rows)
     + f"""
 
-Right: {sizes}: KV heads, and layers
-of the cache. *1 token*: the next, with a KV cache. *Kept*: numbers for the backward pass;
-*fused*, the weights are not among them. Scores overtake projections at n = 2e.
+Right: {sizes} (g KV heads, L layers). *1 token*: the next,
+with a KV cache. *Kept*: for the backward pass; *fused*, without the weights. Scores overtake projections at n = 2e.
 """
 )
 

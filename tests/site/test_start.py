@@ -17,7 +17,7 @@ PICTURE = scripts.ROOT / "docs" / "assets" / "start-page.png"
 # The picture holds the question and the figure, and nothing of the site around them.
 ALONE = """
   .md-header, .md-tabs, .md-sidebar, .md-footer { display: none !important }
-  .aa-first ~ *, .aa-lead, .headerlink { display: none !important }
+  .aa-first ~ *, .aa-lead, .aa-how, .headerlink { display: none !important }
   .md-main__inner, .md-content__inner { margin: 0 auto !important; padding: 0 !important }
   .aa-first { padding: 2rem }
 """
