@@ -114,13 +114,14 @@ for what, formula in FORMULAS.items():
     assert eval(formula, {}, small) == measured[what], what
     written = formula.replace(" * ", "").replace("**", "^")
     rows.append(f"| {what} | ${written}$ | {counting.short(eval(formula, {}, large))} |")
-sizes = ", ".join(f"{letter} = {size}" for letter, size in large.items())
+told = ("b", "n", "h", "e", "g", "L")  # as many keys as queries, and e = h d
+sizes = ", ".join(f"{letter} = {large[letter]}" for letter in told)
 Markdown(
     "\n".join(rows)
     + f"""
 
-Right: {sizes} (g KV heads, L layers). *1 token*: the next,
-with a KV cache. *Kept*: for the backward pass; *fused*, without the weights. Scores overtake projections at n = 2e.
+Right: {sizes}, n = m; g KV heads, L layers. *1 token*: the next,
+with a cache. *Kept*: for the backward pass; *fused*, without weights.
 """
 )
 
