@@ -29,7 +29,7 @@ def test_it_answers_piece_by_piece(tmp_path, monkeypatch, capsys):
     for line in ("the cat", "12"):
         tokens = torch.tensor([tokenizer.encode(chat_prompt(*turns, line)).ids])
         ids = [int(x) for x in generate(model, tokens, 9, stops=[2])]
-        pieces = list(chat.answer(model, tokenizer, [*turns, line]))
+        pieces = list(chat.answer(model, tokenizer, chat.load(path)[2], [*turns, line]))
         assert len(pieces) == len(ids)
         answer, count = "".join(pieces), count + len(ids)
         # What ends within a character is not said.
@@ -51,8 +51,41 @@ def test_folders(tmp_path, monkeypatch, capsys):
     assert talk(monkeypatch, capsys, folder, "the cat").split("\n")[0] == expected.split("\n")[0]
     assert json.loads((folder / "config.json").read_text())["model_type"] == "llama"
     Tokenizer(models.WordLevel({"a": 0})).save(str(folder / "tokenizer.json"))
-    with pytest.raises(SystemExit, match=r"was not trained on conversations that use <\|im_end"):
+    with pytest.raises(SystemExit, match=r"no chat template in .*SmolLM2's <\|im_end"):
         chat.main([str(folder)])
+
+
+TEMPLATE = """{{ bos_token }}{% for message in messages %}
+    {% if message.role == 'user' %}u:{% else %}m:{% endif %} {{ message.content | trim }}
+    {{ eos_token }}
+{% endfor %}
+{% if add_generation_prompt %}m:{% endif %}"""
+
+
+@pytest.mark.parametrize("place", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_folder_with_a_template_of_its_own_is_talked_with_in_its_form(tmp_path, place):
+    """The ids are those of transformers."""
+    from transformers import PreTrainedTokenizerFast
+
+    model, tokenizer = load_gguf(write(tmp_path / "small.gguf", llama(True)))
+    folder = tmp_path / "folder"
+    save_language_model(model, folder)
+    tokens = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+    theirs.chat_template = TEMPLATE
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = tokens | ({"chat_template": TEMPLATE} if place.endswith("json") else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if place.endswith("jinja"):
+        (folder / place).write_text(TEMPLATE)
+    _, _, (encode, stops) = chat.load(folder)
+    roles = zip(("user", "assistant", "user"), ("the cat", "12", " the"), strict=True)
+    messages = [{"role": role, "content": content} for role, content in roles]
+    right = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert encode(["the cat", "12", " the"]) == right
+    assert stops == [tokenizer.token_to_id("<|im_end|>")]
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    assert chat.load(folder)[2][1] == [1, 2]
 
 
 def test_without_weights_a_sentence_says_how_to_get_them(tmp_path, monkeypatch):
