@@ -113,6 +113,23 @@ def test_the_first_look_draws_what_it_is_given():
     assert not given(alone)["merge"]
 
 
+def test_the_storyteller_is_drawn_with_what_it_would_say_next():
+    ten = chapters.load("10_a_little_world")
+    model, text = ten.shipped(0), "tom had a"
+    means = torch.zeros(2, 2, 24)
+    settings = {"longest": ten.LONGEST, "edge": ten.EDGE, "name": "story"}
+    figure = display.storyteller(model, ten.WORDS, {"a": text}, means, **settings)
+    ids = torch.tensor([[ten.NUMBER[word] for word in [ten.EDGE, *text.split()]]])
+    with torch.no_grad():
+        share, best = model(ids)[0, -1].softmax(-1).max(-1)
+    assert f"Next comes {ten.WORDS[best]} with a chance of {share:.2f}." in figure.text
+    data = given(figure)
+    assert data["words"] == list(ten.WORDS)
+    assert data["texts"] == [{"name": "a", "text": text}]
+    shapes = {key: [x for x in sizes if x] for key, *sizes in data["shapes"]}
+    assert shapes == {key: [*x.shape] for key, x in model.state_dict().items()}
+
+
 def test_a_cache_fills_as_the_formulas_count():
     e = 24
     for step, cached in product(range(1, 9), (False, True)):
