@@ -78,7 +78,7 @@ def archive() -> bytes:
             there += sorted(path for path in (scripts.ROOT / tree).rglob("*") if path.is_file())
         for path in filter(Path.exists, there):
             name = path.relative_to(scripts.ROOT)
-            if not {"__pycache__", ".ipynb_checkpoints"}.intersection(name.parts):
+            if not any(part.startswith((".", "__pycache__")) for part in name.parts):
                 _pack(file, name.as_posix(), path.read_bytes())
     return packed.getvalue()
 

@@ -41,6 +41,16 @@ def test_the_archive_holds_what_chapters_import(tmp_path):
     assert (unpacked / "pyproject.toml").exists(), "which it is installed by"
 
 
+def test_what_tools_leave_behind_is_not_in_the_archive(tmp_path, monkeypatch):
+    for left in (".ruff_cache/tag", "__pycache__/one.pyc", ".ipynb_checkpoints/one.ipynb"):
+        path = tmp_path / "notebooks" / left
+        path.parent.mkdir(parents=True)
+        path.write_text("left")
+    monkeypatch.setattr(scripts, "ROOT", tmp_path)
+    with zipfile.ZipFile(io.BytesIO(takeaway.archive.__wrapped__())) as packed:
+        assert packed.namelist() == [f"{takeaway.FOLDER}/READ-ME-FIRST.txt"]
+
+
 def test_the_archive_is_the_same_at_any_time():
     first = takeaway.archive()
     os.utime(SCRIPT)
