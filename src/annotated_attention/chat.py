@@ -68,15 +68,21 @@ def read_form(folder: Path, tokenizer: Any) -> Form | None:
 
     config, template = read("tokenizer_config.json"), folder / "chat_template.jinja"
     source = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
-    if not isinstance(source, str):
+    if isinstance(source, list):  # several by name
+        source = {x["name"]: x["template"] for x in source}.get("default")
+    if source is None:
         return None
     library, ends = needed("jinja2.sandbox"), read("config.json") | read("generation_config.json")
+    wrong = needed("jinja2").TemplateError
     room = library.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     room.filters["tojson"] = lambda x, **options: json.dumps(x, ensure_ascii=False, **options)
     room.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    written = room.from_string(source)
+    try:
+        written = room.from_string(source)
+    except wrong as error:
+        raise ValueError(f"the chat template of {folder} cannot be read: {error}") from None
     special = {name: config.get(f"{name}_token") for name in ("bos", "eos")}
     tokens = {
         f"{name}_token": token["content"] if isinstance(token, dict) else token or ""
@@ -87,7 +93,10 @@ def read_form(folder: Path, tokenizer: Any) -> Form | None:
         messages = [
             {"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(turns)
         ]
-        text = written.render(messages=messages, add_generation_prompt=True, **tokens)
+        try:
+            text = written.render(messages=messages, add_generation_prompt=True, **tokens)
+        except wrong as error:
+            raise ValueError(f"the chat template of {folder} fails: {error}") from None
         return tokenizer.encode(text, add_special_tokens=False).ids
 
     end = ends.get("eos_token_id")

@@ -62,7 +62,7 @@ TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if add_generation_prompt %}m:{% endif %}"""
 
 
-@pytest.mark.parametrize("place", ["chat_template.jinja", "tokenizer_config.json"])
+@pytest.mark.parametrize("place", ["chat_template.jinja", "tokenizer_config.json", "by name"])
 def test_a_folder_with_a_template_of_its_own_is_talked_with_in_its_form(tmp_path, place):
     """The ids are those of transformers."""
     from transformers import PreTrainedTokenizerFast
@@ -74,7 +74,9 @@ def test_a_folder_with_a_template_of_its_own_is_talked_with_in_its_form(tmp_path
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
     theirs.chat_template = TEMPLATE
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = tokens | ({"chat_template": TEMPLATE} if place.endswith("json") else {})
+    several = [{"name": "tools", "template": "x"}, {"name": "default", "template": TEMPLATE}]
+    stored = {"tokenizer_config.json": TEMPLATE, "by name": several}.get(place)
+    config = tokens | ({"chat_template": stored} if stored else {})
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     if place.endswith("jinja"):
         (folder / place).write_text(TEMPLATE)
@@ -86,6 +88,13 @@ def test_a_folder_with_a_template_of_its_own_is_talked_with_in_its_form(tmp_path
     assert stops == [tokenizer.token_to_id("<|im_end|>")]
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     assert chat.load(folder)[2][1] == [1, 2]
+    template = folder / "chat_template.jinja"
+    template.write_text("{% for x %}")
+    with pytest.raises(SystemExit, match=r"chat template of .* cannot be read"):
+        chat.main([str(folder)])
+    template.write_text("{{ missing() }}")
+    with pytest.raises(ValueError, match=r"chat template of .* fails: 'missing' is undefined"):
+        chat.load(folder)[2][0](["the cat"])
 
 
 def test_without_weights_a_sentence_says_how_to_get_them(tmp_path, monkeypatch):
