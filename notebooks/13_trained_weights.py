@@ -130,8 +130,8 @@ SENTENCES = [
 ]
 vectors = model.encode(SENTENCES)  # (b, 384)
 cosines = vectors @ vectors.T      # (b, b)
-for i, sentence in enumerate(SENTENCES):
-    print(f"{sentence:44}", " ".join(f"{cosine:5.2f}" for cosine in cosines[i]))
+NOUNS = ["cat", "kitten", "password", "account", "stock", "shares"]
+display.show(cosines.round(decimals=2).tolist(), SENTENCES, NOUNS, heat=True)
 
 # %% [markdown]
 # Three pairs stand out. The last two sentences have no word in common, yet they reach 0.59.
@@ -167,6 +167,7 @@ except ImportError:
 folder = pretrained.find_weights()
 assert pretrained.sha256(folder) == pretrained.ENCODER.sha256
 tokens, blocked = model.tokenize(SENTENCES)  # (b, n), (b, n)
+largest = {}
 if BertModel:
     theirs = BertModel.from_pretrained(folder, local_files_only=True).eval()
     with torch.no_grad():
@@ -176,10 +177,12 @@ if BertModel:
         for number, expected in enumerate(states):
             if number:
                 x = model.encoder.layers[number - 1](x, src_key_padding_mask=blocked)
-            error, largest = (x - expected)[~blocked].abs().max(), x.abs().max()
-            name = f"layer {number}" if number else "embeddings"
-            assert error < 1e-5
-            print(f"{name:10}: equal up to rounding, largest number {largest:.1f}")
+            assert (x - expected)[~blocked].abs().max() < 1e-5
+            largest[f"layer {number}" if number else "embeddings"] = [x.abs().max().item()]
+title = "Equal to transformers' up to rounding"
+display.show(
+    largest, columns=["largest number"], decimals=1, title=title
+) if largest else None
 
 # %% [markdown]
 # GPT-2, a decoder, fits as well. Its norms come first, there is one more norm at the end [[Radford
