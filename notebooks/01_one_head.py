@@ -303,8 +303,8 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 
 # %% [markdown]
 # On the contrary. Under *animal* stand 2.21 and 2.19, closer than 1.32 and 0.72 before. *It* asks for
-# an animal in the sentence about sweet milk, too, and takes home what a cat hands over. A question
-# alone is not enough.
+# an animal in the sentence about sweet milk, too, and takes home what a cat hands over. The answer
+# stands elsewhere, in the last column: 0.50 and 0.16. So it matters what is handed over, too.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
@@ -388,7 +388,7 @@ display.show(table, ["with the cat", "without"], names)
 # Every answer has grown, and the gap between *thirsty* and *sweet* too, from 0.78 to 0.83: it
 # was not the cat that told the two apart. What it sets is the zero. With nothing said, *it* receives
 # 0.63 without the cat, and 0.10 with it. All eight words compete for one whole, so a word that hands
-# over nothing soaks up the attention when nothing better is there.
+# over nothing takes its share of the attention from all the others.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -466,8 +466,8 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names, title=ti
 
 # %% [markdown]
 # In a head 256 wide and not divided, the best key takes 0.91 on average, and the derivative is 0.00 as
-# printed. The gradient has to pass through it, so such a head hardly learns to look elsewhere: its
-# softmax is **saturated**. Divided by d, gradients pass, but the largest weight is 0.07, hardly more
+# printed, for half of the queries at least. The gradient has to pass through it, so they hardly learn to
+# look elsewhere: the softmax is **saturated**. Divided by d, nothing is saturated, but the largest weight is 0.07, hardly more
 # than one sixteenth: every wide head starts as a plain average. With the root, both stay.
 
 # %% [markdown] name="the-derivative-of-the-softmax"

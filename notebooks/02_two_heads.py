@@ -193,8 +193,9 @@ display.show(table, columns=names, decimals=[2, 2, 1])
 # Without noise, the fainter the cheat, the better it is read, down to 0.01, and one head would do.
 # With noise, the best cheat here is off by 0.10, and the faintest by 0.18, because its matrix
 # multiplies by up to 15.8. A strong cheat is curved, and a faint one drowns. Two heads are off by
-# 0.01, with a matrix of ones. That is the case for a second head: two glasses bring home at full size
-# what one can only hint at.
+# 0.01, and their matrix multiplies by 1.0. (Larger values would lift a faint cheat above the same noise,
+# and two heads with it.) That is the case for a second head: two glasses bring home at full size what
+# one can only hint at.
 #
 # ## Two glasses
 #
@@ -464,6 +465,7 @@ exercises.two_heads.check_add_up.folded(add_up)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# So a second glass costs no water, only the washing up: a list of h heads takes $3h + 1$ matrices
+# So in parameters a second glass costs no water, only the washing up. (Each head has weights of its own,
+# `(n, m)`, and those do cost memory and time.) A list of h heads takes $3h + 1$ matrices
 # and $5h + 1$ products. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with
 # four matrices and six products.

@@ -191,9 +191,9 @@ display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=True)
 
 # %% [markdown]
 # > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself.
-# > To catch this in any code, change one word and see whether the other rows move.
+# > To catch this in any code, change the first word and see whether the other rows move.
 #
-# (With `dim=0`, *it* hears itself most because here query and key are equal.)
+# (With `dim=0`, *it* hears itself most mainly because here query and key are equal.)
 
 # %% tags=["proof"]
 assert reacts[0].all()

@@ -212,7 +212,7 @@ print(
 )
 
 # %% [markdown]
-# Neither a shape nor an error reveals the mistake. Changing one word does: *it* no longer reacts to *thirsty*.
+# Neither an error nor the shape of the output reveals the mistake. Changing one word does: *it* no longer reacts to *thirsty*.
 #
 # Does cross-attention complain, at least? Put the batch second, with 3 queries and 5 keys. Then try a single
 # query.

@@ -42,8 +42,8 @@ MADE_IN = {
 display.margin(PlainAttention, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
-# Two things are new. `nn.Linear` keeps its matrix transposed and adds a bias. And `forward` takes three
-# inputs, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
+# One thing is new: `nn.Linear`, which keeps its matrix transposed and adds a bias. As before, `forward`
+# takes three inputs, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
 # where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
 
 # %% [markdown]
@@ -269,8 +269,9 @@ print("✓ On the cat sentence, with and without the staircase, nothing tells th
 
 # %% [markdown]
 # The first of these mistakes shows at once, if you know the right numbers. (With a card it even
-# stops.) The second shows when the heads
-# grow wide, the third on the day a sentence is empty. None of them changes a shape. How
+# stops, unless there are as many words as heads.) The second shows when the heads
+# grow wide, the third on the day a sentence is empty. None of them changes the shape of the
+# output. How
 # do you notice, then? As with any watch that runs and is wrong: hold it beside another one.
 
 # %% [markdown] name="in-pytorchs-place"
@@ -283,7 +284,8 @@ print("✓ On the cat sentence, with and without the staircase, nothing tells th
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
 # cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`. It takes Booleans and passes them on as
-# numbers: $-\infty$ is card, 0 is a hole. Then laying one on the other is a sum.
+# numbers: $-\infty$ is card, 0 is a hole. Then laying one on the other is a sum. (Here only $-\infty$ is
+# read as card; a mask of other numbers would be dropped without a word.)
 
 
 # %%

@@ -130,8 +130,8 @@ SENTENCES = [
 ]
 vectors = model.encode(SENTENCES)  # (b, 384)
 cosines = vectors @ vectors.T      # (b, b)
-NOUNS = ["cat", "kitten", "password", "account", "stock", "shares"]
-display.show(cosines.round(decimals=2).tolist(), SENTENCES, NOUNS, heat=True)
+nouns = ["cat", "kitten", "password", "account", "stock", "shares"]
+display.show(cosines.round(decimals=2).tolist(), SENTENCES, nouns, heat=True)
 
 # %% [markdown]
 # Three pairs stand out. The last two sentences have no word in common, yet they reach 0.59.
@@ -179,10 +179,10 @@ if BertModel:
                 x = model.encoder.layers[number - 1](x, src_key_padding_mask=blocked)
             assert (x - expected)[~blocked].abs().max() < 1e-5
             largest[f"layer {number}" if number else "embeddings"] = [x.abs().max().item()]
-title = "Equal to transformers' up to rounding"
-display.show(
-    largest, columns=["largest number"], decimals=1, title=title
-) if largest else None
+
+# %% tags=["needs-weights"]
+title = "Equal to transformers' up to rounding" if largest else "not compared"
+display.show(largest or [[None]], columns=["largest number"], decimals=1, title=title)
 
 # %% [markdown]
 # GPT-2, a decoder, fits as well. Its norms come first, there is one more norm at the end [[Radford

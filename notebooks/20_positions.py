@@ -47,14 +47,14 @@ display.chapter_map("score")
 MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
     "Llama 3.1, 2024": ("RoPE, llama3", "grouped", "all", ""),
     "OLMo 2, 2024": ("RoPE", "each head its own", "all", "QK-norm"),
-    "DeepSeek-V3, 2024": ("RoPE on 1/3", "latent", "all", ""),
+    "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "latent", "all", ""),
     "Gemma 3, 2025": ("RoPE, two bases", "grouped", "windows, 5 to 1", "QK-norm"),
     "Qwen3, 2025": ("RoPE", "grouped", "all", "QK-norm"),
     "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "grouped", "all", ""),
     "gpt-oss, 2025": ("RoPE, YaRN", "grouped", "windows, 1 to 1", "sinks"),
     "Qwen3-Next, 2025": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
     "Kimi Linear, 2025": ("NoPE", "latent", "linear, 3 to 1", ""),
-    "DeepSeek-V3.2, 2025": ("RoPE on 1/3", "latent", "sparse, 2,048", ""),
+    "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "latent", "sparse, 2,048", ""),
     "Qwen3.5, 2026": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
 }
 HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
@@ -78,8 +78,9 @@ display.show(MODELS, columns=HEADINGS, corner="model, year")
 # <details><summary>Where the rows come from</summary>
 #
 # Each row is compared with the model's configuration and code in `transformers`
-# (`tests/annotated_book/test_models_of_today.py`). Three cells are not what the configuration is by
-# default: Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
+# (`tests/annotated_book/test_models_of_today.py`). Five cells are not what the configuration is by
+# default: YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
+# in V3.2, which continues it; Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
 # code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
 # 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
 # with 7 billion parameters.

@@ -177,7 +177,7 @@ display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names, title=t
 
 # %% [markdown]
 # Undivided, one key takes everything as d grows, and a share so close to 1 hardly moves when the
-# scores do: hardly any gradient comes back. Divided by d, the shares come close to one eighth each,
+# scores do: most of the queries get next to no gradient back. Divided by d, the shares come close to one eighth each,
 # and the head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
 # width](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
@@ -239,7 +239,9 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
 
 # %% [markdown]
 # 0.70 both times: what is said about animals and what is said about foods has gone into one
-# sum. So take two heads. The second asks the same about food: its $W_K$ and $W_V$ pick food where
+# sum. (Values that hand over *animal* and *food* as they are would tell these two sentences apart, as
+# the pencil did. What no single head can do, [Two heads](02_two_heads.ipynb) shows.) So take two, each
+# with a sum of its own. The second asks the same about food: its $W_K$ and $W_V$ pick food where
 # those of the first pick animal. Each head gives two numbers for every word. Side by side they make
 # four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours writes the
 # first head's quality under *animal*, the second head's under *food*, and nothing else.
@@ -261,7 +263,7 @@ display.show(both, ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # Two answers, and they trade places: in the first sentence a quality is said of an animal, in the
-# second of a food. [Two heads](02_two_heads.ipynb) have two sets of shares, and keep two sums apart.
+# second of a food. Two heads have two sets of shares, and keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -691,7 +693,7 @@ display.show(rows, columns=names, title="At most off by")
 # off by 0.00: three queries under a causal mask never get to the fourth key, so that padding was
 # hidden anyway. The last three rows are one slip, too. Two sentences make it an error. With four,
 # as many as heads, nothing complains, each *head* gets the mask of one *sentence*, and only the values
-# tell. With one sentence it does no harm, so no test can see it.
+# tell. With one sentence it does no harm, so no test of a single sentence can see it.
 #
 # ## An empty sentence
 #
@@ -713,10 +715,25 @@ columns = ["NaN in output", "NaN in gradient"]
 title = f"PyTorch {torch.__version__.split('+')[0]}"
 display.show(torch.tensor(rows), names, columns, title=title, decimals=0)
 
+# %% tags=["proof"]
+wild, alone = (
+    torch.randn(2, 5, h * d).double(),
+    {"key_padding_mask": empty, "need_weights": False},
+)
+with torch.no_grad():
+    quick = theirs.eval()(wild, wild, wild, **alone)[0]
+theirs.train()
+assert quick[1].isnan().all()
+assert not theirs(wild, wild, wild, **alone)[0].isnan().any()
+print(
+    "✓ Self-attention in evaluation, without gradients and without weights: NaN once more."
+)
+
 # %% [markdown]
-# PyTorch's class has two paths inside. By default it returns its weights, and then one empty sentence
+# PyTorch's class has more than one path inside. By default it returns its weights, and then one empty sentence
 # gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
-# With `need_weights=False` it takes the other, and nothing is spoiled. A flag that says
+# With `need_weights=False` it takes another, and nothing is spoiled. (Self-attention in evaluation takes
+# a third, its fast path, and there the NaN come back.) A flag that says
 # what you want to *see* decides whether you can train. The class of this page returns its weights
 # always, and loses no number: an empty row collects nothing, so the last layer writes its bias alone.
 #

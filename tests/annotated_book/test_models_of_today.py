@@ -11,14 +11,14 @@ from annotated_book import chapters
 CLASSES = {  # of each model: its configuration, and what a paper says where that has a default
     "Llama 3.1": ("LlamaConfig", {"positions": "RoPE, llama3", "keys": "grouped"}),
     "OLMo 2": ("Olmo2Config", {}),
-    "DeepSeek-V3": ("DeepseekV3Config", {}),
+    "DeepSeek-V3": ("DeepseekV3Config", {"positions": "RoPE on 1/3, YaRN"}),
     "Gemma 3": ("Gemma3TextConfig", {}),
     "Qwen3": ("Qwen3Config", {"keys": "grouped"}),
     "SmolLM3": ("SmolLM3Config", {}),
     "gpt-oss": ("GptOssConfig", {}),
     "Qwen3-Next": ("Qwen3NextConfig", {}),
     "Kimi Linear": ("KimiLinearConfig", {}),
-    "DeepSeek-V3.2": ("DeepseekV32Config", {}),
+    "DeepSeek-V3.2": ("DeepseekV32Config", {"positions": "RoPE on 1/3, YaRN"}),
     "Qwen3.5": ("Qwen3_5TextConfig", {}),
 }
 
