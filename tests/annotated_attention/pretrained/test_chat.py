@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 
 from annotated_attention import chat
 from annotated_attention.modern import generate
@@ -71,6 +71,10 @@ def test_a_folder_with_a_template_of_its_own_is_talked_with_in_its_form(tmp_path
     folder = tmp_path / "folder"
     save_language_model(model, folder)
     tokens = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    begin = (tokens["bos_token"], tokenizer.token_to_id(tokens["bos_token"]))
+    tokenizer.post_processor = processors.TemplateProcessing(  # adds what the template adds, too
+        single=f"{begin[0]} $A", special_tokens=[begin]
+    )
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
     theirs.chat_template = TEMPLATE
     tokenizer.save(str(folder / "tokenizer.json"))
