@@ -145,6 +145,14 @@ def test_terms_are_links_in_prose_once_a_page(page):
         assert not above & {"a", "pre", "figure", "summary", "h1", "h2", "h3", "strong", "code"}
 
 
+def test_words_wear_the_colours_of_what_they_name():
+    worn = {
+        letter: content("chapters/one-head/index.html").select(f"p :is(em, strong).dim-{letter}")
+        for letter in "nmh"
+    }
+    assert all(worn.values()), worn
+
+
 def test_search_has_each_section_once_and_clean():
     docs = json.loads((SITE / "search" / "search_index.json").read_text())["docs"]
     assert len({entry["location"] for entry in docs}) == len(docs)
