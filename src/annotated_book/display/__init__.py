@@ -28,7 +28,7 @@ _HOMES = {
     "looks": "many_looks",
     "lukewarm": "live_figures.lukewarm",
     "mask_merger": "live_figures.mask_merger",
-    "masked_map": "hatched",
+    "masked_map": "mask_figures",
     "needle": "live_figures.needle",
     "norm_place": "live_figures.norm_place",
     "one_query": "look_up",
