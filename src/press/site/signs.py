@@ -1,8 +1,9 @@
 """The page of symptoms: its lists of the doctor's codes become tables; probes come from a chapter.
 
 A line of such a list is a link to the section of a chapter, a colon, and the codes that the section
-is about. What each code means is the doctor's own. The probes are functions of *Testing attention*,
-by name, in the place of a comment: a block to paste that needs no package.
+is about. What each code means is the doctor's own. The likeliest three are open, the others folded.
+The probes are functions of *Testing attention*, by name, in the place of a comment: a block to
+paste that needs no package.
 """
 
 import ast
@@ -34,6 +35,8 @@ def attend(patient, x, key_padding_mask=None, is_causal=False):
 for probe in ({probes}):
     print(f"{{probe.__name__:>12}}  {{probe(patient):.0e}}")
 '''
+HEAD = ("| likely cause | code | chapter |", "|---|---|---|")
+LIKELIEST = 3
 CAUSES = re.compile(r"(?:^- \[[^\]]*\]\(\.\./notebooks/[^)]*\): .*\n)+", re.MULTILINE)
 
 
@@ -57,9 +60,16 @@ def probes() -> str:
 
 
 def _table(causes: str, complain: Callable[[str], None]) -> Iterator[str]:
+    rows = [*_rows(causes, complain)]
+    yield from (*HEAD, *rows[:LIKELIEST])
+    if others := rows[LIKELIEST:]:
+        yield from ("", f"<details markdown><summary>Less likely: {len(others)}</summary>", "")
+        yield from (*HEAD, *others, "", "</details>")
+
+
+def _rows(causes: str, complain: Callable[[str], None]) -> Iterator[str]:
     from attention_doctor.codes import CODES  # with torch, so not for every page
 
-    yield from ("| likely cause | code | chapter |", "|---|---|---|")
     for line in causes.splitlines():
         chapter, _, codes = line.removeprefix("- ").rpartition(": ")
         for code in codes.split():
