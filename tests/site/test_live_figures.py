@@ -389,6 +389,33 @@ def where_numbers_go(data):
         yield done, ["Step 5 of 5, wrong split."], shown
 
 
+def wheels(data):
+    seven = chapters.load("07_multihead_attention")
+    small, larger = seven.PlainAttention(4, 2), seven.PlainAttention(24, 4)
+    x = torch.randn(2, 8, 4)
+    wide = [torch.randn(3, 5, 24), *[torch.randn(3, 7, 24)] * 2]
+    calls = [
+        (small, (x, x, x)),
+        (small, (x, x, x, seven.cover(8, 4))),
+        (larger, (*wide, seven.cover(7, 4, 6))),
+        (larger, (*wide, seven.cover(7, 4, 0))),
+    ]
+    for done, names in [
+        (None, ["the first fill", "the second fill", "the card's axis"]),
+        (("button", "the first fill", ""), ["the second fill", "the card's axis"]),
+        (("button", "the card's axis", ""), ["the second fill"]),
+        (("button", "the root", ""), ["the root", "the second fill"]),
+    ]:
+        out = sorted((seven.WHEELS[name] for name in names), key=seven.SOURCE.index)
+        text = seven.SOURCE
+        for part in out:
+            text = text.replace(part, "")
+        said = [seven.verdict(text, *call) for call in calls]
+        noticed = sum(verdict != "unnoticed" for verdict in said)
+        shown = {".aa-verdicts dd": said, "del.aa-wheel:visible": out}
+        yield done, [f"Without {', '.join(names)}: {noticed} of 4 calls notice it."], shown
+
+
 TABBED = ":is(input, select, button, [tabindex='0']):not([tabindex='-1'], :disabled):visible"
 # The rest of its page would be drawn again at each step.
 ALONE = "(frame) => frame.closest('article').replaceChildren(frame)"

@@ -26,6 +26,7 @@ from annotated_book.display.live_figures import (
     mask_merger,
     norm_place,
     tiles_visited,
+    wheels,
 )
 from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from press.run import execute
@@ -290,6 +291,21 @@ def test_a_word_hears_its_room_as_torch_does():
             assert [weight for *_, weight in heard] == pytest.approx(row.tolist())
             inside = [[s, j] for s in range(2)] if second else [[i, p] for p in range(3)]
             assert [place for *place, _ in heard] == inside
+
+
+def test_a_set_of_wheels_finds_its_verdict():
+    parts = {"turn": ".T", "one": " + 1", "two": " * 2"}
+    sets = [set(), *({1}, {2}, {1, 2}, {4}, {1, 4}, {2, 4}, {1, 2, 4})]  # the bits that are set
+    said = {"call": [f"without {sorted(bits)}" for bits in sets]}
+    figure = wheels.wheels(["y = x.T + 1", "z = y.T * 2"], parts, said, ["turn", "two"], name="try")
+    data = given(figure)
+    assert data["out"] == [0, 2]
+    assert data["verdicts"][script("wheels")("place", data["out"])] == ["without [1, 4]"]
+    assert "Without turn, two: call, without [1, 4]." in figure.text
+    assert [x.text for x in parse(figure).select("pre del")] == [".T", ".T", " * 2"]
+    assert parse(figure).select_one("pre").text == "y = x.T + 1\nz = y.T * 2"
+    with pytest.raises(ValueError, match="3 parts make 8 sets"):
+        wheels.wheels([], parts, {"call": ["stops"]}, [], name="try")
 
 
 def test_tiles_are_visited_as_the_package_does():

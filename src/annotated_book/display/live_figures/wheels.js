@@ -1,0 +1,56 @@
+// Wheels: a listing whose parts can be taken out, and what each of several calls says without them.
+//
+// lines: the pieces of each line, as [text, the number of its part or -1]; parts, calls: their names
+// verdicts: for each set of parts what each call says; bit j of a set's number: part j is out
+// out: the numbers of the parts that are out to begin with
+//
+// What the calls say was computed by the chapter, for every set.
+import { button, element, readout } from "./host/figure.js";
+
+/** Number a set of parts. */
+export const place = (out) => out.reduce((sum, part) => sum + 2 ** part, 0);
+
+export default {
+  render({ model, el }) {
+    const { lines, parts, calls, verdicts, out } = model.get("data");
+    const gone = new Set(out);
+    const code = element("code");
+    const cells = calls.map(() => element("dd"));
+    const said = readout();
+    const turn = (part) => {
+      if (!gone.delete(part)) gone.add(part);
+      show();
+    };
+    const buttons = parts.map((name, part) => button(name, () => turn(part)));
+    const piece = ([text, part]) => {
+      if (part < 0) return text;
+      const made = element(gone.has(part) ? "del" : "span", { class: "aa-wheel" }, text);
+      made.addEventListener("click", () => turn(part));
+      return made;
+    };
+    const show = () => {
+      const told = verdicts[place([...gone])];
+      code.replaceChildren(...lines.flatMap((line) => [...line.map(piece), "\n"]));
+      buttons.forEach((each, part) => each.setAttribute("aria-pressed", String(gone.has(part))));
+      cells.forEach((cell, i) => {
+        cell.textContent = gone.size ? told[i] : "right";
+        cell.classList.toggle("aa-unnoticed", gone.size > 0 && told[i] === "unnoticed");
+      });
+      const missed = calls.filter((_, i) => told[i] === "unnoticed");
+      const names = parts.filter((_, part) => gone.has(part)).join(", ");
+      const noticed = `${calls.length - missed.length} of ${calls.length} calls notice it.`;
+      said.textContent = gone.size ? `Without ${names}: ${noticed}` : "Nothing is missing.";
+    };
+    el.append(
+      element("div", { class: "aa-endings", role: "group", "aria-label": "take out" }, ...buttons),
+      element("pre", { class: "aa-wheels" }, code),
+      element(
+        "dl",
+        { class: "aa-verdicts" },
+        ...calls.map((call, i) => element("div", {}, element("dt", {}, call), cells[i])),
+      ),
+      said,
+    );
+    show();
+  },
+};
