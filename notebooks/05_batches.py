@@ -42,17 +42,20 @@ print(tuple(q.shape))
 # %% [markdown]
 # The patient way is a loop: take sentence i, and do with it what you did in the last chapters.
 
+
 # %%
-outputs = []
-for i in range(b):
-    parts = (split_heads(each[i], h) for each in (q, k, v))
-    heads, _ = one.attend(*parts)  # (h, n, d), (h, n, n)
-    outputs.append(merge_heads(heads) @ two.W_O)
-display.show([y[it] for y in outputs], ["it, thirsty", "it, sweet"], one.FEATURES)
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
+    """Attend within each sample of a batch, in a loop."""
+    outputs = []
+    for i in range(len(q)):
+        parts = (split_heads(each[i], h) for each in (q, k, v))
+        heads, _ = one.attend(*parts)  # (h, n, d), (h, n, m)
+        outputs.append(merge_heads(heads))
+    return torch.stack(outputs)  # (b, n, h * d)
+
 
 # %% [markdown]
-# There are the numbers that you know from [Two heads](02_two_heads.ipynb): 0.97 and 0.19, and the other way
-# round. Now get rid of the loop. What has to change in `attend`, which was written for one sentence?
+# Now get rid of the loop. What has to change in `attend`, which was written for one sentence?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -71,37 +74,22 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> tuple[Tensor, Tensor]:
 
 
 mixed, weights = four_axes(q, k, v, h)  # (b, n, h * d), (b, h, n, n)
-display.show((mixed @ two.W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
-
-# %% [markdown]
-# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms, and `attend` has
-# not been touched. It works on the last two axes and leaves all others alone.
-# `split_heads` leaves them alone, too, because it counts from the end:
-# `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now swap
-# sentences with words.)
-
+print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% tags=["hide-input"]
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend within each sequence of a batch, in a loop.
+rooms = [f"{end}, head {head}" for end in ("thirsty", "sweet") for head in (1, 2)]
+words = [*one.WORDS[:-1], "last word"]
+looks = weights[:, :, it].flatten(0, 1)  # (b * h, n)
+display.show(looks, rooms, words, heat=True, title="where “it” looks, room by room")
 
-    Args:
-        q: (b, n, h * d), batch-first.
-        k: (b, m, h * d), batch-first.
-        v: (b, m, h * d), batch-first.
-        h: the number of heads.
-    """
-    outputs = []
-    for i in range(len(q)):
-        parts = (split_heads(each[i], h) for each in (q, k, v))
-        heads, _ = one.attend(*parts)  # (h, n, d), (h, n, m)
-        outputs.append(merge_heads(heads))
-    return torch.stack(outputs)  # (b, n, h * d)
-
+# %% [markdown]
+# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms. In each of them
+# *it* looks around on its own account, and each row adds up to one. `attend` has not been touched: it works on
+# the last two axes and leaves all others alone. `split_heads` leaves them alone, too, because it counts from
+# the end: `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now
+# swap sentences with words.)
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
-torch.testing.assert_close(mixed @ two.W_O, torch.stack(outputs))
-torch.testing.assert_close(mixed, one_by_one(q, k, v, h))
 torch.manual_seed(5)
 asking = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
 asked = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)   # (2, 5, 24)
@@ -188,12 +176,16 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 turned = [each.transpose(0, 1) for each in (q, k, v)]  # (n, b, h * d)
 crossed, through = four_axes(*turned, h)               # (n, b, h * d), (n, h, b, b)
 print(tuple(crossed.shape))
-display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
+said = (mixed @ two.W_O)[:, it], (crossed @ two.W_O)[it]  # (b, e), (b, e)
+names = [
+    f"{end}, {axis}" for axis in ("b first", "b second") for end in ("thirsty", "sweet")
+]
+display.show(torch.cat(said), names, one.FEATURES)
 
 # %% [markdown]
-# The shape is what the caller expects, and *it* says 1.00 to both questions in both sentences. Each head hands on
-# the *quality* of what it hears. This one heard only itself and its twin, half and half, and so got its own quality
-# back, 1.00. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
+# The shape is what the caller expects. With the batch first, *it* says yes to one question and no to the other.
+# With the batch second it says 1.00 to both, in both sentences: each head hands on the *quality* of what it
+# hears, and this one heard only itself and its twin, half and half. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
 
 # %% tags=["hide-input"]
 layouts = {"batch first": weights, "batch second, unnoticed": through}
@@ -269,7 +261,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)                                            # (b, n, h * d)
 
 
-torch.testing.assert_close(fused(*triple, 4), loop)
+# %%
 counted = {}
 for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
     inputs = [each.detach()[:samples] for each in triple]
