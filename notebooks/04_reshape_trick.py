@@ -304,8 +304,8 @@ found = {name: collected(way) for name, way in WAYS.items()}
 display.show(found, columns=asked)
 
 # %% [markdown]
-# Right, *it* leans to the animal where it should, 0.97 to 0.19, and to the food where it should. Each wrong way
-# gives the same numbers for *thirsty* and for *sweet*. Take the wrong merge: what it puts into the row of *it* is
+# The right way says yes and no, and then no and yes. Each wrong way gives the same numbers for *thirsty* and for
+# *sweet*. Take the wrong merge: what it puts into the row of *it* is
 # what head 2 found for *drank* and *milk*. Whatever is said at the end, both sentences now mean the same.
 
 # %% [markdown] name="two-tests-from-outside"
@@ -400,9 +400,7 @@ print("✓ Only the right way passes both tests, and only it tells the sentences
 class Reshaped(three.SplitAndStack):
     """Several heads at once; how to split and merge them is a setting."""
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, split=split_heads, merge=merge_heads
-    ) -> None:
+    def __init__(self, embed_dim, num_heads, split=split_heads, merge=merge_heads):
         super().__init__(embed_dim, num_heads)
         self.split, self.merge = split, merge
 
@@ -412,8 +410,7 @@ class Reshaped(three.SplitAndStack):
         k = self.split(key @ self.w_k, self.num_heads)    # (..., h, m, d)
         v = self.split(value @ self.w_v, self.num_heads)  # (..., h, m, d)
         mixed, weights = one.attend(q, k, v)              # (..., h, n, d), (..., h, n, m)
-        output = self.merge(mixed) @ self.w_o             # (..., n, e)
-        return output, weights                            # (..., n, e), (..., h, n, m)
+        return self.merge(mixed) @ self.w_o, weights      # (..., n, e), (..., h, n, m)
 
 
 def attending(module: nn.Module):
