@@ -337,6 +337,22 @@ torch.testing.assert_close(ours, safe)
 torch.testing.assert_close(one.gradients(ours[~padding], [y]), of_words)
 print("✓ The second fill leaves the words as they were: outputs and gradients.")
 
+# %% tags=["proof"]
+q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
+k = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
+v = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
+pairs = torch.zeros(3, 5, dtype=torch.bool)                           # (3, 5)
+pairs[0, :2] = pairs[2, :3] = True
+small = (
+    masks.block_padding(torch.tensor([5, 3]), 5)[:, None, None, :] | pairs
+)                                                                  # (2, 1, 3, 5)
+mixed = attend_safely(q, k, v, small)[0]                           # (2, 4, 3, 6)
+fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)  # (2, 4, 3, 6)
+torch.testing.assert_close(mixed, fused)
+torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
+assert small.all(-1).sum() == 1
+print("✓ With heads, and a query that sees nothing, PyTorch's function does the same.")
+
 # %% [markdown]
 # A row without a hole now collects nothing. And the tidy mind? It has gained nothing: rows that no loss
 # reads send back a gradient of 0 and need no card. (A loss skips them by their targets: `F.cross_entropy`
@@ -411,21 +427,25 @@ exercises.masks.check_merged.folded(merged_by_hand)
 
 
 # %%
+def lay(scores: Tensor, blocked: Tensor, added: bool) -> Tensor:
+    """Lay a card on the scores: as numbers that are added, or by overwriting them."""
+    if not added:
+        return scores.masked_fill(blocked, -math.inf)                           # (b, n, m)
+    return scores + torch.zeros(blocked.shape).masked_fill(blocked, -math.inf)  # (b, n, m)
+
+
+# %%
 def spoiled(x: Tensor, blocked: Tensor, added: bool, cure: str) -> str:
     """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
     matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     q, k, v = (x @ matrix for matrix in matrices)  # (b, n, d)
     fully = blocked.all(-1)                        # (b, n)
     hidden = blocked & ~fully[..., None] if "lift" in cure else blocked
-    scores = q @ k.mT / math.sqrt(4)                                 # (b, n, m)
-    bias = torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)  # (b, n, m)
-    scores = scores + bias if added else scores.masked_fill(hidden, -math.inf)
-    weights = scores.softmax(-1)  # (b, n, m)
+    weights = lay(q @ k.mT / math.sqrt(4), hidden, added).softmax(-1)  # (b, n, m)
     if "fill" in cure:
         weights = weights.masked_fill(blocked, 0)  # (b, n, m)
-    output = weights @ v                           # (b, n, d)
-    if cure == "mend output":
-        output = output.nan_to_num(0)  # (b, n, d)
+    mixed = weights @ v                            # (b, n, d)
+    output = mixed.nan_to_num(0) if cure == "mend output" else mixed
     bad = [each.isnan().any() for each in one.gradients(output[~fully], matrices)]
     return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
 
@@ -441,33 +461,6 @@ assert [*found.values()] == [
     ["none", "none"],
 ]
 display.show(found, columns=["added", "masked_fill"], corner="cure")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: The same as PyTorch, with heads -->
-#
-# ### Going deeper: The same as PyTorch, with heads
-#
-# With several heads, sizes that all differ, and a query of sample 1 that sees nothing, PyTorch's own
-# function gives the same outputs and gradients. In that function True means *may look*, hence the `~`.
-
-# %%
-q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
-k = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
-v = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
-pairs = torch.zeros(3, 5, dtype=torch.bool)                           # (3, 5)
-pairs[0, :2] = pairs[2, :3] = True
-small = (
-    masks.block_padding(torch.tensor([5, 3]), 5)[:, None, None, :] | pairs
-)                                                                  # (2, 1, 3, 5)
-mixed = attend_safely(q, k, v, small)[0]                           # (2, 4, 3, 6)
-fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)  # (2, 4, 3, 6)
-torch.testing.assert_close(mixed, fused)
-torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
-print("equal, and so are the gradients")
-print("fully masked rows:", int(small.all(-1).sum()))
 
 # %% [markdown]
 # <!-- /deeper -->
