@@ -272,31 +272,42 @@ def saturation(data):
 def first_look(data):
     one, path = chapters.load("01_one_head"), chapters.load("short_path")
     last = len(data["words"]) - 1
-    line = "heads.transpose(0, 1).reshape(n, h * d)"
+    line = "merge heads.transpose(0, 1).reshape(n, h * d)"
+    whose = torch.arange(2 * (last + 1)).view(2, -1, 1).expand(-1, -1, 2)  # (h, n, d)
     for done, ending, query, transposed in [
         (None, "thirsty", 5, True),
         (("button", "sweet", ""), "sweet", 5, True),
         (("checkbox", line, ""), "sweet", 5, False),
-        (("slider", "who asks", "End"), "sweet", last, False),
+        (("button", "sweet asks", ""), "sweet", last, False),
         (("button", "nothing yet", ""), "…", last, False),
     ]:
         x = one.embed([*one.WORDS[:-1], ending if ending != "…" else "the"])  # (n, e)
         heads = [path.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in path.HEADS]
         side_by_side = torch.cat(heads, -1) if transposed else torch.stack(heads).flatten()
-        gets = (side_by_side.view(len(x), -1) @ path.W_O)[query]
+        gets = side_by_side.view(len(x), -1) @ path.W_O
         words = [*one.WORDS[:-1], ending]
         shares = [
             f"{share:.2f}" if share >= 0.045 else ""
             for w_q, w_k, _ in path.HEADS
             for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
-        said = f"“{words[query]}” gets {gets[0]:.2f} of animal and {gets[1]:.2f} of food."
+        animal, food = gets[query, :2].tolist()
+        said = [f"“{words[query]}” gets {animal:.2f} of animal and {food:.2f} of food."]
+        if not transposed:
+            rows = whose.reshape(last + 1, -1)
+            first, second = (
+                words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
+            )
+            moved = f"now stands at “{first}”, what head 2 found at “{second}”."
+            said += ["No error. Same shape.", moved]
         shown = {
             ".aa-look .aa-ask text": words,
             ".aa-look .aa-share": shares,
-            ".aa-bars b": [f"{gets[0]:.2f}", f"{gets[1]:.2f}"],
+            ".aa-gets .aa-number": [f"{animal:.2f}", f"{food:.2f}"],
         }
-        yield done, [said, *["No error. Same shape."] * (not transposed)], shown
+        all_get = (f"{word} {a:.2f} and {b:.2f}" for word, (a, b, *_) in zip(words, gets))
+        shown[f".aa-stage .aa-gets[aria-label*='{', '.join(all_get)}']"] = [ANY]
+        yield done, said, shown
 
 
 def shelf(data):

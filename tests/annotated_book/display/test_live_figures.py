@@ -100,7 +100,12 @@ def test_the_first_look_draws_what_it_is_given():
     data, page = given(figure), parse(figure)
     it = data["words"].index("it")
     shares = [rows[it] for rows in data["weights"][0]]
-    drawn = [float(curve["stroke-opacity"]) for curve in page.select("path")]
+    drawn = [float(curve["stroke-opacity"]) for curve in page.select(".aa-look path")]
+    bars = [[float(bar["height"]) for bar in strip("rect")] for strip in page.select(".aa-gets")]
+    assert [len(strip) for strip in bars] == [2 * len(data["words"])] * 2
+    assert [round(100 * high / 46) for high in bars[1]] == [
+        min(part, 100) for pair in data["wrong"][0] for part in pair
+    ]
     assert len(drawn) == len(shares[0]) + len(shares[1])
     assert drawn.index(max(drawn[: len(shares[0])])) == shares[0].index(max(shares[0]))
     right, same = ([rows[it] for rows in data[name][:2]] for name in ("right", "wrong"))

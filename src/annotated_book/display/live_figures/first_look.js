@@ -1,84 +1,68 @@
-// The first look: two heads in one sentence. Exchange its last word, choose the word that asks, and leave
-// the transpose out of the line that merges the heads.
+// The first look: two heads in one sentence, what every word gets from them, and the line between, which merges
+// the heads. Exchange the last word, press the word that asks, and leave the transpose out.
 //
 // words: the sentence, with the first of the endings; endings: what can stand last
 // places: the middle of each word; query: the word that asks first; asks: what each head asks
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
 // merge: whether the line that merges the heads is there
-import { button, element, readout, slider, svg } from "./host/figure.js";
+import { button, element, readout, svg } from "./host/figure.js";
 
-const [WIDTH, HEIGHT, LEAST] = [356, 198, 5]; // of the drawing; a smaller share is not written
-// Of each head: its colour, the way its curves go, where they end, where its shares and its question stand.
+const [WIDTH, HEIGHT, LEAST] = [356, 190, 5]; // of the curves; a smaller share is not written
+// Of each head: its colour, the way its curves go, where they end, where its shares and its question stand; and the
+// side of a word on which its bar stands.
 const HEADS = [
-  { ink: "var(--aa-h)", way: -1, end: 74, share: 86, asks: 12, name: "animal" },
-  { ink: "var(--aa-d)", way: 1, end: 124, share: 118, asks: HEIGHT - 4, name: "food" },
+  { ink: "var(--aa-h)", way: -1, end: 74, share: 86, asks: 12, name: "animal", side: -8 },
+  { ink: "var(--aa-d)", way: 1, end: 124, share: 118, asks: HEIGHT - 4, name: "food", side: 1 },
 ];
+const [FLOOR, TALL] = [70, 46]; // where bars stand, and the height of one whole
 
 export default {
   render({ model, el }) {
     const { words, endings, places, weights, right, wrong, query, asks, merge } = model.get("data");
     const now = { ending: 0, query, transposed: true };
-    const text = (index) => (index === words.length - 1 ? endings[now.ending] : words[index]);
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
-    const picture = draw(words, places, asks, (index) => ((now.query = index), show()));
+    const look = curves(words, places, asks, (index) => ((now.query = index), show()));
+    const gets = bars(places);
     const choices = endings.map((word, index) =>
       button(word === "…" ? "nothing yet" : word, () => ((now.ending = index), show())),
     );
-    const asker = slider({
-      label: "who asks",
-      max: words.length - 1,
-      value: query,
-      say: text,
-      move: (index) => ((now.query = index), show()),
-    });
     const tick = element("input", { type: "checkbox", checked: true, autocomplete: "off" });
     tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
     const cut = element("span", {}, ".transpose(0, 1)");
-    const line = element(
-      "label",
-      { class: "aa-tick-line" },
-      tick,
-      element("code", {}, "heads", cut, ".reshape(n, h * d)"),
-    );
-    const bars = HEADS.map(({ name, ink }) => bar(name, ink));
+    const code = element("code", {}, "heads", cut, ".reshape(n, h * d)");
+    const line = element("label", { class: "aa-tick-line" }, tick, element("span", {}, "merge"), code);
     const said = readout();
 
     function show() {
-      const all = words.map((_, index) => text(index));
-      const rows = weights[now.ending].map((head) => head[now.query]);
-      const gets = (now.transposed ? right : wrong)[now.ending][now.query];
+      const all = [...words.slice(0, -1), endings[now.ending]];
+      const found = (now.transposed ? right : wrong)[now.ending];
       choices.forEach((choice, index) =>
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
-      asker.show(now.query);
-      picture.show(all, rows, now.query);
+      look.show(all, weights[now.ending], now.query);
+      gets.show(all, found, now.query);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      bars.forEach(({ set }, index) => set(gets[index]));
-      const scandal = !now.transposed && same(wrong) && !same(right);
-      const parts = HEADS.map(({ name }, index) => `${hundredth(gets[index])} of ${name}`);
-      said.replaceChildren(
-        `“${all[now.query]}” gets ${parts.join(" and ")}. `,
-        now.transposed
-          ? ""
-          : element(
-              "strong",
-              {},
-              `No error. Same shape.${scandal ? " And both sentences now mean the same." : ""}`,
-            ),
+      const parts = HEADS.map(
+        ({ name }, head) => `${hundredth(found[now.query][head])} of ${name}`,
       );
+      said.replaceChildren(`“${all[now.query]}” gets ${parts.join(" and ")}. `, ...slip(all));
+    }
+
+    // Without the transpose two neighbours of one head share a row.
+    function slip(all) {
+      if (now.transposed) return [];
+      const [one, two] = [now.query, now.query + words.length].map((row) => all[row >> 1]);
+      const moved = `What head 1 found for “${all[now.query]}” now stands at “${one}”, what head 2 found at “${two}”.`;
+      const blind = same(wrong) && !same(right) ? " Thirsty or sweet, it gets the same." : "";
+      return [element("strong", {}, "No error. Same shape."), ` ${moved}${blind}`];
     }
 
     el.append(
-      picture.root,
-      element(
-        "div",
-        { class: "aa-controls" },
-        element("span", { class: "aa-endings" }, "it was", ...choices),
-        asker.label,
-      ),
+      element("div", { class: "aa-controls aa-endings" }, "it was", ...choices),
+      look.root,
       ...(merge ? [line] : []),
-      element("div", { class: "aa-bars", "aria-hidden": "true" }, ...bars.map(({ row }) => row)),
+      gets.root,
       said,
     );
     show();
@@ -88,8 +72,8 @@ export default {
 const hundredth = (number) => (number / 100).toFixed(2);
 
 // The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.
-function draw(words, places, asks, ask) {
-  const curves = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
+function curves(words, places, asks, ask) {
+  const paths = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
   const names = places.map((x) => svg("text", { x, y: 102 }));
   const shares = HEADS.map(({ ink, share }) =>
     places.map((x) => svg("text", { class: "aa-share", x, y: share, fill: ink })),
@@ -97,46 +81,81 @@ function draw(words, places, asks, ask) {
   const askers = places.map((x, j) => {
     const left = j ? (places[j - 1] + x) / 2 : 0;
     const end = j + 1 < places.length ? (x + places[j + 1]) / 2 : WIDTH;
-    const box = { x: left, y: 0, width: end - left, height: HEIGHT, fill: "transparent" };
-    const made = svg("g", { class: "aa-ask" }, svg("rect", box), names[j]);
+    const box = { x: left + 1, y: 66, width: end - left - 2, height: 62, fill: "transparent" };
+    const press = { class: "aa-ask", role: "button", tabindex: 0 };
+    const made = svg("g", press, svg("rect", { ...box, rx: 3 }), names[j]);
     made.addEventListener("click", () => ask(j));
+    made.addEventListener("keydown", (event) => {
+      if (!["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
+      ask(j);
+    });
     return made;
   });
-  const root = svg(
-    "svg",
-    {
-      class: "aa-look",
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-      role: "img",
-      fill: "currentColor",
-      "font-size": 13,
-      "text-anchor": "middle",
-    },
-    svg("g", { fill: "none", "stroke-linecap": "round" }, ...curves.flat()),
-    ...shares.flat(),
-    ...HEADS.map(({ ink, asks: y }, head) =>
-      svg("text", { x: 2, y, "font-size": 12.4, "text-anchor": "start", fill: ink }, asks[head]),
-    ),
-    ...askers,
+  const questions = HEADS.map(({ ink, asks: y }, head) =>
+    svg("text", { x: 2, y, "font-size": 12.4, "text-anchor": "start", fill: ink }, asks[head]),
   );
-  const show = (all, rows, query) => {
-    names.forEach((name, j) => {
-      name.textContent = all[j];
-      name.setAttribute("font-weight", j === query ? "bold" : "normal");
+  const drawn = svg("g", { fill: "none", "stroke-linecap": "round" }, ...paths.flat());
+  const root = canvas("aa-look", HEIGHT, "group", drawn, ...shares.flat(), ...questions, ...askers);
+  const show = (all, weights, query) => {
+    all.forEach((word, j) => {
+      names[j].textContent = word;
+      names[j].setAttribute("font-weight", j === query ? "bold" : "normal");
+      askers[j].setAttribute("aria-label", `${word} asks`);
+      askers[j].setAttribute("aria-pressed", String(j === query));
     });
     const said = HEADS.map(({ way, end }, head) => {
-      curves[head].forEach((path, j) => {
+      const row = weights[head][query];
+      paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
-        path.style.strokeWidth = 0.4 + 0.09 * rows[head][j];
-        path.style.strokeOpacity = rows[head][j] < LEAST ? 0.2 : 0.85;
-        shares[head][j].textContent = rows[head][j] < LEAST ? "" : hundredth(rows[head][j]);
+        path.style.strokeWidth = 0.4 + 0.09 * row[j];
+        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : 0.85;
+        shares[head][j].textContent = row[j] < LEAST ? "" : hundredth(row[j]);
       });
-      return all.map((word, j) => `${word} ${hundredth(rows[head][j])}`).join(", ");
+      return all.map((word, j) => `${word} ${hundredth(row[j])}`).join(", ");
     });
     const label = `The shares of “${all[query]}”, by head 1: ${said[0]}; by head 2: ${said[1]}.`;
     root.setAttribute("aria-label", label);
   };
   return { root, show };
+}
+
+// What each word gets: two bars over each.
+function bars(places) {
+  const names = places.map((x) => svg("text", { x, y: FLOOR + 13, "font-size": 11 }));
+  const made = HEADS.map(({ ink, side }) =>
+    places.map((x) => svg("rect", { x: x + side, width: 7, fill: ink })),
+  );
+  const numbers = HEADS.map(({ ink }) => svg("text", { class: "aa-number", fill: ink }));
+  const legend = HEADS.map(({ ink, name }) => svg("tspan", { fill: ink, dx: 5 }, name));
+  const title = { x: 2, y: 11, "font-size": 12.4, "text-anchor": "start" };
+  const head = svg("text", title, "what each word gets:", ...legend);
+  const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names, ...numbers);
+  const show = (all, found, query) => {
+    HEADS.forEach(({ side }, head) => {
+      found.forEach((pair, j) => {
+        const high = (Math.min(pair[head], 100) * TALL) / 100;
+        made[head][j].setAttribute("y", FLOOR - high);
+        made[head][j].setAttribute("height", high);
+      });
+      const high = (Math.min(found[query][head], 100) * TALL) / 100;
+      numbers[head].textContent = hundredth(found[query][head]);
+      numbers[head].setAttribute("x", places[query] + side + (side < 0 ? -5.5 : 12.5));
+      numbers[head].setAttribute("y", FLOOR - high - 3);
+    });
+    all.forEach((word, j) => {
+      names[j].textContent = word;
+      names[j].setAttribute("font-weight", j === query ? "bold" : "normal");
+    });
+    const said = all.map((word, j) => `${word} ${found[j].map(hundredth).join(" and ")}`);
+    root.setAttribute("aria-label", `Animal and food that each word gets: ${said.join(", ")}.`);
+  };
+  return { root, show };
+}
+
+function canvas(name, height, role, ...parts) {
+  const view = { class: name, viewBox: `0 0 ${WIDTH} ${height}`, role, fill: "currentColor" };
+  return svg("svg", { ...view, "font-size": 13, "text-anchor": "middle" }, ...parts);
 }
 
 // From one word to another, the higher the farther they are; to itself, a small loop.
@@ -145,14 +164,4 @@ function curve(a, b, y, way) {
   const [wide, high] = far ? [0, 4.4 * Math.sqrt(far)] : [9, 22];
   const top = y + way * high;
   return `M${a - wide / 3} ${y}C${a - wide} ${top} ${b + wide} ${top} ${b + wide / 3} ${y}`;
-}
-
-function bar(name, ink) {
-  const [filled, number] = [element("i", { style: `background: ${ink}` }), element("b")];
-  const row = element("span", {}, element("span", {}, name), element("span", {}, filled), number);
-  const set = (part) => {
-    filled.style.width = `${Math.min(part, 100)}%`;
-    number.textContent = hundredth(part);
-  };
-  return { row, set };
 }

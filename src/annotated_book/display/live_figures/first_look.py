@@ -25,8 +25,9 @@ ENDINGS = {
     "…": torch.zeros(4),
 }
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
-LETTER, GAP, SIZE = 6.6, 14.5, (356, 198)  # of a word's letter, between words, of the whole
+LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, of the whole
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
+FLOOR, TALL = 70, 46  # where the bars stand, and the height of one whole
 ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
@@ -67,11 +68,14 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     )
     merging = (
         " Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
-        "the transpose there is no error and the same shape, and with either word <i>it</i> gets "
-        f"{same[0]} and {same[1]}."
+        f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
+        f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
+    drawn = _still(weights[0], places, it, alt) + _bars("what each word gets", right[0], places)
+    if merge:
+        drawn += _bars("without the transpose", wrong[0], places)
     return live(
-        figure(name, told(_still(weights[0], places, it, alt), text + merging * merge), alt),
+        figure(name, told(drawn, text + merging * merge), alt),
         "first_look",
         data,
     )
@@ -130,10 +134,37 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
             f'<text x="2" y="{y}" font-size="12.4" text-anchor="start" fill="var(--aa-{letter})">'
             f"{ask}</text>"
         )
+    lines = f'<g fill="none" stroke-linecap="round">{drawn}</g>'
+    return _canvas("aa-look", SIZE[1], alt, lines + texts)
+
+
+def _bars(title: str, found: list[list[int]], places: list[float]) -> str:
+    """Draw what each word gets of animal and food, as ``first_look.js`` does."""
+    inks = {"animal": ("h", -8), "food": ("d", 1)}
+    legend = "".join(
+        f'<tspan fill="var(--aa-{letter})" dx="5">{name}</tspan>'
+        for name, (letter, _) in inks.items()
+    )
+    drawn = f'<text x="2" y="11" font-size="12.4" text-anchor="start">{title}:{legend}</text>'
+    for word, x, pair in zip(WORDS, places, found, strict=True):
+        for part, (letter, side) in zip(pair, inks.values(), strict=True):
+            high = min(part, 100) * TALL / 100
+            drawn += (
+                f'<rect x="{x + side:g}" y="{FLOOR - high:g}" width="7" height="{high:g}" '
+                f'fill="var(--aa-{letter})"/>'
+            )
+        drawn += f'<text x="{x}" y="{FLOOR + 13}" font-size="11">{escape(word)}</text>'
+    said = ", ".join(
+        f"{word} {a / 100:.2f} and {b / 100:.2f}" for word, (a, b) in zip(WORDS, found, strict=True)
+    )
+    return _canvas("aa-gets", FLOOR + 18, f"Animal and food, {title}: {said}.", drawn)
+
+
+def _canvas(name: str, height: int, alt: str, drawn: str) -> str:
     return (
-        f'<svg class="aa-look" viewBox="0 0 {SIZE[0]} {SIZE[1]}" role="img" '
+        f'<svg class="{name}" viewBox="0 0 {SIZE[0]} {height}" role="img" '
         f'aria-label="{escape(alt)}" fill="currentColor" font-size="13" text-anchor="middle">'
-        f'<g fill="none" stroke-linecap="round">{drawn}</g>{texts}</svg>'
+        f"{drawn}</svg>"
     )
 
 
