@@ -27,7 +27,12 @@ export default {
     const choices = endings.map((word, index) =>
       button(word === "…" ? "nothing yet" : word, () => ((now.ending = index), show())),
     );
-    const tick = element("input", { type: "checkbox", checked: true, autocomplete: "off" });
+    const tick = element("input", {
+      type: "checkbox",
+      checked: true,
+      autocomplete: "off",
+      "aria-label": "merge heads.transpose(0, 1).reshape(n, h * d)",
+    });
     tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
     const cut = element("span", {}, ".transpose(0, 1)");
     const code = element("code", {}, "heads", cut, ".reshape(n, h * d)");
