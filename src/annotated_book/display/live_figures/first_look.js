@@ -36,7 +36,13 @@ export default {
     tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
     const cut = element("span", {}, ".transpose(0, 1)");
     const code = element("code", {}, "heads", cut, ".reshape(n, h * d)");
-    const line = element("label", { class: "aa-tick-line" }, tick, element("span", {}, "merge"), code);
+    const line = element(
+      "label",
+      { class: "aa-tick-line" },
+      tick,
+      element("span", {}, "merge"),
+      code,
+    );
     const said = readout();
 
     function show() {
