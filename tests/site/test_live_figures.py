@@ -305,7 +305,8 @@ def first_look(data):
             ".aa-look .aa-share": shares,
             ".aa-gets .aa-number": [f"{animal:.2f}", f"{food:.2f}"],
         }
-        all_get = (f"{word} {a:.2f} and {b:.2f}" for word, (a, b, *_) in zip(words, gets))
+        pairs = zip(words, gets[:, :2].tolist(), strict=True)
+        all_get = (f"{word} {a:.2f} and {b:.2f}" for word, (a, b) in pairs)
         shown[f".aa-stage .aa-gets[aria-label*='{', '.join(all_get)}']"] = [ANY]
         yield done, said, shown
 
