@@ -31,9 +31,9 @@ def wheels(
         ValueError: there is not one verdict for each set of parts.
 
     Examples:
-        >>> from annotated_book import display
+        >>> from annotated_book.display.live_figures.wheels import wheels
         >>> said = {"sum": ["unnoticed", "stops"], "mean": ["unnoticed", "unnoticed"]}
-        >>> display.wheels(["y = x.T + 1"], {"turn": ".T"}, said, ["turn"], name="try")
+        >>> wheels(["y = x.T + 1"], {"turn": ".T"}, said, ["turn"], name="try")
         Figure: Without turn: sum, stops; mean, unnoticed.
     """
     names = list(parts)
