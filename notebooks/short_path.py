@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
+# *26 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -33,10 +33,9 @@ display.first_look(name="short-path-it", merge=False)
 # look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and the
 # cat, as you will see, adds nothing to that bar.
 #
-# On this page you build that picture, with a pencil first, and you end with a class of 18 lines
-# that computes what PyTorch's does, gradients too. Each step is asserted to give what the step
-# before gave; a line with a ✓ opens to its proof. The links lead to the chapters that take their
-# time.
+# On this page you build that picture, with a pencil first, and you end with a class of 18 lines that
+# computes what PyTorch's does, gradients too. Each step has to give what the step before gave; a line
+# with a ✓ opens to its proof. The links lead to the chapters that take their time.
 #
 # ## One head with a pencil
 #
@@ -64,8 +63,8 @@ display.show(first, words, one.FEATURES, decimals=0)
 # A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
 # with e numbers each. The words that are asked are counted by m; here they are the same eight.
 # `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
-# (Words and numbers come from the chapter [One head](01_one_head.ipynb), called `one` here. The imports
-# are in the notebook, and `display.show` writes a table.)
+# (They come from the chapter [One head](01_one_head.ipynb), called `one` here. The imports are in the
+# notebook, and `display.show` writes a table.)
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -113,7 +112,7 @@ my_numbers = [4, 0.30, 0.72, 1.32]
 exercises.short_path.check_sweet.folded(my_numbers)
 
 # %% [markdown]
-# ## Three lines of PyTorch
+# ## Eight pencils at once
 #
 # Every word looks around like this, and matrix products let all of them do it at once. Three roles
 # get names: the word that asks brings a **query**, it is compared with the **keys**, and what is
@@ -156,30 +155,39 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 #
 # ## Why the root
 #
-# Leave out the $\sqrt d$, and see what becomes of wider heads. A score adds up d products. If the
-# numbers of both rows are random, with mean 0 and variance 1, each product has a variance of 1, the
-# sum has one of d, and a typical score has the size $\sqrt d$. The table shows it, and then the
-# largest of eight shares: undivided, divided by d, the obvious repair, and divided by $\sqrt d$.
+# Why did the pencil divide by 2? A score adds up d products. If the numbers of both rows are random,
+# with mean 0 and variance 1, the sum has a variance of d, and a typical score has the size $\sqrt d$:
+# 32 in a head 1,024 wide. Undivided, one key then takes nearly everything, and a share so close to 1
+# hardly moves when the scores do. So the query gets hardly any gradient. Is that so? The table has
+# 2,000 random queries with eight keys each, and the size of the gradient that a random loss sends back
+# to each query.
 
 # %% tags=["fold-input"]
 torch.manual_seed(0)
-rows = []
-for width in (4, 64, 1024):
-    queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 8, width)
-    scores = queries @ keys.mT  # (2000, 1, 8)
-    most = [
-        (scores / by).softmax(-1).amax(-1).median() for by in (1, width, math.sqrt(width))
-    ]
-    rows.append([scores.std(), *most])
-names = ["size of a score", "undivided", "by d", "by √d"]
-title = "A score, and the largest of eight shares (median of 2,000 draws)"
-display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 1024"], names, title=title)
+rows = {}
+for name, width, by in (
+    ("undivided", 1024, 1),
+    ("by d", 1024, 1024),
+    ("by √d", 1024, 32),
+    ("by √d, d = 64", 64, 8),
+):
+    queries = torch.randn(2000, 1, width, requires_grad=True)
+    keys, values = torch.randn(2000, 8, width), torch.randn(2000, 8, 16)
+    most = (queries @ keys.mT / by).softmax(-1)  # (2000, 1, 8)
+    loss = (most @ values * torch.randn(2000, 1, 16)).sum()
+    (gradient,) = torch.autograd.grad(loss, queries)
+    sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (2000,)
+    tenth = sizes[:200].sum() / sizes.sum()
+    rows[name] = [most.amax(-1).median(), sizes.mean(), sizes.median(), tenth]
+names = ["largest share (median)", "gradient (mean)", "(median)", "of it to one tenth"]
+display.show(rows, columns=names, title="d = 1,024")
 
 # %% [markdown]
-# Undivided, one key takes everything as d grows, and a share so close to 1 hardly moves when the
-# scores do: most of the queries get next to no gradient back. Divided by d, the shares come close to one eighth each,
-# and the head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
-# width](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
+# On average the undivided gradient is about three times as large as with the root. But its median is
+# 0.00: nine tenths of it go to one query in ten, in jolts, and half of the queries get next to nothing.
+# Divided by d, the obvious repair, every query gets something, but only 0.04, and the largest of eight
+# shares is hardly more than one eighth. With $\sqrt d$ the mean lies near the median, and both are as large at d = 64
+# as at 1,024. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
 #
 # ## Three matrices
 #
@@ -208,43 +216,44 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 # *it* is (2, 1): an animal counts twice as much as a quality. *Cat*, (3, 0), and *thirsty*, (2, 2),
 # both score 6 and get 0.46 each. So does the head combine the two, one for *who* and one for *what*?
 # Look at the last column. The cat has no quality to give, and 0.46 times 0 is 0. What is the cat
-# good for? Exchange the last word.
+# good for? Exchange the last word, and then do without the cat.
 
 # %%
-both = [attend(x @ W_Q, x @ W_K, x @ W_V)[it, :1] for x in (first, second)]
-display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
+others = [one.embed(text.split()) for text in ("it was thirsty", "it was sweet")]
+both = [(first, it), (second, it), (others[0], 0), (others[1], 0)]
+said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, :1] for x, place in both]
+names = ["the cat … thirsty", "the cat … sweet", "it was thirsty", "it was sweet"]
+display.show(torch.stack(said), names, ["quality"])
 
 # %% [markdown]
-# *Sweet* says something, too, but not about an animal. It scores 2, and now most of the attention
-# goes to *cat*, which gives nothing. Shares have to go somewhere, and with the cat they do no harm.
-# That is how this head says *no*: 0.19.
+# *Sweet* says something, too, but not about an animal. It scores 2, and most of the attention goes to
+# *cat*, which gives nothing. Shares have to go somewhere, and with the cat they do no harm. That is how
+# this head says *no*: 0.19. Without a cat its *no* is 1.23, louder than its *yes* in the first row. So
+# 0.19 is no property of the head. It takes the head and a cat.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
 #
-# And about the food? Before you pay for a second head, ask both questions in one: let its keys count
-# animal and food alike, and collect the quality. How will the two sentences differ?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Not at all. *Cat*, *milk* and the last word get the same shares in both sentences, and the last
-# word brings 2 of quality either way.
-#
-# </details>
+# And about the food? One head could hand over all it finds, and answer both questions at once. Try that
+# on a harder pair: a warm cat with cold milk, and a cold cat with warm milk. The fourth number is
+# warmth now, and the head gives each half of its attention. How will the two answers differ?
 
 # %%
-alike = torch.tensor([[1.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by animal or food
-both = [attend(x @ W_Q, x @ alike, x[:, 3:])[it] for x in (first, second)]
-display.show(torch.stack(both), ["it, thirsty", "it, sweet"], ["quality"])
+warm_cat = torch.tensor([[3.0, 0, 0, 2], [0, 3, 0, -2]])   # (m, e), warm cat, cold milk
+warm_milk = torch.tensor([[3.0, 0, 0, -2], [0, 3, 0, 2]])  # (m, e)
+both = torch.stack([torch.tensor([0.5, 0.5]) @ x for x in (warm_cat, warm_milk)])
+names = ["warm cat, cold milk", "cold cat, warm milk"]
+display.show(both, names, ["animal", "food", "action", "warmth"])
 
 # %% [markdown]
-# 0.70 both times: what is said about animals and what is said about foods has gone into one
-# sum. (Values that hand over *animal* and *food* as they are would tell these two sentences apart, as
-# the pencil did. What no single head can do, [Two heads](02_two_heads.ipynb) shows.) So take two, each
-# with a sum of its own. The second asks the same about food: its $W_K$ and $W_V$ pick food where
-# those of the first pick animal. Each head gives two numbers for every word. Side by side they make
-# four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours writes the
-# first head's quality under *animal*, the second head's under *food*, and nothing else.
+# Not at all. An average keeps the features and forgets their owners, and no matrix behind it can bring
+# them back. Lean towards the cat, and these two come apart, but then others become the same. (All this
+# as long as the shares are the same in both; [Two heads](02_two_heads.ipynb) has a head that cheats.)
+#
+# So take two, each with a sum of its own. The second asks the same about food: its $W_K$ and $W_V$ pick
+# food where those of the first pick animal. Each head gives two numbers for every word. Side by side
+# they make four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours
+# writes the first head's quality under *animal*, the second head's under *food*, and nothing else.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -262,8 +271,8 @@ both = torch.stack([two_heads(first)[it], two_heads(second)[it]])
 display.show(both, ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# Two answers, and they trade places: in the first sentence a quality is said of an animal, in the
-# second of a food. Two heads have two sets of shares, and keep two sums apart.
+# Two answers, and they trade places: these are the bars at the top. Two heads have two sets of shares,
+# and keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -361,7 +370,7 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
-# ## Two masks
+# ## What to rub out, and when
 #
 # Sentences of a [batch](05_batches.ipynb) differ in length. The shorter one is filled up with
 # **padding**, here with rows of zeros. The padding comes first, as in a model that is to continue each
@@ -383,9 +392,8 @@ blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
 # of each sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges
 # them. Axes of size 1 are stretched, one over the heads, the other over the queries.
 #
-# How do you block a key? One idea is to set its weight to 0 after the softmax, another to set its
-# *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in the first
-# sentence.
+# How do you rub out a key? The pencil can set its share to 0 after the softmax, or its *score* to
+# $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in the first sentence.
 
 # %%
 q, k, v = (split(texts @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -421,20 +429,12 @@ for length in range(1, 9):
 print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
-# ## A row that sees nothing
+# ## A row with nothing left
 #
 # The rows of padding ask, too, and before them there is only padding. Such a row is **fully
 # masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
 # harmless? Let a loss read only the *first* sentence, which has no padding, and ask for the gradient
 # of $W_V$: how many of its 16 numbers are NaN?
-#
-# <details><summary>What do you expect?</summary>
-#
-# All of them. The loss sends a gradient of 0 into those rows, but on its way back it is multiplied
-# by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. $W_V$ is shared by all sentences, so one empty
-# row spoils it for all.
-#
-# </details>
 
 # %%
 W_VS.requires_grad_()
@@ -446,8 +446,12 @@ for name, weights in (("filled once", early), ("filled twice", twice)):
 display.show(found, columns=["NaN in the gradient of W_V", "of"])
 
 # %% [markdown]
+# All of them. The loss sends a gradient of 0 into those rows, but on its way back it is multiplied by
+# their weights, and $0 \cdot \mathrm{NaN}$ is NaN. $W_V$ is shared by all sentences, so one empty row
+# spoils it for all.
+#
 # A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and on
-# the way back $0 \cdot 0$ is 0. So the mask is used twice, before the softmax and after.
+# the way back $0 \cdot 0$ is 0. So rub out twice, before the softmax and after.
 # [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both masks;
 # what is hatched is blocked.
 
@@ -510,7 +514,9 @@ exercises.short_path.check_mask.folded(my_mask)
 # Everything is there; put it into a class. In training the four matrices are learned, so each
 # becomes an `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by
 # side are e wide again. Queries may come from another text than keys and values, so `forward` takes
-# three inputs. Without a mask, nothing is blocked: False everywhere.
+# three inputs. `blocked` has three axes, (b, n, m), and `[:, None]` adds that of the heads. A mask that
+# is the same for all sentences needs an axis of size 1 in front: of a bare (n, m) with n = h, each head
+# would take one row, without an error. Without a mask, nothing is blocked: False everywhere.
 
 
 # %%
@@ -547,6 +553,13 @@ for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
 torch.testing.assert_close(
     by_class(texts, texts, texts, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
 )
+four, bare = torch.randn(3, 2, 4), torch.ones(2, 2).bool().triu(1)  # n = h = 2
+for head, row in enumerate(bare):
+    taken = [
+        by_class(four, four, four, given)[1][:, head]
+        for given in (bare, row.expand(1, 2, 2))
+    ]
+    torch.testing.assert_close(*taken)
 print("✓ With the matrices made by hand, the class gives what this page has built.")
 
 # %% [markdown]
@@ -562,7 +575,7 @@ display.show(torch.cat([whole, seen[:1]]).detach(), names, one.FEATURES)
 # before the word that decides, 0.10 and 0.10.
 
 # %% [markdown]
-# ## Is it right?
+# ## The red pencil
 #
 # `nn.MultiheadAttention` is the judge: the same parameters, both masks at once, and the outputs, the
 # weights and the gradients have to agree. Sizes and masks are new, and three rules make them sharp.
@@ -590,18 +603,23 @@ right = theirs(*inputs, **masks, average_attn_weights=False)
 
 # %% tags=["proof"]
 mixture = torch.arange(mine[0].numel()).cos().view_as(mine[0])  # each output counts
-slopes = [torch.autograd.grad((y[0] * mixture).sum(), inputs) for y in (mine, right)]
+own = [[getattr(x, kind) for x in layers] for kind in ("weight", "bias")]
+stacked = [theirs.in_proj_weight, theirs.in_proj_bias]
+after = [ours.w_o.weight, ours.w_o.bias]
+found = torch.autograd.grad((mine[0] * mixture).sum(), [*inputs, *after, *own[0], *own[1]])
+slopes = [[*found[:5], torch.cat(found[5:8]), torch.cat(found[8:])]]
+slopes.append(torch.autograd.grad((right[0] * mixture).sum(), [*inputs, *after, *stacked]))
 torch.testing.assert_close(mine, right)
-torch.testing.assert_close(*slopes)
-print("✓ Outputs, weights and the gradients of all three inputs agree, up to rounding.")
+torch.testing.assert_close(slopes[0], [*slopes[1]])
+print("✓ Outputs, weights, and the gradients of all inputs and parameters agree.")
 
 # %% [markdown]
 # ## Would it have noticed?
 #
-# A test that has never failed proves little, so break the class. Override `merge`, then `split` as
-# well, with reshapes that keep every shape. Then ignore the padding, and forget the `[:, None]` that
-# gives the mask its axis of heads. Beside the comparison runs a test that needs no class to compare
-# with: under a causal mask, how far do the earlier outputs move when the last word changes?
+# A judge who has never said no proves little, so break the class. Override `merge`, then `split` as
+# well, with reshapes that keep every shape. Then ignore the padding, and forget the axis of heads in the
+# mask. Beside the comparison runs a test that needs no class to compare with: under a causal mask, how
+# far do the earlier outputs move when the last word changes?
 
 
 # %%
@@ -662,9 +680,9 @@ trials = {
     "wrong split, too": (WrongSplitToo, [5, 1]),
     "padding ignored, 5 and 1 keys": (NoPadding, [5, 1]),
     "padding ignored, 5 and 3 keys": (NoPadding, [5, 3]),
-    "no [:, None], b = 2": (NoAxis, [5, 1]),
-    "no [:, None], b = 4": (NoAxis, [5, 1, 2, 3]),
-    "no [:, None], b = 1": (NoAxis, [1]),
+    "no axis of heads, b = 2": (NoAxis, [5, 1]),
+    "no axis of heads, b = 4": (NoAxis, [5, 1, 2, 3]),
+    "no axis of heads, b = 1": (NoAxis, [1]),
 }
 rows = {}
 for name, (kind, lengths) in trials.items():
