@@ -90,24 +90,17 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# In one point the picture fails. A library keeps readers and books apart, and in a sentence every
-# word is both: *it* asks all eight words, itself included, and all of them ask *it*. For now the
-# query, the key and the value of a word are the same four numbers.
+# In one point the library is unlike a sentence: it keeps readers and books apart, and a word is both.
+# *It* asks all eight words, itself included, and all of them ask *it*. For now the query, the key and
+# the value of a word, its question, its title and its pages, are the same four numbers.
 
 # %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
 #
-# Follow *it* by hand. First compare its query with each key: multiply the two feature by feature,
-# and add up the products. This sum, the dot product, is the **score**. For *it* and *thirsty* that
-# makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it*
-# best: its own?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Not its own. A score counts two things: how well the directions agree, and how long the key is.
-# *Thirsty* has a two where *it* has a one.
-#
-# </details>
+# Follow *it* by hand. First hold its query against each title: multiply the two feature by feature, and
+# add up the products. This sum, the dot product, is the **score**. For *it* and *thirsty* that makes
+# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its
+# own?
 #
 # In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of
 # width d. The shapes before an arrow are those that go into a product.
@@ -119,8 +112,8 @@ scores = keys @ query       # (m, d) x (d,) -> (m,)
 display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
-# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score says how much
-# two rows have in common, and a word with larger numbers has more to offer to everyone.
+# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score counts how well the
+# directions agree, but also how long the key is: a title in larger letters is easier to find.
 #
 # ### Warm-up: two scores
 #
@@ -162,13 +155,15 @@ exercises.one_head.check_scores.folded(my_scores)
 # %% [markdown] name="weights-shares-of-one-whole"
 # ## Weights: shares of one whole
 #
-# The scores have to become shares: positive numbers that add up to one, like the time that you give
-# to each book. The obvious way is to divide each by the sum of all, and for *it* that works. But
-# scores can be negative, and nothing can be divided by the sum of 3 and −3. An exponential is always
-# positive. So first take the exponential of each score, and divide by the sum of these: this is the
-# **softmax**, and the shares are the **attention weights**. (Before that, each score is divided by $\sqrt d$, here
-# $\sqrt 4 = 2$; [a section below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the
-# eight words share no feature with *it* and score 0. What will they get?
+# You have one evening to read, so the scores have to become shares of it: positive numbers that add up
+# to one. The obvious way is to divide each score by the sum of all. For *it* that works. But a score can
+# be negative, and nothing can be divided by the sum of 3 and −3.
+#
+# An exponential is always positive. So take the exponential of each score first, and divide by the sum
+# of these: this is the **softmax**, and the shares are the **attention weights**. (Before that, each
+# score is divided by $\sqrt d$, here $\sqrt 4 = 2$; [a section
+# below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the eight words share no feature
+# with *it* and score 0. What will they get?
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
@@ -176,12 +171,12 @@ weights = powers / powers.sum()         # (m,)
 display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
 
 # %% [markdown]
-# Not nothing: 0.04 each, since $\exp(0) = 1$. All eight compete for one whole, and only differences count: a key whose divided score is one
+# Not nothing: 0.04 each, since $\exp(0) = 1$. Only differences count: a key whose divided score is one
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
-# *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last
-# word they get the same again, because *sweet* scores 4, too. No weight changes between the two
-# sentences. So the look does not decide. What does?
+# Now look for who decides. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last word both get
+# the same again, because *sweet* scores 4, too. No weight changes between the two sentences. So the look
+# does not decide. What does?
 
 # %% tags=["hide-input"]
 shares = (EMBEDDINGS @ EMBEDDINGS.mT / 2).softmax(-1)  # (8, 8)
@@ -209,9 +204,9 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 
 # %% [markdown]
 # Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
-# times the 2 of *thirsty* make 1.32. Under *food*, *milk* gives as much as *cat* does under *animal*,
-# but *thirsty* gives nothing, and the sum stays at 0.72. So this decides: not where *it* looks, but
-# what the last word **hands over**. A bright line in an attention map is a number, not a reason.
+# times the 2 of *thirsty* make 1.32. The sum under *food* lacks only what *thirsty* adds. So this
+# decides: not where *it* looks, but what the last word **hands over**. You read as much in either
+# library, and only the pages differ. A bright line in an attention map is a number, not a reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features, and few have a name.
@@ -248,8 +243,8 @@ output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 display.show(weights[[4, 7]], ["because", "thirsty"], WORDS, heat=True)
 
 # %% [markdown]
-# One eighth of everything, cut to 0.12: all keys fit equally badly, and the shares have to add up to one all the
-# same. A query that asks for nothing gets the average. And *thirsty* looks most at itself.
+# One eighth of everything, cut to 0.12: all keys fit equally badly, and the shares have to add up to one
+# all the same. Who comes without a question goes home with the average of the library.
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -350,10 +345,9 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
 # scores are equal, and one such line goes through *cat* and *thirsty*: one is all animal, the other
 # half quality, and both score 6. (For the weights, scores are divided by $\sqrt 2$.) Make the arrow
-# longer, and the winner takes more; a lower temperature, which divides them again, does the same from
-# outside. Turn the arrow around, and the five words that have nothing win.
+# longer, and the winner takes more. Turn it around, and the five words that have nothing win.
 #
-# ## What the cat is good for
+# ## A book with blank pages
 #
 # $W_V$ lets each word hand over its quality, and its animal as a spare, since d is 2. $W_O$ writes the
 # quality under *animal* and drops the spare. So a large number under *animal* means: yes, something is
@@ -369,9 +363,10 @@ display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 # %% [markdown]
 # Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
 #
-# Now look at its weights again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality. It hands
-# over 0, and nearly half of the attention brings home nothing at all. So take it out of
-# the keys and values, and add a sentence without a last word, in which nothing is said:
+# Now look at its weights again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
+# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. So
+# take this book off the shelf, out of keys and values, and add a sentence without a last word, in which
+# nothing is said. Do the answers change?
 
 # %%
 others, rows = torch.tensor([word != "cat" for word in WORDS]), []
@@ -380,15 +375,13 @@ for x in (EMBEDDINGS, SWEET_EMBEDDINGS, EMBEDDINGS[:-1]):
         found = attend(x[[it]] @ W_Q, seen @ W_K, seen @ W_V)[0]  # (1, d)
         rows.append((found @ W_O)[0, 0])
 table = torch.stack(rows).view(3, 2).mT  # with and without, three sentences
-table = torch.cat([table, table[:, :1] - table[:, 1:2]], 1)
-names = ["thirsty", "sweet", "no last word", "thirsty − sweet"]
+names = ["thirsty", "sweet", "no last word"]
 display.show(table, ["with the cat", "without"], names)
 
 # %% [markdown]
-# Every answer has grown, and the gap between *thirsty* and *sweet* too, from 0.78 to 0.83: it
-# was not the cat that told the two apart. What it sets is the zero. With nothing said, *it* receives
-# 0.63 without the cat, and 0.10 with it. All eight words compete for one whole, so a word that hands
-# over nothing takes its share of the attention from all the others.
+# All of them grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63. Blank pages
+# take up reading time that would else go to whoever is left, here to *it* itself. So the cat does not
+# tell *thirsty* from *sweet*. It sets the zero.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -417,11 +410,11 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # ## Why divide by √d?
 #
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
-# products. If the entries of query and key are independent, with mean 0 and variance 1, each product
-# has variance 1 and the sum has variance d: a typical score has the size $\sqrt d$. The figure takes
-# random queries and 16 random keys, and shows how strongly the weights react to the scores, [the size
-# of the derivative](#cell-id=the-derivative-of-the-softmax). Increase the width: first divided by *1*,
-# then by *d*, the obvious repair, and then by *√d*.
+# products. If the entries of query and key are independent, with mean 0 and variance 1, the sum has
+# variance d: a typical score has the size $\sqrt d$. The figure takes random queries and 16 random
+# keys, and shows how strongly the weights react to the scores, [the size of the
+# derivative](#cell-id=the-derivative-of-the-softmax). Increase the width: first divided by *1*, then by
+# *d*, the obvious repair, and then by *√d*.
 
 
 # %% tags=["fold-input"]
@@ -451,24 +444,32 @@ WIDTHS = (4, 8, 16, 32, 64, 128, 256)
 by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
-# %% tags=["hide-input"]
-rows = []
-for width in (4, 64, 256):
-    each = [measure(by_width[width] / by) for by in (1, width, math.sqrt(width))]
-    rows.append([x for _, size, largest in each for x in (largest, size)])
-names = [
-    f"{by}, {what}"
-    for by in ("not divided", "by d", "by √d")
-    for what in ("largest", "derivative")
-]
-title = "The largest of 16 weights, and the size of the derivative"
-display.show(torch.tensor(rows), ["d = 4", "d = 64", "d = 256"], names, title=title)
+# %% [markdown]
+# Undivided, in a head 256 wide, the derivative of the median query is nearly 0: its softmax is
+# **saturated**. So the queries get no gradient any more. Is that so? Here is what a random loss sends
+# back to each of 1,000 queries.
+
+# %% tags=["fold-input"]
+torch.manual_seed(0)
+rows = {}
+for name, by in (("not divided", 1), ("by d", 256), ("by √d", 16)):
+    asking = torch.randn(1000, 1, 256, requires_grad=True)
+    asked, told = torch.randn(1000, 16, 256), torch.randn(1000, 16, 8)
+    shares = (asking @ asked.mT / by).softmax(-1)  # (1000, 1, 16)
+    loss = (shares @ told * torch.randn(1000, 1, 8)).sum()
+    (gradient,) = torch.autograd.grad(loss, asking)
+    sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (1000,)
+    tenth = sizes[:100].sum() / sizes.sum()
+    rows[name] = [shares.amax(-1).mean(), sizes.mean(), sizes.median(), tenth]
+names = ["largest weight", "gradient, mean", "gradient, median", "of it to one tenth"]
+display.show(rows, columns=names)
 
 # %% [markdown]
-# In a head 256 wide and not divided, the best key takes 0.91 on average, and the derivative is 0.00 as
-# printed, for half of the queries at least. The gradient has to pass through it, so they hardly learn to
-# look elsewhere: the softmax is **saturated**. Divided by d, nothing is saturated, but the largest weight is 0.07, hardly more
-# than one sixteenth: every wide head starts as a plain average. With the root, both stay.
+# On the average it is not: undivided, the mean gradient is the largest of the three. But it comes in
+# jolts. More than half of it goes to one query in ten, and the median is far below the mean. Divided by
+# d, every query gets little, and the largest of 16 weights is 0.07, hardly more than one sixteenth: every
+# wide head starts as a plain average. With the root, mean and median are close, and one weight can stand
+# out.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -681,5 +682,6 @@ exercises.one_head.check_attend.folded(my_attend)
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.
 #
-# A head never comes back empty, and it comes back with one page of notes. What if you had two
-# questions? [The next chapter](02_two_heads.ipynb) shows two scenes that one head confuses.
+# A soft look-up never comes back empty, and it comes back with one page of notes, however many books
+# it has read. What if you had two questions? [The next chapter](02_two_heads.ipynb) shows two scenes
+# that one head confuses.
