@@ -353,7 +353,7 @@ print("✓ It is what nn.MultiheadAttention computes, gradients included.")
 # counted from 0, and the first column after its last.
 
 # %% tags=["exercise"]
-my_columns = (None, None)  # the slice, as (first, after the last)
+my_columns = (None, None)  # its first column, the first after its last
 
 # %%
 from annotated_book import exercises

@@ -509,7 +509,7 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 # counted from 0.
 
 # %% tags=["exercise"]
-my_place = (None, None, None)  # your three numbers here
+my_place = (None, None, None)  # place in h, place in n, place in d
 
 # %%
 from annotated_book import exercises

@@ -294,7 +294,7 @@ display.show(counted, columns=["copied", "in q, k and v", "in the output"])
 # all counted from 0.
 
 # %% tags=["exercise"]
-my_index = (None, None, None, None)  # your four numbers here
+my_index = (None, None, None, None)  # place in b, place in h, place in n, place in d
 
 # %%
 from annotated_book import exercises

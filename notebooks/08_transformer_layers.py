@@ -195,7 +195,7 @@ print("✓ PyTorch's layer norm gives the same numbers, for every word.")
 # $g$ = 1, $s$ = 0, and ε too small to matter?
 
 # %% tags=["exercise"]
-my_norm = [None, None, None, None]
+my_norm = [None, None, None, None]  # animal, food, action, quality
 
 # %%
 from annotated_book import exercises

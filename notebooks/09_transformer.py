@@ -128,7 +128,7 @@ display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 # 20? No sine is needed: divide 20 by $10000^{2i/8} = 10^i$ for i = 0, 1, 2, 3.
 
 # %% tags=["exercise"]
-my_angles = [None, None, None, None]
+my_angles = [None, None, None, None]  # i = 0, i = 1, i = 2, i = 3
 
 # %%
 from annotated_book import exercises

@@ -178,10 +178,10 @@ display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 
 # %% tags=["exercise"]
 my_turned = [
-    None,
-    None,  # the query at position 1
-    None,
-    None,  # the query at position 2
+    None,  # the query at position 1, its first number
+    None,  # the query at position 1, its second number
+    None,  # the query at position 2, its first number
+    None,  # the query at position 2, its second number
     None,  # the dot product of the query at position 2 and the key at position 1
 ]
 

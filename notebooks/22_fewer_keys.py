@@ -681,7 +681,7 @@ display.show(rows, columns=["plain", "absorbed", "every head"], corner="tokens, 
 # reads the right one.
 
 # %% tags=["exercise"]
-reads_wrong = [None, None, None, None, None, None]
+reads_wrong = [None, None, None, None, None, None]  # 1st, 2nd, 3rd, 4th, 5th, 6th
 
 # %%
 from annotated_book import exercises

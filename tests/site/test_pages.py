@@ -111,7 +111,17 @@ def test_weight_of_the_page_and_of_our_scripts(page):
 
 @each_script
 def test_code_and_links_to_sections_are_the_scripts(page):
-    wanted = [c.source for c in scripts.code_cells(SCRIPTS[page]) if "hide-input" not in c.tags]
+    asked = {x["data-cell"] for x in content(page).select("form.aa-answer, form [data-cell]")}
+    cells = [x for x in scripts.executed(SCRIPTS[page].stem).cells if x.cell_type == "code"]
+    in_fields = [
+        x.source for x in cells if x.id in asked
+    ]  # these stand for an answer and its check
+    assert len(in_fields) == 2 * len(content(page).select("form.aa-answer"))
+    wanted = [
+        c.source
+        for c in scripts.code_cells(SCRIPTS[page])
+        if "hide-input" not in c.tags and c.source not in in_fields
+    ]
     shown = content(page).select(".aa-cell > .highlight code, .aa-cell > details > .highlight code")
     assert [code.text.strip() for code in shown] == [source.strip() for source in wanted]
     linked = re.findall(r"\]\(\d\d_\w+\.ipynb#([\w-]+)\)", SCRIPTS[page].read_text("utf-8"))

@@ -1,7 +1,8 @@
-"""Exercises that a page can judge: those that ask for numbers get fields, and their own table.
+"""Exercises that a page can judge: those that ask for numbers are fields with their own table.
 
-What is right, what is wrong with which sentence, and how near is near enough come from the exercise
-that the notebook calls; ``docs/assets/answers.js`` compares.
+The fields stand for the two cells that a notebook needs, the answer and its check. What is right,
+what is wrong with which sentence, and how near is near enough come from the exercise that the
+notebook calls; ``docs/assets/answers.js`` compares.
 """
 
 import json
@@ -21,7 +22,7 @@ FIELD = re.compile(r"\bNone\b")
 
 
 def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
-    """Put fields above each stub of a chapter that asks for numbers.
+    """Put fields in the place of each stub of a chapter that asks for numbers, and of its check.
 
     Args:
         soup: the content of the chapter's page.
@@ -36,7 +37,12 @@ def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
         table = export(getattr(getattr(exercises, call["chapter"]), call["name"]))
         rows = fields(source[str(stub["data-cell"])])
         if table is not None and sum(map(len, rows)) == len(table["right"]):
-            stub.insert_before(_form(rows, table))
+            form = _form(rows, table)
+            form["data-cell"] = str(stub["data-cell"])
+            form.select("div")[-1]["data-cell"] = str(check["data-cell"])
+            stub.insert_before(form)
+            stub.decompose()
+            check.decompose()
 
 
 def export(exercise: "Exercise") -> dict[str, Any] | None:
@@ -85,7 +91,7 @@ def fields(stub: str) -> list[list[str]]:
 
 
 def _form(rows: list[list[str]], table: dict[str, Any]) -> Tag:
-    said = "<p>Answer here, or in the notebook’s cells below.</p>"
+    said = "<p>Answer here, or in the notebook.</p>"
     for names in rows:
         inputs = "".join(
             f"<label><span>{escape(name)}</span>"

@@ -3,6 +3,7 @@
 A chapter's title is made in ``chapter_list``, and that of the browser's tab in ``docs/overrides``.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from html import escape, unescape
@@ -20,7 +21,7 @@ from press.site.chapter_list import ABOUT, Chapter
 # take as long for the thousand elements of highlighted code as for all the rest.
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
-PLACE = "<aa-aside></aa-aside>"
+PLACE = re.compile(r'<aa-aside n="(\d+)"></aa-aside>')
 DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
 CODE = re.compile(r"`([^`]+)`")  # as in Markdown: a proof's line is printed by its cell
 GOING_DEEPER, PROVED = "Going deeper", "✓"
@@ -51,16 +52,17 @@ FINISH = """<p class="aa-finish" data-search-exclude>
 def parse(content: str) -> tuple[BeautifulSoup, list[str]]:
     """Parse a page's content, and set aside its pictures and its code, highlighted."""
     aside = [_highlight(part) for part in ASIDE.findall(content)]
-    soup = BeautifulSoup(ASIDE.sub(PLACE, content), "html.parser")
+    numbers = itertools.count()
+    left = ASIDE.sub(lambda _: f'<aa-aside n="{next(numbers)}"></aa-aside>', content)
+    soup = BeautifulSoup(left, "html.parser")
     for style in soup.find_all("style"):
         style.decompose()
     return soup, aside
 
 
 def write(soup: BeautifulSoup, aside: list[str]) -> str:
-    """Write what ``parse`` gave."""
-    first, *rest = str(soup).split(PLACE)
-    return colour_shapes(first + "".join(map("".join, zip(aside, rest, strict=True))))
+    """Write what ``parse`` gave, with what was set aside and is still asked for."""
+    return colour_shapes(PLACE.sub(lambda found: aside[int(found[1])], str(soup)))
 
 
 def _highlight(part: str) -> str:

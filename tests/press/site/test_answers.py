@@ -75,11 +75,20 @@ def test_a_field_is_called_what_its_comment_says():
     assert answers.fields("my = (None, None)") == [["1", "2"]]
 
 
-def test_what_asks_for_a_function_has_no_fields():
+@pytest.mark.parametrize("name", NUMBERS)
+def test_each_field_has_a_name_of_its_own_that_its_author_wrote(name):
+    labels = [label for row in NUMBERS[name][1] for label in row]
+    assert len({*labels}) == len(labels)
+    numbered = [label for label in labels if re.search(r"(^|, )\d*$", label)]
+    assert not numbered, f"no comment beside the None says what {numbered} are"
+
+
+def test_fields_stand_for_the_cells_of_an_answer_and_its_check_and_a_function_has_none():
     page = '<p class="aa-tag-exercise" data-cell="a"></p><p class="aa-cell" data-cell="b"></p>'
     for call, forms in (("check_sweet(my_numbers)", 1), ("check_attention(MyAttention)", 0)):
         soup = BeautifulSoup(page, "html.parser")
         answers.ask(
             soup, {"a": "my = (None, None, None, None)", "b": f"exercises.short_path.{call}"}
         )
-        assert len(soup.select("form + [data-cell=a]")) == forms
+        assert len(soup.select("form[data-cell=a] [data-cell=b]")) == forms
+        assert len(soup.select("p[data-cell]")) == 2 * (not forms)
