@@ -176,16 +176,12 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 turned = [each.transpose(0, 1) for each in (q, k, v)]  # (n, b, h * d)
 crossed, through = four_axes(*turned, h)               # (n, b, h * d), (n, h, b, b)
 print(tuple(crossed.shape))
-said = (mixed @ two.W_O)[:, it], (crossed @ two.W_O)[it]  # (b, e), (b, e)
-names = [
-    f"{end}, {axis}" for axis in ("b first", "b second") for end in ("thirsty", "sweet")
-]
-display.show(torch.cat(said), names, one.FEATURES)
+display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# The shape is what the caller expects. With the batch first, *it* says yes to one question and no to the other.
-# With the batch second it says 1.00 to both, in both sentences: each head hands on the *quality* of what it
-# hears, and this one heard only itself and its twin, half and half. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
+# The shape is what the caller expects. But *it*, which should say yes to one question and no to the other, says
+# 1.00 to both, in both sentences. Each head hands on the *quality* of what it hears, and here it heard only
+# itself and its twin, half and half. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
 
 # %% tags=["hide-input"]
 layouts = {"batch first": weights, "batch second, unnoticed": through}
