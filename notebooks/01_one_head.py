@@ -461,8 +461,8 @@ for name, by in (("not divided", 1), ("by d", 256), ("by √d", 16)):
     sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (1000,)
     tenth = sizes[:100].sum() / sizes.sum()
     rows[name] = [shares.amax(-1).mean(), sizes.mean(), sizes.median(), tenth]
-names = ["largest weight", "gradient, mean", "gradient, median", "of it to one tenth"]
-display.show(rows, columns=names)
+title = "Largest weight, and size of the gradient"
+display.show(rows, columns=["weight", "mean", "median", "top tenth"], title=title)
 
 # %% [markdown]
 # On the average it is not: undivided, the mean gradient is the largest of the three. But it comes in

@@ -179,8 +179,8 @@ for name, width, by in (
     sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (2000,)
     tenth = sizes[:200].sum() / sizes.sum()
     rows[name] = [most.amax(-1).median(), sizes.mean(), sizes.median(), tenth]
-names = ["largest share (median)", "gradient (mean)", "(median)", "of it to one tenth"]
-display.show(rows, columns=names, title="d = 1,024")
+title = "Largest share, and size of the gradient, at d = 1,024"
+display.show(rows, columns=["share", "mean", "median", "top tenth"], title=title)
 
 # %% [markdown]
 # On average the undivided gradient is about three times as large as with the root. But its median is
