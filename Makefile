@@ -37,7 +37,7 @@ MAKEFLAGS += -j$(or $(filter-out 0,$(shell $(limits) | sort -n | head -n 1)),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site check test notebooks picture record lab lint format oldest insurance bench seeds lock clean force
+.PHONY: help serve site check test notebooks executed picture record lab lint format oldest insurance bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -78,12 +78,13 @@ test: lint build/site.stamp
 	@echo 'test: running pytest'
 	@$(py) -m pytest -n logical --dist worksteal --max-worker-restart=0
 
-notebooks: $(executed) $(pairs)
+notebooks: executed $(pairs)
 
 picture: build/site.stamp
 	@PICTURE=1 $(py) -m pytest -q tests/site/test_start.py -k picture
 
 record: $(needs_weights)
+	$(run)
 	@$(py) -m press.run.record
 
 lab: .venv/requirements.lock $(pairs) $(fetched)
@@ -141,9 +142,15 @@ clean:
 	@$(PYTHON) src/press/setup/environment.py $(TORCH)
 
 # A chapter is run again when its script has changed, a module that ran with it, or a chapter or a data
-# file that it loaded: the .d beside the result lists them. Without one nothing is known.
+# file that it loaded: the .d beside the result lists them. Without one nothing is known. Make gathers
+# those chapters, and one process runs them all, which imports torch once. Sets have one order there,
+# and sums too.
 build/notebooks/%.ipynb: notebooks/%.py build/notebooks/%.d .venv/requirements.lock
-	@$(py) -m press.run.execute $< $@
+	$(eval stale += $<)
+
+run = $(if $(stale),@PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(py) -m press.run.execute $(stale))
+executed: $(executed)
+	$(run)
 
 $(executed:.ipynb=.d): ;
 -include $(wildcard $(executed:.ipynb=.d))
@@ -166,6 +173,5 @@ build/weights build/address:
 notebooks/%.ipynb: notebooks/%.py src/press/run/scripts.py | .venv/requirements.lock
 	@$(py) -m press.run.scripts $<
 
-build/site.stamp: $(executed) $(pages) $(sources) build/address | .venv/requirements.lock
-	@$(py) -m press.site.build build
-	@touch $@
+build/site.stamp: executed $(executed) $(pages) $(sources) build/address | .venv/requirements.lock
+	$(if $(stale)$(filter-out executed,$?),@$(py) -m press.site.build build && touch $@)

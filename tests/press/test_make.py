@@ -103,6 +103,13 @@ def executed(run):
     return set(re.findall(r"(\d\d_[a-z_]+): executing", run.stdout))
 
 
+def would_execute(said):
+    """Give the chapters that make would have run, all of them by one process."""
+    commands = re.findall(r"press\.run\.execute (.*)", said)
+    assert len(commands) <= 1
+    return set(re.findall(r"notebooks/(\w+)\.py", "".join(commands)))
+
+
 @contextmanager
 def changed(path, *replacements):
     """Change a file for the time of a block, which is news to make; its time is put back, too."""
@@ -199,7 +206,7 @@ def test_chapters_run_side_by_side_as_cores_and_memory_allow(
 def test_what_is_executed_again(book, path, expected):
     with changed(book / path):
         would = make(book, "-n", "site").stdout
-    assert set(re.findall(r"press\.run\.execute notebooks/(\w+)\.py", would)) == expected
+    assert would_execute(would) == expected
     assert "press.site.build build" in would
 
 
@@ -228,6 +235,18 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
     assert fingerprint(book) == before
 
 
+def test_what_was_executed_before_another_chapter_failed_is_not_executed_again(book):
+    one = book / "notebooks" / "01_one_head.py"  # shorter, so second, and the other loads it
+    with changed(one, ("print(double(LIMIT))", "print(none)")):
+        run = make(book, "-j1", "site")
+        assert run.returncode != 0
+        assert "01_one_head.py:18: chapter 01_one_head, code cell 1 of 1 failed" in run.stdout
+        assert executed(run) == set(SCRIPTS)
+        assert would_execute(make(book, "-n", "site").stdout) == {"01_one_head"}
+    would = make(book, "-n", "site").stdout
+    assert "press.site.build build" in would, "of what was executed nothing is shown yet"
+
+
 def test_missing_python_is_named(book):
     run = make(book, "-W", "requirements.lock", "site", "PYTHON=python3.99")
     assert run.returncode != 0
@@ -237,4 +256,4 @@ def test_missing_python_is_named(book):
 def test_another_torch_is_handed_to_pip_and_everything_follows(book):
     would = make(book, "-n", "site", "TORCH=torch==2.13.0+other").stdout
     assert "src/press/setup/environment.py torch==2.13.0+other" in would
-    assert len(re.findall("press.run.execute", would)) == len(SCRIPTS)
+    assert would_execute(would) == set(SCRIPTS)

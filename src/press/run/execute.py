@@ -1,22 +1,28 @@
-"""Runs one chapter and keeps the result for the site, or says which cell failed and why."""
+"""Runs chapters and keeps the results for the site, or says which cell failed and why.
 
-import json
+Each runs in a fork of this process: what most of them import from elsewhere is imported once.
+"""
+
+import importlib
 import os
 import re
+import signal
 import sys
-import tempfile
 import time
-from dataclasses import asdict
+import traceback
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbformat import NotebookNode
 
-from press.run import kernel, record, scripts
+from press.run import record, scripts
+from press.run.kernel import Kernel
+from shape_comments.comments import ShapeCommentError
 
 SECONDS_A_CELL = 120
+# None of our packages: what a chapter needs of those, its own process shows.
+SHARED = ("matplotlib.backends.backend_svg", "matplotlib.figure", "torch._dynamo")
 # What each output carries for Jupyter, and the site links once.
 CARRIED = re.compile(
     r'<style class="aa-style">.*?</style>|<script type="module" class="aa-script">.*?</script>',
@@ -28,65 +34,48 @@ class ChapterFailed(Exception):
     """A chapter cannot be built; the message names the place and the cause."""
 
 
-class Client(NotebookClient):
-    """Runs a chapter's cells in a kernel of its own, and says how far it is."""
+class Chapter:
+    """A chapter that runs in this process, and can say where it is."""
 
-    def __init__(self, script: Path) -> None:
-        """Prepare to run ``script``, which stays as it is."""
-        self.folder = tempfile.TemporaryDirectory(prefix="chapter")
-        # Sockets in a folder of our own: nobody else on the machine can listen.
-        kernel = AsyncKernelManager(
-            kernel_name="python3", transport="ipc", ip=f"{self.folder.name}/kernel"
-        )
-        super().__init__(
-            scripts.notebook(script),
-            kernel,
-            timeout=SECONDS_A_CELL,
-            coalesce_streams=True,
-            record_timing=False,
-            store_widget_state=False,
-            resources={"metadata": {"path": str(script.parent)}},
-        )
-        self.owns_km = True  # it ends the kernel, too
-        self.recorded: dict[str, list[nbformat.NotebookNode]] | None = None
-        if any(map(record.needs_weights, self.nb.cells)):
+    def __init__(self, script: Path, said: Path) -> None:
+        """Prepare to run ``script``, which stays as it is, and to write in ``said`` where it is."""
+        self.script, self.said = script, said
+        self.notebook, self.cells = scripts.notebook(script), scripts.code_cells(script)
+        self.recorded: dict[str, list[NotebookNode]] = {}
+        if any(map(record.needs_weights, self.notebook.cells)):
             live = record.weights_are_there(record.model_of(script))
-            self.nb.metadata["run"] = record.LIVE if live else record.RECORDED
-            self.recorded = None if live else record.replay(script, self.nb)
-        self.script = script
-        self.cells = scripts.code_cells(script)
+            self.notebook.metadata["run"] = record.LIVE if live else record.RECORDED
+            self.recorded = {} if live else record.replay(script, self.notebook)
 
-    def run(self) -> dict[str, list[str]]:
-        """Execute every cell; return what the kernel noted (see ``press.run.kernel.report``).
+    def run(self) -> set[str]:
+        """Execute every cell; return the files of the checkout that the chapter depends on.
 
         Where weights are missing, cells that need them get their recorded outputs instead.
         """
-        environment = os.environ | {
-            "IPYTHONDIR": self.folder.name,  # a reader's start-up files are not part of the book
-            "PYTHONHASHSEED": "0",
-            "OMP_NUM_THREADS": "1",
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        }
-        with self.folder, self.setup_kernel(env=environment):
-            cells = json.dumps(list(map(asdict, self.cells)))
-            arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
-            self._run_aside(f"import press.run.kernel; press.run.kernel.start({arguments})")
-            code = [(i, x) for i, x in enumerate(self.nb.cells) if x.cell_type == "code"]
-            for number, (index, cell) in enumerate(pair for pair in code if pair[1].source):
-                if self.recorded and cell.id in self.recorded:
-                    cell.outputs = self.recorded[cell.id]
-                else:
-                    self._run_cell(cell, index, number)
-            return dict(json.loads(self._run_aside("print(press.run.kernel.report())")))
+        os.chdir(self.script.parent)
+        kernel = Kernel.instance(self.script, self.said.parent)
+        code = (x for x in self.notebook.cells if x.cell_type == "code" and x.source)
+        for number, cell in enumerate(code):
+            if cell.id in self.recorded:
+                cell.outputs = self.recorded[cell.id]
+            else:
+                self._run_cell(kernel, cell, number)
+        unreached = kernel.checker.unreached()
+        if unreached and not self.recorded:
+            raise ChapterFailed("\n".join(unreached))
+        return kernel.needed()
 
-    def _run_cell(self, cell: nbformat.NotebookNode, index: int, number: int) -> None:
-        try:
-            self.execute_cell(cell, index)
-        except CellExecutionError as error:
-            raise ChapterFailed(self._explain(number, error)) from None
-        except (TimeoutError, DeadKernelError) as error:
-            where = self._place(number, 0)
-            raise ChapterFailed(f"{where}\n{type(error).__name__}: {error}") from None
+    def _run_cell(self, kernel: Kernel, cell: NotebookNode, number: int) -> None:
+        self.said.write_text(self._place(number, 0), encoding="utf-8")
+        signal.alarm(SECONDS_A_CELL)  # which ends the process, wherever it hangs
+        error = kernel.run(cell)
+        signal.alarm(0)
+        if error:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [x.lineno or 1 for x in frames if x.filename.startswith("<ipython")]
+            line, *_ = *lines, getattr(error, "lineno", 1)
+            where = self._place(number, min(line, len(cell.source.splitlines())) - 1)
+            raise ChapterFailed(f"{where}\n{type(error).__name__}: {error}")
         for output in cell.outputs:
             if output.get("name") == "stderr":
                 raise ChapterFailed(
@@ -106,55 +95,75 @@ class Client(NotebookClient):
             f"code cell {number + 1} of {len(self.cells)} failed at\n    {text}"
         )
 
-    def _explain(self, number: int, error: CellExecutionError) -> str:
-        # The outermost frame of IPython's traceback is the cell itself.
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback)
-        found = re.search(r"Cell In\s*\[\d+\], line (\d+)", plain)
-        last = len(self.cells[number].source.splitlines())
-        line = min(int(found[1]), last) - 1 if found else 0
-        return f"{self._place(number, line)}\n{error.ename}: {error.evalue}"
 
-    def _run_aside(self, code: str) -> str:
-        """Run code that is no cell of the chapter; return what it prints."""
-        cells = self.nb.cells
-        cells.append(nbformat.v4.new_code_cell(code))
-        try:
-            self.execute_cell(cells[-1], len(cells) - 1, store_history=False)
-        except CellExecutionError as error:
-            where = f"chapter {self.script.stem}, outside its cells"
-            raise ChapterFailed(f"{where}\n{error.ename}: {error.evalue}") from None
-        return "".join(output.text for output in cells.pop().outputs)
-
-
-def execute(script: Path, result: Path) -> None:
-    """Run ``script``, write the executed notebook to ``result`` and what it needs beside it."""
-    print(f"{script.stem}: executing", flush=True)
+def execute(script: Path, said: Path) -> str:
+    """Run a chapter; write the executed notebook, and what it needs beside it; say how it went."""
     began = time.monotonic()
-    client = Client(script)
-    noted = client.run()
-    if noted["unreached"] and not client.recorded:
-        raise ChapterFailed("\n".join(noted["unreached"]))
-    result.parent.mkdir(parents=True, exist_ok=True)
-    needed = {*noted["needed"], *kernel.imported(scripts.ROOT)}
-    if client.recorded:
+    chapter = Chapter(script, said)
+    needed = chapter.run()
+    if chapter.recorded:
         needed.add(str((record.FOLDER / f"{script.stem}.json").relative_to(scripts.ROOT)))
+    result = scripts.EXECUTED / f"{script.stem}.ipynb"
+    result.parent.mkdir(parents=True, exist_ok=True)
     # The empty rules let make go on when a file that was needed is gone.
-    rules = [f"{result}: {' '.join(sorted(needed))}", *(f"{path}:" for path in sorted(needed))]
+    target = result.relative_to(scripts.ROOT)
+    rules = [f"{target}: {' '.join(sorted(needed))}", *(f"{path}:" for path in sorted(needed))]
     result.with_suffix(".d").write_text("\n".join(rules) + "\n", encoding="utf-8")
     unfinished = result.with_suffix(".unfinished")
-    nbformat.write(client.nb, unfinished)
+    nbformat.write(chapter.notebook, unfinished)
     unfinished.replace(result)
     seconds = time.monotonic() - began
-    how = " and its record, for want of trained weights" * bool(client.recorded)
-    print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s{how}", flush=True)
+    how = " and its record, for want of trained weights" * bool(chapter.recorded)
+    return f"{script.stem}: {len(chapter.cells)} cells in {seconds:.1f} s{how}"
+
+
+def fork(script: Path, said: Path) -> int:
+    """Run a chapter in a fork of this process, which leaves in ``said`` what there is to say."""
+    said.write_text(f"chapter {script.stem}, outside its cells", encoding="utf-8")
+    print(f"{script.stem}: executing", flush=True)
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        words = execute(script, said)
+        status = 0
+    except (ChapterFailed, ShapeCommentError, record.NoRecord) as failure:
+        words = str(failure)
+    except BaseException:
+        words = traceback.format_exc()
+    said.write_text(words, encoding="utf-8")
+    os._exit(status)
+
+
+def side_by_side(waiting: list[Path], at_once: int) -> bool:
+    """Run chapters, so many at once; begin no more when one fails. Tell whether all ran."""
+    running: dict[int, TemporaryDirectory[str]] = {}
+    whole = True
+    while running or (waiting and whole):
+        if waiting and whole and len(running) < at_once:
+            folder = TemporaryDirectory(prefix="chapter")
+            running[fork(waiting.pop(0), Path(folder.name, "said"))] = folder
+            continue
+        process, status = os.wait()
+        with running.pop(process) as name:
+            words = Path(name, "said").read_text(encoding="utf-8")
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            late = f" after {SECONDS_A_CELL} s" * (code == -signal.SIGALRM)
+            words += f"\nended by {signal.Signals(-code).name}{late}"
+        whole = whole and code == 0
+        print(words, file=sys.stderr if code else sys.stdout, flush=True)
+    return whole
 
 
 def main() -> None:
-    """Run the chapter named first, into the file named second."""
-    try:
-        execute(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))
-    except (ChapterFailed, record.NoRecord) as failure:
-        sys.exit(str(failure))
+    """Run the chapters named, as many side by side as make allows itself."""
+    waiting = [Path(name).resolve() for name in sys.argv[1:]]
+    if len(waiting) > 1 and sys.platform == "linux":  # no fork elsewhere is sure of them
+        for name in SHARED:
+            importlib.import_module(name)
+    at_once = re.search(r"-j *(\d+)", os.environ.get("MAKEFLAGS", ""))
+    sys.exit(not side_by_side(waiting, int(at_once[1]) if at_once else 1))
 
 
 if __name__ == "__main__":

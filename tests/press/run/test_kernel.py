@@ -8,28 +8,28 @@ from press.run import scripts
 
 PACKAGE, BOOK = "src/annotated_attention", "src/annotated_book"
 PROGRAM = f"""
-import subprocess, sys
+import json, os, subprocess, sys
 from pathlib import Path
-from IPython.core.interactiveshell import InteractiveShell
-from press.run import kernel
-InteractiveShell.instance()
-root = Path({str(scripts.ROOT)!r})
-kernel.start("notebooks/05_batches.py", str(root), "[]")
+from press.run import kernel, scripts
+said = os.fdopen(os.dup(1), "w")
+shell = kernel.Kernel.instance(scripts.CHAPTERS / "05_batches.py", Path(sys.argv[1]))
 import annotated_attention.counting.formulas
 subprocess.run(["true"])
 for path in ("README.md", "{BOOK}/data/training.json", "{BOOK}/display/display.css",
              "{BOOK}/display/live_figures/calculator.js"):
-    (root / path).read_text()
-print(kernel.report())
+    (scripts.ROOT / path).read_text()
+print(json.dumps(sorted(shell.needed())), file=said)
 subprocess.run([sys.executable, "-c", "import annotated_attention"])
-print(kernel.report())
+print(json.dumps(sorted(shell.needed())), file=said)
 """
 
 
-def test_modules_files_that_were_read_and_with_another_process_the_whole_packages():
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    found, with_another = (set(json.loads(line)["needed"]) for line in run.stdout.splitlines())
+def test_modules_files_that_were_read_and_with_another_process_the_whole_packages(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, (tmp_path / "stderr").read_text()
+    found, with_another = (set(json.loads(line)) for line in run.stdout.splitlines())
     assert {f"{PACKAGE}/counting/formulas.py", "src/press/run/kernel.py"} <= found
     assert f"{PACKAGE}/modern/cache.py" not in found
     assert not {path for path in found if path.startswith("src/press/site")}
