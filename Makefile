@@ -68,7 +68,7 @@ site: build/site.stamp
 quick := $(filter-out tests/test_package.py,$(wildcard tests/test_*.py)) tests/press/test_rooms.py \
   $(wildcard tests/annotated_attention/test_*.py tests/annotated_book/test_*.py) \
   $(addprefix tests/annotated_attention/,multihead transformer) tests/annotated_book/exercises/test_cells.py \
-  tests/shape_comments tests/press/site/test_chapter_list.py \
+  tests/shape_comments tests/press/run/shapes tests/press/site/test_chapter_list.py \
   $(addprefix tests/notebooks/test_,style.py pairs.py references.py)
 check: lint
 	@echo 'check: running pytest'

@@ -18,7 +18,7 @@ import annotated_attention
 from press.run import scripts
 
 PROJECT = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book")
+PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book", "shape_comments")
 EXTRA = "pip install 'annotated-attention[{}]'".format
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])".format
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from shape_comments.grammar import parse_comment
+from press.run.shapes import read_comment
 
 ROOT = Path(__file__).resolve().parents[2]
 RUFF = [sys.executable, "-m", "ruff", "format", "--quiet"]
@@ -64,7 +64,7 @@ def _split(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
 def _is_shape(comment: str) -> bool:
     """Tell whether a comment claims shapes; one that breaks the grammar is told by the tests."""
     try:
-        return parse_comment(comment) is not None
+        return bool(read_comment(comment))
     except ValueError:
         return False
 

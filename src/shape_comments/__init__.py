@@ -1,17 +1,40 @@
 """Check every shape comment against the value it stands beside.
 
-``x = q @ k.mT  # (n, d) x (d, m) -> (n, m)`` claims a shape, and so does a docstring's
-``x: (n, d), one row per token.`` No claim can be false unseen: code runs with a call around each
-value, which compares the value with the comment and returns it. A comment that nothing reaches,
-or that stands where no value is, is an error too. While code is compiled, exported or traced,
-nothing is checked or reached: the tests run the same code as it stands, too.
+``x = q @ k.mT  # (n, d) x (d, m) -> (n, m)`` claims a shape. Code runs with a call around each such
+value, which compares the value with the comment and returns it::
+
+    pytest -p shape_comments --shape-comments src     # report those that are false
+    %load_ext shape_comments                          # the same in a notebook
+
+While code is compiled, exported or traced, nothing is checked or reached.
 
 - ``grammar`` reads one comment; ``comments`` finds all of them in a source.
 - ``rewrite`` puts the calls into the syntax tree, each on the line of its value.
 - ``values`` says what shape a value has.
 - ``letters`` compares it with the claim. A letter that is an integer variable in scope means its
-  value. The others bind once per call, arguments first, or once per ``##`` section of a chapter.
-- ``checker`` joins these, and remembers what was reached and what was false.
-- ``imports`` checks a package as it is imported, ``pytest_plugin`` judges the test session, and
-  ``cells`` checks a chapter as it runs.
+  value. The others bind once per call, anew in each turn of a loop, or once per section of a
+  chapter.
+- ``checker`` joins these, and remembers what was reached and what was false. A strict one raises
+  it, and refuses what cannot be checked, so that no claim can be false unseen; it reads docstrings,
+  too (``x: (n, d), one row per token.``). The book that this comes from is checked by one.
+- ``imports`` checks modules as they are imported, ``pytest_plugin`` judges a test session, and
+  ``cells`` checks notebooks as they run.
 """
+
+from typing import Any
+
+pytest_plugins = ["shape_comments.pytest_plugin"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Check the cells of a notebook from now on."""
+    from shape_comments import cells
+
+    cells.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Stop it."""
+    from shape_comments import cells
+
+    cells.unload(shell)

@@ -1,54 +1,67 @@
-"""Check the shape comments of a chapter as the kernel runs its cells."""
+"""Check the shape comments of cells as IPython runs them."""
 
 import ast
+import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shape_comments.checker import ROOT, Checker
+from shape_comments.checker import Checker
 from shape_comments.rewrite import CHECK
 
 
-def install_in_kernel(
-    shell: Any, cells: Iterable[Mapping[str, Any]], path: str | Path, root: Path = ROOT
-) -> Checker:
-    """Check a chapter's comments while this kernel runs it.
+class Cells:
+    """Swaps the syntax tree of each cell for the one with checks, in the order they are added."""
 
-    Each cell gives its ``source``, the ``line`` of the chapter's file at which it starts, the
-    ``section`` (cells with the same one share their letters), and its ``tags``: a stub, tagged
-    ``exercise``, is exempt.
+    def __init__(self, shell: Any, checker: Checker) -> None:
+        """Begin."""
+        self.shell, self.checker = shell, checker
+        self.trees = deque[tuple[str, ast.Module]]()  # as a cell is parsed, and with checks
+        self.told = set[str]()
+        self.number = 1  # of the next cell
+        shell.user_ns[CHECK] = checker.function
+        shell.ast_transformers.append(self)
 
-    Raises:
-        ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
-    """
-    checker = Checker(root)
-    trees = deque[tuple[str, ast.Module]]()
-    for cell in cells:
-        source = cell["source"].lstrip()
-        if not source or "exercise" in cell["tags"]:
-            continue
+    def add(self, source: str, path: Path, line: int = 1, section: object = None) -> None:
+        """Prepare a cell, which begins in a line of a file."""
         # IPython turns magics into Python, line by line, and drops blank lines at the start.
-        first = cell["line"] + cell["source"].removesuffix(source).count("\n")
+        first = line + source[: len(source) - len(source.lstrip())].count("\n")
         with suppress(SyntaxError):  # which IPython says when it runs
-            python = shell.transform_cell(cell["source"])
-            checked = checker.instrument(python, root / path, line=first, section=cell["section"])
-            trees.append((ast.dump(ast.parse(python)), checked))
-    shell.user_ns[CHECK] = checker.function
-    shell.ast_transformers.append(_Swap(trees))
-    return checker
-
-
-@dataclass
-class _Swap:
-    """Swaps the syntax tree of each cell for the one with checks, in the order of the chapter."""
-
-    cells: deque[tuple[str, ast.Module]]  # as it is parsed, and with checks
+            python = self.shell.transform_cell(source)
+            checked = self.checker.instrument(python, path, first, section)
+            self.trees.append((ast.dump(ast.parse(python)), checked))
 
     def visit(self, tree: ast.Module) -> ast.Module:
-        """Take the next cell if this is the one; another is none of the chapter's."""
-        if self.cells and ast.dump(tree) == self.cells[0][0]:
-            return self.cells.popleft()[1]
+        """Take the next cell if this is the one; another is none of these."""
+        if self.trees and ast.dump(tree) == self.trees[0][0]:
+            return self.trees.popleft()[1]
         return tree
+
+    def before(self, info: Any) -> None:
+        """Prepare the cell that is about to run."""
+        self.trees.clear()
+        self.add(info.raw_cell, self.checker.root / f"cell {self.number}", section=self.number)
+
+    def after(self, result: Any) -> None:
+        """Say what was false in it, once."""
+        said = {text: level for x in self.checker.comments for text, level in x.failed.items()}
+        for text in said.keys() - self.told:
+            print(f"✗ {said[text]}: {text}", file=sys.stderr)
+        self.told |= said.keys()
+        self.number = (result.execution_count or 0) + 1
+
+
+def load(shell: Any) -> None:
+    """Check every cell from now on, and say below it what was false."""
+    cells = Cells(shell, Checker(Path.cwd()))
+    shell.events.register("pre_run_cell", cells.before)
+    shell.events.register("post_run_cell", cells.after)
+
+
+def unload(shell: Any) -> None:
+    """Check no further cell."""
+    for cells in [x for x in shell.ast_transformers if isinstance(x, Cells)]:
+        shell.ast_transformers.remove(cells)
+        shell.events.unregister("pre_run_cell", cells.before)
+        shell.events.unregister("post_run_cell", cells.after)

@@ -4,31 +4,36 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shape_comments.comments import Comment, ShapeCommentError, find_arguments, find_comments
-from shape_comments.letters import Letters
-from shape_comments.rewrite import rewrite
-from shape_comments.values import find_shape, find_variables
+from shape_comments.comments import TWO_SIZES, Comment, ShapeCommentError, find_comments
+from shape_comments.grammar import Claim, read_comment
+from shape_comments.letters import Letters, Option, pair
+from shape_comments.rewrite import AGAIN, PLAIN, UNPACK, Rewriter
+from shape_comments.values import Found, find_shape, find_variables
 
-ROOT = Path(__file__).resolve().parents[2]
-Held = dict[str, Letters]  # the local that each call of a function has; Dynamo can make it, too
+NOTHING = Claim(())
+Held = dict[Any, Any]  # the local that each call of a function has; Dynamo can make it, too
 
 
 class Checker:
-    """Checks sources that belong together: a package, or a chapter."""
+    """Checks sources that belong together: a project, or a notebook. It notes what is false.
 
-    def __init__(self, root: Path = ROOT) -> None:
+    What to read, to refuse, to compare and to raise are methods, for those who are stricter.
+    """
+
+    def __init__(self, root: Path, own_lines: str = "") -> None:
         """Start without comments; ``root`` is where the paths in messages begin."""
-        self.root = root
+        self.root, self.own_lines = root, own_lines
         self.comments: list[Comment] = []
-        self.mismatches: list[str] = []  # every one raised, also where the caller swallowed it
-        self.reached_elsewhere: set[str] = set()  # in other processes of the same test run
+        self.refused: list[Comment] = []  # those that cannot be checked
+        self.elsewhere: list[tuple[str, tuple[Any, ...]]] = []  # states from other processes
         self.files: set[Path] = set()  # read so far
-        self.packages: list[Path] = []  # folders whose files all count
-        self.sections: dict[object, Letters] = {}
+        self.paths: list[Path] = []  # the files and folders that all count
+        self.sections: Held = {}
         self.unbound = Letters()  # where every call and every section begins
         self.function = self._make_function()
 
@@ -37,8 +42,16 @@ class Checker:
         self.files.add(path.resolve())
         return self.instrument(importlib.util.decode_source(path.read_bytes()), path)
 
+    def read_all(self) -> None:
+        """Read the files that nothing has imported."""
+        for path in self.paths:
+            for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+                if file.resolve() not in self.files:
+                    with suppress(SyntaxError, UnicodeDecodeError):
+                        self.read(file)
+
     def instrument(
-        self, source: str, path: Path, *, line: int = 1, section: object = None
+        self, source: str, path: Path, line: int = 1, section: object = None
     ) -> ast.Module:
         """Parse a source and put the checks in.
 
@@ -49,63 +62,102 @@ class Checker:
             section: what stands outside functions shares its letters with the same section.
 
         Raises:
-            ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
             SyntaxError: the source is no Python.
         """
         path = path.resolve()
         name = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         tree = ast.parse(source, str(path))
-        comments = find_comments(source, name.as_posix(), line, (path, section))
-        arguments = find_arguments(tree, source, name.as_posix(), line)
-        return rewrite(tree, comments, arguments, self._number)
 
-    def reached(self) -> set[str]:
-        """Say where the comments stand that something has reached in this process."""
-        return {x.where for x in self.comments if x.reached}
+        def make(row: int, text: str, claim: Claim = NOTHING) -> Comment:
+            shapes = (claim.shapes, claim.name, claim.either)
+            return Comment(name.as_posix(), row + line - 1, text, (path, section), *shapes)
 
-    def unreached(self) -> list[str]:
-        """Say of each comment that nothing has reached where it stands."""
-        for path in (path for package in self.packages for path in sorted(package.rglob("*.py"))):
-            if path.resolve() not in self.files:
-                self.read(path)
-        reached = self.reached() | self.reached_elsewhere
-        ordered = sorted(self.comments, key=lambda x: (x.path, x.line))
-        missed = {x.where: x.source for x in ordered if x.where not in reached}
-        return [f"{where}: no run reaches this shape comment: {x}" for where, x in missed.items()]
+        rewriter = self.rewriter(tree, source, make)
+        for place, claims in find_comments(source, self.read_comment, self.own_lines):
+            for claim in claims if isinstance(claims, list) else [NOTHING]:
+                comment = make(place.line, place.source, claim)
+                reason = claims if isinstance(claims, str) else rewriter.attach(comment, place)
+                if reason:
+                    self.refuse(comment, reason)
+        rewriter.visit(tree)
+        return ast.fix_missing_locations(tree)
 
-    def _number(self, comment: Comment) -> int:
+    def seen(self) -> dict[str, Comment]:
+        """Say what became of the comments of each line, in the order of the files."""
+        found: dict[str, Comment] = {}
+        for comment in sorted([*self.comments, *self.refused], key=lambda x: (x.path, x.line)):
+            line = Comment(comment.path, comment.line, comment.source)
+            found.setdefault(comment.where, line).add(*comment.state)
+        for where, state in self.elsewhere:
+            if where in found:
+                found[where].add(*state)
+        return found
+
+    read_comment = staticmethod(read_comment)
+
+    def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
+        """Give what puts in the calls."""
+        return Rewriter(tree, self.number)
+
+    def refuse(self, comment: Comment, reason: str) -> None:
+        """Note that a comment cannot be checked."""
+        comment.unclear = reason
+        self.refused.append(comment)
+
+    def pair(self, comment: Comment, found: Found) -> list[list[Option]]:
+        """Say which value may have which shape."""
+        return pair(comment, found)
+
+    def fail(self, comment: Comment, error: Exception, held: Held | None) -> None:
+        """Note that a comment is false, or that there was nothing to compare it with."""
+        if isinstance(error, ShapeCommentError):
+            comment.failed[str(error)] = error.level
+        else:  # a property of the value may raise, too
+            comment.unclear = str(error)
+
+    def number(self, comment: Comment) -> int:
+        """Register a comment that can be checked."""
         self.comments.append(comment)
         return len(self.comments) - 1
 
     def _make_function(self) -> Callable[..., Any]:
         """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""
 
-        def check(held: Held | None, number: int | None, value: Any, unpack: bool = False) -> Any:
-            if unpack and not isinstance(value, (tuple, list)):
+        def check(held: Held | None, number: int, value: Any, mode: int = PLAIN) -> Any:
+            if mode == UNPACK and not isinstance(value, (tuple, list)):
                 value = tuple(value)
-            torch = sys.modules.get("torch")  # not imported for a chapter that does without
+            torch = sys.modules.get("torch")  # not imported for code that does without
             if not (torch and (torch.compiler.is_compiling() or torch.jit.is_tracing())):
-                self._check(held, number, value, sys._getframe(1))
+                self.check(held, number, value, mode, sys._getframe(1))
             return value
 
         return check
 
-    def _check(
-        self, held: Held | None, number: int | None, value: object, frame: FrameType
+    def check(
+        self, held: Held | None, number: int, value: Any, mode: int, frame: FrameType
     ) -> None:
-        comment = None if number is None else self.comments[number]
-        kept: dict[Any, Letters] = self.sections if held is None else held
-        place = (comment and comment.section) if held is None else ""
-        letters = kept.get(place, self.unbound)
-        found = find_shape(value)
-        if comment is not None and comment.argument and found == "NoneType":
+        """Compare a value with the comment of a number."""
+        comment = self.comments[number]
+        kept, place = (self.sections, comment.section) if held is None else (held, "")
+        keys = [key for key in (place, ("another", place)) if key in kept] or [place]
+        if mode == AGAIN:
+            lines = frozenset(x.line for x in self.comments[number:value])
+            kept |= {key: kept.get(key, self.unbound).without(lines) for key in keys}
             return
-        try:
-            if comment is None:
-                letters.leave()
-            else:
-                comment.reached = True
-                kept[place] = letters.after(comment, found, find_variables(comment, frame))
-        except ShapeCommentError as error:
-            self.mismatches.append(str(error))
-            raise
+        comment.reached = True
+        errors = list[Exception]()
+        for key in keys:
+            try:
+                found = find_shape(frame.f_locals.get(comment.name) if comment.name else value)
+                variables = find_variables(comment, frame)
+                given = comment, found, variables, self.pair
+                kept[key] = kept.get(key, self.unbound).after(*given)
+                comment.compared += 1
+                return
+            except Exception as error:
+                errors.append(error)
+        self.fail(comment, errors[0], held)
+        if getattr(errors[0], "level", "") == TWO_SIZES:
+            # Which of the two is meant is not known: what follows may fit either.
+            with suppress(ShapeCommentError):
+                kept["another", place] = self.unbound.after(*given)

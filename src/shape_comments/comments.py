@@ -1,106 +1,111 @@
-"""Find the shape comments of a source, and the shapes that its docstrings give arguments."""
+"""Find the shape comments of a source."""
 
-import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from shape_comments.grammar import GROUP, Shape, parse_comment, parse_shape
+from shape_comments.grammar import Claim, Shape
 
-_ARGUMENT = re.compile(r"\s*\*{0,2}(\w+): (\([^()]*\)(?:,? or \([^()]*\))*)")
+FALSE, TWO_SIZES = "false", "one letter for two sizes"
+ABOVE, BELOW = "above", "below"  # the line that a comment on a line of its own belongs to
+_MAYBE = re.compile(r"#.*([(\[].*[)\]]|\w, *\S|\w *[x×] *\w)")
 
 
 class ShapeCommentError(AssertionError):
     """A shape comment is false, malformed, or stands where it cannot be checked."""
 
+    level = FALSE
+
+
+class Place(NamedTuple):
+    """Where a comment stands."""
+
+    line: int
+    row: int  # of the code that it belongs to
+    source: str  # the line
+    code: str  # before it in the line
+    column: int
+    own_lines: str  # what it belongs to if there is no code
+
 
 @dataclass(eq=False)
 class Comment:
-    """A shape comment, or the shapes an argument may have (``argument`` is its name)."""
+    """What a comment says of one value, where it stands, and what became of it."""
 
     path: str
     line: int
-    source: str
-    shapes: tuple[Shape, ...] = ()
+    source: str  # the line, with the comment
     section: object = None  # whose letters it shares when it stands outside every function
-    argument: str = ""
+    shapes: tuple[Shape, ...] = ()
+    name: str = ""  # the variable that it is about, where that is not the value of its line
+    either: bool = False  # the shapes are alternatives
+    kind: str = "comment"
     variables: frozenset[str] = frozenset()  # letters that may be variables here
     reached: bool = False
+    compared: int = 0  # how often it was true
+    failed: dict[str, str] = field(default_factory=dict)  # what was said, and its level
+    unclear: str = ""  # why it cannot be compared
 
     @property
     def where(self) -> str:
         """The file and the line."""
         return f"{self.path}:{self.line}"
 
-    def error(self, reason: str, *notes: str) -> ShapeCommentError:
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """What became of it."""
+        return self.reached, self.compared, self.failed, self.unclear
+
+    def add(self, reached: bool, compared: int, failed: dict[str, str], unclear: str) -> None:
+        """Take over the state of another comment in its line, or in another process."""
+        self.reached |= reached
+        self.compared += compared
+        self.failed |= failed
+        self.unclear = self.unclear or unclear
+
+    def error(self, reason: str, *notes: str, level: str = FALSE) -> ShapeCommentError:
         """Build the error that says where the comment stands and shows its line."""
-        return ShapeCommentError("\n    ".join((f"{self.where}: {reason}", self.source, *notes)))
+        error = ShapeCommentError("\n    ".join((f"{self.where}: {reason}", self.source, *notes)))
+        error.level = level
+        return error
 
     def letters(self) -> set[str]:
         """Return the names in its shapes."""
         return {name for shape in self.shapes for axis in shape for name in axis.names}
 
 
-def find_comments(source: str, path: str, line: int, section: object) -> dict[int, Comment]:
-    """Find the shape comments, by line; ``line`` is the number of the source's first one."""
-    found: dict[int, Comment] = {}
-    if not re.search(r"#.*\(", source):
-        return found
+def find_comments(
+    source: str, read: Callable[[str, bool], list[Claim]], own_lines: str
+) -> Iterator[tuple[Place, list[Claim] | str]]:
+    """Yield, of each shape comment, where it stands, and what it claims or why that is not clear.
+
+    Args:
+        source: the text.
+        read: what reads one comment.
+        own_lines: ABOVE or BELOW, where comments on lines of their own belong; if empty, they do
+            not count.
+    """
+
+    def claims(text: str, whole: bool = False) -> list[Claim] | str:
+        try:
+            return read(text, whole)
+        except ValueError as error:
+            return str(error)
+
     lines = source.split("\n")
+    if not any(_MAYBE.search(x) and claims(x[x.index("#") :]) for x in lines):
+        return  # to look at every token takes longer than all else
+    step = {ABOVE: -1, BELOW: 1}.get(own_lines, 0)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
             continue
-        row = token.start[0]
-        text = lines[row - 1].strip()
-        comment = Comment(path, row + line - 1, text, section=section)
-        try:
-            shapes = parse_comment(token.string)
-        except ValueError as error:
-            if text.startswith("#"):
-                continue  # on a line of its own there is nothing to check
-            raise comment.error(str(error)) from None
-        if shapes is not None:
-            comment.shapes = shapes
-            found[row] = comment
-    return found
-
-
-def find_arguments(
-    tree: ast.Module, source: str, path: str, line: int
-) -> dict[ast.AST, list[Comment]]:
-    """Find the shapes in the ``Args`` of docstrings, by the function they belong to."""
-    found: dict[ast.AST, list[Comment]] = {}
-    if "Args:" not in source:
-        return found
-    lines = source.split("\n")
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
-            continue
-        doc = node.body[0]
-        for row, entry in _entries(lines[: doc.end_lineno], doc.lineno):
-            comment = Comment(path, row + line - 1, lines[row - 1].strip(), argument=entry[1])
-            try:
-                shapes = [parse_shape(group) for group in GROUP.findall(entry[2])]
-            except ValueError as error:
-                raise comment.error(str(error)) from None
-            comment.shapes = tuple(shape for shape in shapes if shape is not None)
-            if comment.shapes:
-                found.setdefault(node, []).append(comment)
-    return found
-
-
-def _entries(lines: Sequence[str], first: int) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield the arguments with parentheses, and their lines, from the line ``first`` on."""
-    outer = inner = None  # the indentation of "Args:", and of its entries
-    for row, text in enumerate(lines[first - 1 :], first):
-        indent = len(text) - len(text.lstrip())
-        if text.strip() == "Args:":
-            outer = indent
-        elif text.strip() and outer is not None:
-            if indent <= outer:
-                return
-            inner = inner or indent
-            if indent == inner and (entry := _ARGUMENT.match(text)):
-                yield row, entry
+        line, column = token.start
+        row, code = line, lines[line - 1][:column].rstrip()
+        while step and not code and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
+            row += step
+        found = claims(token.string, not code) if code or own_lines else []
+        if found and (code or isinstance(found, list)):
+            yield Place(line, row, lines[line - 1].strip(), code, column, own_lines), found

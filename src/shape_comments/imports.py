@@ -1,52 +1,44 @@
-"""Check the shape comments of packages as their modules are imported."""
+"""Check the shape comments of files and folders as their modules are imported."""
 
-import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from shape_comments.checker import ROOT, Checker
+from shape_comments.checker import Checker
 from shape_comments.rewrite import CHECK
-
-PACKAGES = ("annotated_attention", "attention_doctor", "annotated_book")
-
-
-def install_import_hook(packages: Sequence[str] = PACKAGES, root: Path = ROOT) -> Checker:
-    """Check the comments of packages from now on; modules never imported count as unreached.
-
-    Raises:
-        RuntimeError: a package is already imported, and would run unchecked.
-    """
-    checker = Checker(root)
-    for package in packages:
-        if package in sys.modules:
-            raise RuntimeError(f"{package} was imported before its shape comments could be checked")
-        spec = importlib.util.find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
-            raise ModuleNotFoundError(f"there is no package {package}", name=package)
-        checker.packages += [Path(folder) for folder in spec.submodule_search_locations]
-    sys.meta_path.insert(0, Finder(packages, checker))
-    return checker
 
 
 class Finder:
-    """Finds packages' modules as the other finders do, and has them loaded with checks."""
+    """Finds modules as the other finders do, and has those of some paths loaded with checks."""
 
-    def __init__(self, packages: Sequence[str], checker: Checker) -> None:
-        """Look for ``packages`` and what is in them."""
-        self.packages, self.checker = packages, checker
+    def __init__(self, checker: Checker, paths: Iterable[Path]) -> None:
+        """Check what is imported from these paths from now on.
+
+        Raises:
+            FileNotFoundError: there is no such path.
+        """
+        checker.paths += [path.resolve(strict=True) for path in paths]
+        self.checker = checker
+        files = {name: getattr(x, "__file__", None) for name, x in [*sys.modules.items()]}
+        # Modules that are imported already, and run unchecked.
+        self.missed = [name for name, file in files.items() if file and self._is_ours(file)]
+        sys.meta_path.insert(0, self)
+
+    def _is_ours(self, file: str) -> bool:
+        path = Path(file).resolve()
+        return any(x == path or x in path.parents for x in self.checker.paths)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module of the packages, and of no other."""
-        if name.partition(".")[0] not in self.packages:
-            return None
-        specs = (x.find_spec(name, path, target) for x in sys.meta_path if x is not self)
+        """Find a module."""
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]  # the others have been asked
+        specs = (x.find_spec(name, path, target) for x in behind if hasattr(x, "find_spec"))
         spec = next((spec for spec in specs if spec), None)
-        if spec and isinstance(spec.loader, SourceFileLoader):
+        # A loader of another kind rewrites modules itself, and is left alone.
+        if spec and type(spec.loader) is SourceFileLoader and self._is_ours(spec.loader.path):
             spec.loader = _Loader(name, spec.loader.path)
             spec.loader.checker = self.checker
         return spec
@@ -57,8 +49,12 @@ class _Loader(SourceFileLoader):
 
     checker: Checker
 
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(self.checker.read(Path(self.path)), self.path, "exec")
+    def get_code(self, fullname: str) -> CodeType | None:
+        before = len(self.checker.comments)
+        tree = self.checker.read(Path(self.path))
+        if len(self.checker.comments) == before:
+            return super().get_code(fullname)
+        return compile(tree, self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)[CHECK] = self.checker.function

@@ -1,19 +1,24 @@
 """What the letters mean, and whether a value has the shape that a comment claims.
 
 A product with one unknown letter binds it by division; one with more waits until all but one are
-known. An argument that does not fit its docstring is an error once the function accepts it; a
-function that refuses it with an exception of its own is right to do so.
+known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from shape_comments.comments import Comment, ShapeCommentError
-from shape_comments.grammar import ANY, Axis, Shape, show
+from shape_comments.comments import FALSE, TWO_SIZES, Comment, ShapeCommentError
+from shape_comments.grammar import ANY, ONE, Axis, Shape, show
 from shape_comments.values import Found, Sizes
 
 Equation = tuple[Axis, int, int]  # the item, the size found, the line where
+Option = tuple[Shape, Sizes | str, str]  # a shape, a value that may have it, and which value it is
+REMEMBERED = 1000
+
+
+class NotComparedError(Exception):
+    """A value is none that a comment could be compared with."""
 
 
 @dataclass
@@ -23,94 +28,93 @@ class Letters:
     sizes: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
-    refused: str = ""  # an argument that does not fit its docstring
     known: dict[Any, "Letters"] = field(default_factory=dict)  # what came of the same before
 
-    def after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
-        """Compare the shapes found with those claimed; give the letters with the new ones bound."""
-        shapes = ("each", *found) if isinstance(found, list) else found
-        same = (comment, shapes, *variables.items())
-        if same not in self.known:
-            self.known[same] = self._after(comment, found, variables)
-        return self.known[same]
-
-    def _after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
-        if not comment.argument:
-            self.leave()
-            return self._bind(comment, comment.shapes, found, variables)
-        refused = self.refused
-        for shape in comment.shapes:  # alternatives
-            try:
-                return self._bind(comment, [shape], found, variables)
-            except ShapeCommentError as error:
-                refused = refused or str(error)
-        return Letters(self.sizes, self.lines, self.open, refused)
-
-    def leave(self) -> None:
-        """Raise what was found against an argument: the function has accepted it."""
-        if self.refused:
-            raise ShapeCommentError(self.refused)
-
-    def _bind(
+    def after(
         self,
         comment: Comment,
-        shapes: Sequence[Shape],
         found: Found,
         variables: Mapping[str, int],
+        pair: "Callable[[Comment, Found], Iterable[list[Option]]]",
     ) -> "Letters":
+        """Compare the shapes found with those claimed; give the letters with the new ones bound.
+
+        ``pair`` says what has to hold, each as the options of which one must.
+        """
+        shapes = ("each", *found) if isinstance(found, list) else found
+        same = (comment, shapes, *variables.items())
+        if (letters := self.known.get(same)) is None:
+            letters = self
+            for options in pair(comment, found):
+                letters = letters._first(comment, options, variables)
+            self._remember(same, letters)
+        return letters
+
+    def without(self, lines: Set[int]) -> "Letters":
+        """Forget what was bound in some lines: another turn of a loop begins."""
+        if (letters := self.known.get(lines)) is None:
+            kept = {name: line for name, line in self.lines.items() if line not in lines}
+            still = [x for x in self.open if x[2] not in lines]
+            letters = Letters({name: self.sizes[name] for name in kept}, kept, still)
+            self._remember(lines, letters)
+        return letters
+
+    def _remember(self, same: object, letters: "Letters") -> None:
+        if len(self.known) == REMEMBERED:
+            self.known.clear()
+        self.known[same] = letters
+
+    def _first(
+        self, comment: Comment, options: Sequence[Option], variables: Mapping[str, int]
+    ) -> "Letters":
+        errors = list[ShapeCommentError]()
+        for option in options:
+            try:
+                return self._bind(comment, option, variables)
+            except ShapeCommentError as error:
+                errors.append(error)
+        raise min(errors, key=lambda error: error.level == FALSE)
+
+    def _bind(self, comment: Comment, option: Option, variables: Mapping[str, int]) -> "Letters":
+        """Bind the letters of one shape; raise the error that says everything if it is not so."""
+        shape, value, which = option
         for name in comment.letters() & variables.keys() & self.sizes.keys():
             if variables[name] != self.sizes[name]:
                 old = f"{self.sizes[name]} since line {self.lines[name]}"
                 new = f"{variables[name]}, the value of the variable {name}"
-                raise comment.error(f"{name} is used with two values: {old}, and {new}")
-        values = found if isinstance(found, list) else [found]
-        if not values:
-            raise comment.error("the value is empty, so there is nothing to compare")
-        if len(shapes) not in (1, len(values)):
-            got = "one value" if len(values) == 1 else f"{len(values)} values"
-            raise comment.error(f"the comment has {len(shapes)} shapes for {got}")
-        trial = Letters(
-            {**self.sizes, **variables}, dict(self.lines), list(self.open), self.refused
-        )
-        for i, value in enumerate(values):
-            which = f" of value {i + 1}" if len(values) > 1 else ""
-            trial._compare(comment, shapes[min(i, len(shapes) - 1)], value, which)
-        trial.sizes = {name: trial.sizes[name] for name in trial.lines}
-        return trial
-
-    def _compare(self, comment: Comment, shape: Shape, value: Sizes | str, which: str) -> None:
-        """Raise the error that says everything, if a value does not have its shape."""
-        says = f"the {'docstring' if comment.argument else 'comment'} says {show(shape)}"
+                says = f"{name} is used with two values: {old}, and {new}"
+                raise comment.error(says, level=TWO_SIZES)
+        says = f"the {comment.kind} says {show(shape)}"
         if isinstance(value, str):
             raise comment.error(f"{says}, but the value{which} has no shape, it is a {value}")
-        reason = self._match(shape, value, comment.line)
+        trial = Letters({**self.sizes, **variables}, dict(self.lines), list(self.open))
+        pairs = align(shape, value)
+        reason = "" if pairs is None else trial._match(pairs, comment.line)
         if reason is None:
-            return
-        used = dict.fromkeys(n for axis in shape for n in axis.names if n in self.sizes)
-        meant = ", ".join(f"{name} = {self.sizes[name]}" for name in used)
+            trial.sizes = {name: trial.sizes[name] for name in trial.lines}
+            return trial
+        known = trial.sizes
+        used = dict.fromkeys(n for axis in shape for n in axis.names if n in known)
+        meant = ", ".join(f"{name} = {known[name]}" for name in used)
         sources = (
-            f"{name} is bound in line {self.lines[name]}"
-            if name in self.lines
+            f"{name} is bound in line {trial.lines[name]}"
+            if name in trial.lines
             else f"{name} is a variable"
             for name in used
         )
+        alone = (Letters({**variables})._match([pair], 0) for pair in pairs or ())
+        level = FALSE if pairs is None or any(x is not None for x in alone) else TWO_SIZES
         but = f"but the shape{which} is {show(value)}{reason}"
-        raise comment.error(f"{says}{' with ' * bool(meant)}{meant}, {but}", *sources)
+        raise comment.error(f"{says}{' with ' * bool(meant)}{meant}, {but}", *sources, level=level)
 
-    def _match(self, shape: Shape, sizes: Sizes, line: int) -> str | None:
-        """Bind the letters of one shape; return what there is to add where they do not fit."""
-        axes, ends = list(shape), list(sizes)
-        if ANY in axes:
-            start, extra = axes.index(ANY), len(ends) - len(axes) + 1
-            del axes[start], ends[start : start + max(extra, 0)]
-        if len(axes) != len(ends):
-            return ""
-        todo = [(x, size, line) for x, size in zip(axes, ends, strict=True)] + self.open
+    def _match(self, pairs: Sequence[tuple[Axis, int]], line: int) -> str | None:
+        """Bind the letters of axes; return what there is to add where they do not fit."""
+        todo = [(axis, size, line) for axis, size in pairs] + self.open
         self.open = []
         while todo:
             axis, size, since = todo.pop(0)
             unknown = [name for name in axis.names if name not in self.sizes]
-            if len(unknown) > 1:
+            if len(unknown) > 1 or (unknown and axis.rounded):
                 self.open.append((axis, size, since))
             elif unknown:
                 solved = axis.solve(unknown[0], self.sizes, size)
@@ -118,6 +122,47 @@ class Letters:
                     return f", and {axis.text} cannot be {size}"
                 self.sizes[unknown[0]], self.lines[unknown[0]] = solved, line
                 todo, self.open = todo + self.open, []
-            elif axis.value(self.sizes) != size:
+            elif axis != ONE and not axis.fits(self.sizes, size):
                 return "" if since == line else f", and {axis.text} was {size} in line {since}"
         return None
+
+
+def align(shape: Shape, sizes: Sizes) -> list[tuple[Axis, int]] | None:
+    """Pair axes and sizes; None if their numbers differ."""
+    axes, ends = list(shape), list(sizes)
+    if ANY in axes:
+        start, extra = axes.index(ANY), len(ends) - len(axes) + 1
+        del axes[start], ends[start : start + max(extra, 0)]
+    return list(zip(axes, ends, strict=True)) if len(axes) == len(ends) else None
+
+
+def name_values(found: Found) -> list[tuple[Sizes | str, str]]:
+    """Give each value, and what a message calls it."""
+    if not isinstance(found, list):
+        return [(found, "")]
+    return [(x, f" of value {i}" * (len(found) > 1)) for i, x in enumerate(found, 1)]
+
+
+def pair(comment: Comment, found: Found) -> list[list[Option]]:
+    """Say which value may have which shape, where it is clear.
+
+    Raises:
+        NotComparedError: it is not.
+    """
+    shapes, values = comment.shapes, name_values(found)
+    given = [(x, which) for x, which in values if not isinstance(x, str)]
+    options: list[Option] = [(shape, *value) for value in given for shape in shapes]
+    if not options:
+        raise NotComparedError(f"{found} has no shape" if isinstance(found, str) else "no shapes")
+    if comment.either:
+        return [options]
+    if len(shapes) > 1:
+        if len(shapes) != len(values):
+            raise NotComparedError(f"{len(shapes)} shapes for {len(values)} values")
+        each = zip(shapes, values, strict=True)
+        return [[(shape, *value)] for shape, value in each if not isinstance(value[0], str)]
+    # One of several values has the shape, and those of other ranks are not meant.
+    fit: list[Option] = [(shapes[0], *x) for x in given if align(shapes[0], x[0]) is not None]
+    if isinstance(found, list) and not fit:
+        raise NotComparedError(f"none of {len(found)} values has so many axes")
+    return [fit or options]

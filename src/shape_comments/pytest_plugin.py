@@ -1,61 +1,137 @@
-"""Judge a test session by the shape comments of the code it ran."""
+"""Check shape comments while pytest runs, and report them."""
 
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from shape_comments.checker import Checker
+from shape_comments.comments import ABOVE, BELOW, FALSE, TWO_SIZES, Comment
+from shape_comments.imports import Finder
 
-HANDED_OVER = "shape comments"
+NAME = "shape-comments"
+COLUMNS = ("compared", "not reached", "not understood")
 
 
-class PytestPlugin:
-    """Fails a session over a swallowed mismatch and, where everything ran, an unreached comment."""
+def pytest_addoption(parser: Any) -> None:
+    """Add the options."""
+    group = parser.getgroup(NAME, "shape comments, compared with the values beside them")
+    group.addoption(
+        "--shape-comments",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="check the shape comments of modules imported from this file or folder, and report "
+        "those that are false (may be repeated)",
+    )
+    group.addoption(
+        "--shape-comments-strict",
+        action="store_true",
+        help="fail the session over what is reported",
+    )
+    group.addoption(
+        "--shape-comments-own-lines",
+        choices=(ABOVE, BELOW),
+        default="",
+        help="check comments on lines of their own, too: each is about the line above or below",
+    )
 
-    def __init__(self, checker: Checker) -> None:
-        """Judge by what ``checker`` has seen."""
-        self.checker = checker
-        self.deselected = False
-        self.problems: list[str] = []
 
-    def pytest_deselected(self) -> None:
-        """Note that this is no full run."""
-        self.deselected = True
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Begin before a conftest imports the project."""
+    _begin(early_config, early_config.known_args_namespace)
+
+
+def pytest_configure(config: Any) -> None:
+    """Begin where that was too late: in some workers of pytest-xdist."""
+    _begin(config, config.option)
+
+
+def _begin(config: Any, options: Any) -> None:
+    if not options.shape_comments or config.pluginmanager.has_plugin(NAME):
+        return
+    root = config.invocation_params.dir
+    checker = Checker(root.resolve(), options.shape_comments_own_lines)
+    try:
+        finder = Finder(checker, [root / path for path in options.shape_comments])
+    except FileNotFoundError as error:
+        raise pytest.UsageError(f"--shape-comments: there is no {error.filename}") from None
+    config.add_cleanup(lambda: sys.meta_path.remove(finder))
+    session = Session(checker, options.shape_comments_strict, finder.missed)
+    config.pluginmanager.register(session, NAME)
+    if getattr(options, "numprocesses", None):  # workers load what -p names after the conftest
+        names = (os.environ.get("PYTEST_PLUGINS"), "shape_comments")
+        os.environ["PYTEST_PLUGINS"] = ",".join(filter(None, names))
+
+
+class Session:
+    """What a test session has seen of the comments."""
+
+    def __init__(self, checker: Checker, strict: bool, missed: Sequence[str] = ()) -> None:
+        """Report what ``checker`` has seen; a strict one judges the session by it."""
+        self.checker, self.strict, self.missed = checker, strict, missed
+        self.seen: dict[str, Comment] = {}
+        self.problems: dict[str, str] = {}  # what is said, and its level
+
+    def judge(self, session: Any, exitstatus: int) -> None:
+        """Find what there is to say."""
+        self.checker.read_all()
+        self.seen = self.checker.seen()
+        self.problems = {
+            text: level for x in self.seen.values() for text, level in x.failed.items()
+        }
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         """Judge the session; a worker of pytest-xdist hands what it saw to its controller."""
         if (handed_over := getattr(session.config, "workeroutput", None)) is not None:
-            reached = sorted(self.checker.reached())
-            handed_over[HANDED_OVER] = (self.checker.mismatches, reached, self.deselected)
+            handed_over[NAME] = [(x.where, x.state) for x in self.checker.comments]
             return
-        self.problems = list(dict.fromkeys(self.checker.mismatches))
-        if exitstatus == 0 and not self.deselected and _is_full(session.config):
-            self.problems += self.checker.unreached()
-        if exitstatus == 0 and self.problems:
+        self.judge(session, exitstatus)
+        if exitstatus == 0 and self.problems and self.strict:
             session.exitstatus = 1
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker saw. One that crashed has nothing, and fails the session."""
-        output = getattr(node, "workeroutput", {})
-        mismatches, reached, deselected = output.get(HANDED_OVER, ((), (), True))
-        self.checker.mismatches += mismatches
-        self.checker.reached_elsewhere |= set(reached)
-        self.deselected |= deselected
+        """Take over what a worker saw; one that crashed has nothing."""
+        self.checker.elsewhere += getattr(node, "workeroutput", {}).get(NAME, ())
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print what was found."""
-        if self.problems:
-            terminalreporter.section("shape comments", red=True)
-        for problem in self.problems:
-            terminalreporter.write_line(problem)
+        terminalreporter.section("shape comments", red=bool(self.problems))
+        for line in [*self._table(), *self._problems()]:
+            terminalreporter.write_line(line)
+        others = [x for x in self.seen.values() if _column(x) != COLUMNS[0]]
+        for comment in others if terminalreporter.verbosity > 0 else ():
+            says = ": ".join(filter(None, (_column(comment), comment.unclear)))
+            terminalreporter.write_line(f"{comment.where}: {says}\n    {comment.source}")
+
+    def _table(self) -> Iterator[str]:
+        """Write how many comments each file has, and what became of them."""
+        files: dict[str, Counter[str]] = {}
+        for x in self.seen.values():
+            files.setdefault(x.path, Counter())[_column(x)] += 1
+        files["all"] = sum(files.values(), Counter())
+        width = max(map(len, files))
+        yield f"{'':{width}}  {'  '.join(('read', *COLUMNS))}"
+        for file, counts in files.items():
+            cells = (f"{counts[column]:{len(column)}}" for column in COLUMNS)
+            yield f"{file:{width}}  {counts.total():4}  {'  '.join(cells)}"
+        if self.missed:
+            yield f"imported before the checks began: {', '.join(self.missed)}"
+        if not any(x.reached for x in self.seen.values()):
+            yield "no such line ran: do the tests import another copy of these files?"
+        elif files["all"][COLUMNS[1]]:
+            yield "not reached: no test runs it, or compiled, traced, or in a process of its own"
+
+    def _problems(self) -> Iterator[str]:
+        for level in (FALSE, TWO_SIZES):
+            texts = [text for text, x in self.problems.items() if x == level]
+            yield from [f"\n{level}: {len(texts)}"] * bool(texts) + texts
 
 
-def _is_full(config: Any) -> bool:
-    """Tell whether the command line leaves nothing out."""
-    options = ("collectonly", "keyword", "markexpr", "lf", "ignore", "ignore_glob", "deselect")
-    if any(getattr(config.option, name, None) for name in options):
-        return False
-    given = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
-    tests = [(config.rootpath / path).resolve() for path in config.getini("testpaths")]
-    return all(any(test.is_relative_to(path) for path in given) for test in tests)
+def _column(comment: Comment) -> str:
+    """Say what became of a line's comments."""
+    return COLUMNS[0 if comment.compared or comment.failed else 2 if comment.unclear else 1]

@@ -7,14 +7,18 @@ from shape_comments.comments import Comment
 
 Sizes = tuple[int, ...]
 Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape
+MANY = 100  # a longer list is data, not a list of tensors
 
 
 def find_shape(value: object, inside: bool = False) -> Any:
     """Return the sizes of a value's axes; for a tuple or a list, those of each item."""
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple):
-        return tuple(shape)
-    if isinstance(value, tuple | list) and not inside:
+    if hasattr(type(value), "shape"):  # asked of the instance, a torch.fx.Proxy would record it
+        shape = value.shape  # type: ignore[attr-defined]
+        if isinstance(shape, tuple) and all(type(x) is int for x in shape):
+            return tuple(shape)
+    if isinstance(value, tuple) and type(value).__name__ == "Size":  # torch's x.shape
+        return tuple(value)
+    if isinstance(value, (tuple, list)) and not inside and len(value) <= MANY:
         return [find_shape(item, inside=True) for item in value]
     return type(value).__name__
 

@@ -2,9 +2,8 @@
 
 import textwrap
 
+import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from shape_comments.checker import Checker
 from shape_comments.rewrite import CHECK
@@ -13,18 +12,29 @@ from shape_comments.rewrite import CHECK
 class Code:
     """A source run with checks, as the file code.py."""
 
-    def __init__(self, tmp_path, source):
-        self.checker = Checker(tmp_path)
-        self.path = tmp_path / "code.py"
-        self.path.write_text(textwrap.dedent(source))
-        self.names = {CHECK: self.checker.function, "torch": torch, "nn": nn}
-        exec(compile(self.checker.read(self.path), str(self.path), "exec"), self.names)
+    def __init__(self, root, source, own_lines=""):
+        self.checker = Checker(root, own_lines)
+        path = root / "code.py"
+        path.write_text(textwrap.dedent(source))
+        self.names = {
+            "__name__": "code",
+            CHECK: self.checker.function,
+            "np": np,
+            "ones": lambda *x: np.ones(x),
+        }
+        exec(compile(self.checker.read(path), str(path), "exec"), self.names)
 
     def __getitem__(self, name):
         return self.names[name]
+
+    @property
+    def said(self):
+        """Give of each line with a comment the levels of what was false, or what became of it."""
+        lines = self.checker.seen().values()
+        return {x.line: {*x.failed.values()} or x.unclear or x.compared for x in lines}
 
 
 @pytest.fixture
 def code(tmp_path):
     """Run a source with checks."""
-    return lambda source: Code(tmp_path, source)
+    return lambda source, **settings: Code(tmp_path, source, **settings)

@@ -13,8 +13,7 @@ from nbformat.v4 import new_output
 from traitlets.config import Config
 
 from press.run import scripts
-from shape_comments.cells import install_in_kernel
-from shape_comments.imports import PACKAGES
+from press.run.shapes import PACKAGES, install_in_kernel
 
 
 class Kernel(InteractiveShell):

@@ -145,7 +145,7 @@ def test_a_wrong_argument_counts_once_the_function_has_accepted_it(code, refuses
     module["f"](Q)
     with pytest.raises(ValueError if refuses else ShapeCommentError):
         module["f"](Q[0])
-    assert len(module.checker.mismatches) == (not refuses)
+    assert len(module.said()) == (not refuses)
 
 
 def test_function_that_is_left_to_others_has_no_call_to_reach(code):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from shape_comments.cells import install_in_kernel
+from press.run.shapes import install_in_kernel
 from shape_comments.comments import ShapeCommentError
 from shape_comments.rewrite import CHECK
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shape_comments.imports import PACKAGES, Finder
+from press.run.shapes import PACKAGES
+from shape_comments.imports import Finder
 
 PROJECT = {
     "pyproject.toml": """
@@ -101,7 +102,7 @@ def test_session(pytester, monkeypatch, name):
     others = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     monkeypatch.setattr(sys, "meta_path", others)
     arguments, files, there, absent, ends = SESSIONS[name]
-    conftest = {"tests/conftest.py": (Path(__file__).parents[1] / "conftest.py").read_text()}
+    conftest = {"tests/conftest.py": (Path(__file__).parents[3] / "conftest.py").read_text()}
     for file, text in (PROJECT | conftest | {f"tests/{x}.py": files[x] for x in files}).items():
         path = pytester.path / file
         path.parent.mkdir(parents=True, exist_ok=True)
