@@ -343,7 +343,7 @@ def storyteller(data):
         (("button", "silence layer 1, head 1", ""), told["sweet"], [(0, 0)]),
         (("button", "silence layer 2, head 2", ""), told["sweet"], [(0, 0), (1, 1)]),
         (("button", "take one back", ""), told["sweet"].removesuffix(" the"), [(0, 0), (1, 1)]),
-        (("button", "clear", ""), "", [(0, 0), (1, 1)]),
+        (("button", "clear", ""), "", []),
     ]:
         model = ten.shipped(0)
         parts = [layer.self_attn for layer in model.layers.layers]

@@ -9,7 +9,7 @@ from annotated_book.exercises._values import furthest, numbers
 check_guesses = Exercise(
     name="my_guesses",
     right=[0.5, 0.5],
-    praise="right. The average cannot tell a coin from a prejudice; the two halves can.",
+    praise="right. Both get the same share. How often they name who acts tells them apart.",
     wrong={
         "who always names the one who acts is right whenever that one is meant.": [0.5, 1],
         "that one is right in its half of the questions, and wrong in the other.": [0.5, 0],

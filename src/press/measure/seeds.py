@@ -134,21 +134,28 @@ def run_storyteller(setup: str, seed: int) -> dict[str, Any]:
 
 
 def question(_: str, seed: int) -> dict[str, Any]:
-    """Ask a storyteller as "Questions to heads" does: which word, which head?"""
+    """Ask a storyteller as "Questions to heads" does, about a thing and about two animals.
+
+    Silenced is the head that gives most to the one meant, if a thing is in question.
+    """
     heads: Any = chapters.load("11_questions_to_heads")
     model = storyteller(seed)
     weights = {name: row[0] for name, row in heads.on_the_meant(model).items()}
     brightest = max(weights, key=lambda name: weights[name])
-    found = {
-        "right": heads.share(heads.right(model)),
-        "it blanked": heads.blanked(model, -6)[0],
-        "quality blanked": heads.blanked(model, -4)[0],
-        "quality patched": heads.flipped(model, 1, -4),
-        "the patched": heads.flipped(model, 1, -1),
-        "most weight": weights[brightest],
-        "without it": heads.without(model, brightest, means=heads.means_of)[0],
-    }
-    return {"seed": seed} | {name: round(x, 4) for name, x in found.items()}
+    found = {"seed": seed, "head": brightest, "weight": round(weights[brightest], 4)}
+    for name, asked in (("a thing", heads.ASKED), ("two animals", heads.FAIR)):
+        with heads.without(model, brightest):
+            without = heads.named(model, asked)
+        places = {"the quality": -4, "so": -2, "the": -1}
+        flips = {word: heads.flipped(model, 1, place, asked) for word, place in places.items()}
+        found[name] = {
+            "right": round(heads.named(model, asked)[0], 4),
+            "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
+            "quality blanked": round(heads.blanked(model, -4, asked)[0], 4),
+            "patched": {word: round(x, 4) for word, x in flips.items()},
+            "without": [round(x, 4) for x in without],
+        }
+    return found
 
 
 def storyteller(seed: int) -> Any:

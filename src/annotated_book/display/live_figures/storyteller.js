@@ -49,7 +49,11 @@ export default {
       state.text.pop();
       show();
     });
-    const clear = button("clear", () => start(""));
+    const clear = button("clear", () => {
+      state.silent.clear();
+      state.wrong = false;
+      start("");
+    });
     const on = button("write on", () => (timer ? stop() : go()));
     const merge = button("wrong merge", () => {
       state.wrong = !state.wrong;
