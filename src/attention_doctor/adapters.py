@@ -16,7 +16,7 @@ from attention_doctor.call.forms import Layout, MaskForm, output_of
 
 __all__ = ["Adapted", "adapt", "torch_like"]
 # What a callable may be able to do besides.
-ABILITIES = ("at_positions", "start", "step")
+ABILITIES = ("at_positions", "packed", "start", "step")
 
 
 class Adapted:
@@ -92,7 +92,7 @@ def adapt(
         num_heads: h, where the layout or the mask has it.
         window: how many tokens each sees under a causal mask, itself among them; 0 means all, or
             that nobody says.
-        **abilities: what it can do besides: ``at_positions``, ``start`` and ``step``.
+        **abilities: what it can do besides: ``at_positions``, ``packed``, ``start`` and ``step``.
 
     Returns:
         What ``examine`` can call.

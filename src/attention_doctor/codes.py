@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import Finding, ModelReport, Report
@@ -65,21 +65,40 @@ def explain(code: str) -> str:
         ...
         - scores = q @ k.mT
         + scores = q @ k.mT / math.sqrt(d)
+        ...
     """
     check([code])
+    said = about(code)
+    parts = [textwrap.fill(text, _WIDTH) for text in said.texts]
+    lines = [f"- {said.wrong}\n+ {said.right}"] if said.right else []
+    return "\n\n".join([f"{code} ({said.severity})", *parts[:1], *lines, *parts[1:]])
+
+
+class About(NamedTuple):
+    """What there is to say about a code."""
+
+    severity: str
+    texts: Sequence[str]  # what it is; what to do, and what it is not
+    wrong: str  # line as people write it; "" where there is no single one
+    right: str
+    codes: Sequence[str]  # that the texts name
+
+
+def about(code: str) -> About:
+    """Give what a rule says about its code, for a page or a terminal."""
     rule = BY_CODE[code]
-    parts = [f"{code} ({rule.severity})", *_filled(f"{rule.cause}. {rule.explanation}")]
-    if code in MISTAKES:
-        parts += [f"- {MISTAKES[code].wrong}\n+ {MISTAKES[code].right}"]
-    elif rule.remedy:
-        parts += _filled(rule.remedy)
-    if rule.neighbours:
-        parts += _filled(f"Not to be confused with: {', '.join(rule.neighbours)}.")
-    if rule.excuses:
-        parts += _filled(f"Where it holds, it accounts for {', '.join(rule.excuses)}.")
-    return "\n\n".join(parts)
+    texts = [
+        f"{rule.cause}. {rule.explanation}",
+        "" if code in MISTAKES else rule.remedy,  # whose lines say it
+        f"Not to be confused with {_listed(rule.neighbours)}." * bool(rule.neighbours),
+        f"Where it holds, it accounts for {_listed(rule.excuses)}." * bool(rule.excuses),
+        f"Ignore it if {rule.ignore}." * bool(rule.ignore),
+    ]
+    texts = [text.strip() for text in texts if text]
+    said = [text[:1].upper() + text[1:] for text in texts]
+    codes = (*rule.neighbours, *rule.excuses)
+    return About(rule.severity, said, rule.wrong, rule.right, codes)
 
 
-def _filled(text: str) -> list[str]:
-    text = text.strip()
-    return [textwrap.fill(text[:1].upper() + text[1:], _WIDTH)]
+def _listed(codes: Iterable[str]) -> str:
+    return ", ".join(f"`{code}`" for code in codes)

@@ -1,17 +1,19 @@
 """The examination: evidence is gathered, rules are asked once, and a report is written."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from annotated_attention.checks import check_settings
 from attention_doctor.answers import Answers
+from attention_doctor.call.calls import called
 from attention_doctor.call.inputs import Failed
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_in
-from attention_doctor.call.roles import KINDS, Sizes
+from attention_doctor.call.roles import KINDS, Sizes, named_parameters
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import Finding, Report
@@ -90,6 +92,34 @@ def examine(
     if reference is not None:
         patient.reference = Patient(reference, sizes, kind)
     return examine_patient(patient)
+
+
+def examine_called(
+    attend: Any,
+    sizes: Sizes,
+    kind: str,
+    layout: str = "",
+    mask: str = "",
+    call: Mapping[str, Any] | None = None,
+    window: int = 0,
+    reference: Any = None,
+) -> Report:
+    """Examine what is called by the names of its arguments, as ``assert_attention`` has them.
+
+    Raises:
+        Unasked: an argument is not known, or no mask fits.
+    """
+    further = dict(call or {})
+    asked = called(attend, kind, sizes, layout, mask, further)
+    asked.attend.window = window or asked.attend.window
+    patient = Patient(asked.attend, sizes, kind)
+    if reference is not None:
+        known = named_parameters(getattr(reference, "forward", reference))
+        further = {name: x for name, x in further.items() if name in known}
+        trusted = called(reference, kind, sizes, layout, mask, further)
+        patient.reference = Patient(trusted.attend, sizes, kind)
+    how = (f"called with {asked.how}",) if asked.how else ()
+    return replace(examine_patient(patient), called=how, inferred=asked.inferred)
 
 
 def examine_patient(patient: Patient) -> Report:

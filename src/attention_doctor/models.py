@@ -85,7 +85,6 @@ class _Call:
     path: str
     module: nn.Module
     arguments: dict[str, Any]
-    output: torch.Size | None
 
     @property
     def batch(self) -> int:
@@ -142,14 +141,9 @@ def _recorded(
         if module not in calls:
             named = _named(module, args, kwargs).items()
             arguments = {key: x if isinstance(x, _PLAIN) else copy.deepcopy(x) for key, x in named}
-            calls[module] = _Call(chosen[module], module, arguments, None)
-
-    def ends(module: nn.Module, _: Any, output: Any) -> None:
-        first = next(tensors(output), None)
-        calls[module] = replace(calls[module], output=None if first is None else first.shape)
+            calls[module] = _Call(chosen[module], module, arguments)
 
     handles = [part.register_forward_pre_hook(begins, with_kwargs=True) for part in chosen]
-    handles += [part.register_forward_hook(ends) for part in chosen]
     try:
         with torch.no_grad():
             model(*inputs, **options)
@@ -171,10 +165,9 @@ def _examined(call: _Call) -> Report:
     """Examine one attention, in the way in which the model calls it."""
     states = [call.arguments[name] for name in call.states]
     distinct = len({id(x) for x in states})
-    if not states or distinct > 3 or call.output != states[0].shape:
-        output = None if call.output is None else tuple(call.output)
+    if not 0 < distinct < 4:
         shapes = [tuple(x.shape) for x in states]
-        return _unasked(call, f"it takes hidden states of {shapes} and returns {output}")
+        return _unasked(call, f"it takes hidden states of {shapes}")
     kind = ("self", "memory", "cross")[distinct - 1]
     if type(call.module) in (nn.MultiheadAttention, MultiheadAttention):
         like, width = torch_like(call.module, "cross"), states[0].size(-1)
@@ -182,7 +175,7 @@ def _examined(call: _Call) -> Report:
     masks = [name for name, x in call.arguments.items() if "mask" in name and x is not None]
     patient = _patient(call, kind)
     if patient is None:
-        return _unasked(call, "it works in the model alone")
+        return _unasked(call, "it works in the model alone, or returns no hidden states")
     if kind == "self" and _hides_the_future(patient):
         patient = _patient(call, "causal") or patient
     elif masks:

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 
 from attention_doctor.call.build import build, value_of
-from attention_doctor.call.calls import called
 from attention_doctor.call.load import load
 from attention_doctor.call.paste import adapter
-from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import Sizes, Unasked, named_parameters
-from attention_doctor.examination import examine_patient
+from attention_doctor.examination import examine_called
 from attention_doctor.models import examine_model
 from attention_doctor.report import Finding, ModelReport, Report
 from attention_doctor.rules.questions import UNASKED
@@ -46,39 +44,26 @@ def _sizes(options: argparse.Namespace) -> Sizes:
 
 
 def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> Report:
-    """Build and call what was loaded, and examine it."""
-    asked, built = _called(target, names, options)
-    patient = Patient(asked.attend, _sizes(options), options.kind)
-    if options.reference:
-        path, _, name = options.reference.rpartition(":")
-        trusted, known = load(path, name) if path else (pydoc.locate(name), {})
-        if trusted is None:
-            remedy = "Name a class: `--reference file.py:Class`."
-            raise Unasked("import", f"there is no {name}", remedy)
-        adapted = _called(trusted, known, options, as_it_takes=True)[0].attend
-        patient.reference = Patient(adapted, _sizes(options), options.kind)
-    report = examine_patient(patient)
-    how = [built, f"called with {asked.how}" if asked.how else ""]
-    return replace(report, called=tuple(filter(None, how)), inferred=asked.inferred)
-
-
-def _called(
-    target: Any, names: dict[str, Any], options: argparse.Namespace, as_it_takes: bool = False
-) -> tuple[Any, str]:
-    """Build something, and match its call; a reference gets those options alone that it takes."""
+    """Build what was loaded, and examine it."""
     sizes = _sizes(options)
     e, h, _, n = sizes
     names = names | {"e": e, "h": h, "d": e // h, "n": n}
-
-    def values(option: str, pairs: list[tuple[str, str]], taker: Any) -> dict[str, Any]:
-        known = named_parameters(taker) if as_it_takes else dict(pairs)
-        return {name: value_of(option, name, text, names) for name, text in pairs if name in known}
-
-    made, built = build(target, values("--init", options.init, target), sizes, options.kind)
-    further = values("--call", options.call, getattr(made, "forward", made))
-    asked = called(made, options.kind, sizes, options.layout, options.mask, further)
-    asked.attend.window = options.window or asked.attend.window
-    return asked, built
+    init = {name: value_of("--init", name, text, names) for name, text in options.init}
+    made, built = build(target, init, sizes, options.kind)
+    trusted = None
+    if options.reference:
+        path, _, name = options.reference.rpartition(":")
+        trusted = load(path, name)[0] if path else pydoc.locate(name)
+        if trusted is None:
+            remedy = "Name a class: `--reference file.py:Class`."
+            raise Unasked("import", f"there is no {name}", remedy)
+        known = named_parameters(trusted)
+        taken = {name: x for name, x in init.items() if name in known}
+        trusted = build(trusted, taken, sizes, options.kind)[0]
+    call = {name: value_of("--call", name, text, names) for name, text in options.call}
+    how = (sizes, options.kind, options.layout, options.mask, call, options.window, trusted)
+    report = examine_called(made, *how)
+    return replace(report, called=(*filter(None, [built]), *report.called))
 
 
 def _model(made: Any, name: str, attention: str) -> ModelReport:

@@ -1,14 +1,11 @@
 """Assert in a test that an attention is right."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from attention_doctor.call.calls import called
-from attention_doctor.call.patient import Patient
 from attention_doctor.call.roles import Sizes, Unasked
 from attention_doctor.codes import check, chosen
-from attention_doctor.examination import check_arguments, examine_patient
+from attention_doctor.examination import check_arguments, examine_called
 from attention_doctor.report import Report
 
 
@@ -69,15 +66,10 @@ def assert_attention(
     sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)
     check_arguments(attend, sizes, kind)
     try:
-        asked = called(attend, kind, sizes, layout, mask, call or {})
-        asked.attend.window = window or asked.attend.window
-        trusted = None if reference is None else called(reference, kind, sizes, layout, mask, {})
+        report = examine_called(attend, sizes, kind, layout, mask, call, window, reference)
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
-    patient = Patient(asked.attend, sizes, kind)
-    patient.reference = trusted and Patient(trusted.attend, sizes, kind)
-    report = examine_patient(patient)
-    counted = chosen(replace(report, inferred=asked.inferred), select, ignore, wrong)
+    counted = chosen(report, select, ignore, wrong)
     assert isinstance(counted, Report)
     if not counted.ok:
         raise AssertionError(str(counted))

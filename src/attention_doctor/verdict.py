@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 
 from attention_doctor.answers import Answers
-from attention_doctor.call.inputs import NotAsked
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.evidence import Evidence
@@ -23,7 +22,10 @@ _NOTHING = "no property fails; only the outputs are not the right version's"
 def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
     """Write the findings, those that are wrong first."""
     observed = [*answers.outside]
+    said = {x.sign.evidence for x in observed}
     for message, names in answers.failures.items():
+        if message in said:  # as with a mask
+            continue
         symptom = f"it raises an error when asked about {', '.join(names)}"
         observed.append(Observed(BY_CODE["fails"], Sign(symptom, message), names[0]))
     grave = [x for x in answers.inside if x.severity == WRONG and x.rule.explains]
@@ -53,9 +55,7 @@ def _excused(evidence: Evidence, observed: Sequence[Observed]) -> list[Observed]
 
 
 def _design(evidence: Evidence, one: Observed) -> Observed | None:
-    try:
-        evidence.of(looks.free)
-    except NotAsked:  # where nothing is seen inside, nothing is excused
+    if evidence.had(looks.free) is None:  # where nothing is seen inside, nothing is excused
         return None
     for rule in RULES:
         excuse = rule.excuses.get(one.rule.code)
@@ -66,13 +66,17 @@ def _design(evidence: Evidence, one: Observed) -> Observed | None:
 
 def _causes(answers: Answers, observed: Sequence[Observed]) -> list[Observed]:
     """Choose what speaks for the rest: a version that agrees, what shows inside, or a mask."""
-    halves = [code for x in answers.outside for code in x.rule.instead_of]
+    halves = {code for x in (*answers.outside, *answers.inside) for code in x.rule.instead_of}
     named = [x for x in answers.reference if x.rule.code not in halves]
     if named:
         return named
-    if answers.agreement.version in ("", "right") and answers.inside:
+    if answers.agreement.version in ("", "right", *halves) and answers.inside:
         return answers.inside
-    return [x for x in observed if x.question in NAMING and x.rule.explains]
+    naming = [x for x in observed if x.question in NAMING and x.rule.explains]
+    whole = [x for x in naming if x.rule.code not in halves]
+    # Where nothing is mixed, that may follow from a mask that hides everything.
+    others = [x for x in whole if x.question != "attention"]
+    return [x for x in whole if x in others or not any(_explains(y, x) for y in others)]
 
 
 def _explains(cause: Observed, one: Observed) -> bool:
@@ -113,11 +117,10 @@ def _finding(evidence: Evidence, one: Observed, explained: Sequence[Observed] = 
 
 def summary(evidence: Evidence) -> str:
     """Say in a sentence what was seen inside."""
-    try:
-        found = evidence.of(looks.free).found
-    except NotAsked:
+    look = evidence.had(looks.free)
+    if look is None:
         return ""
-    seen = found[-1]
+    found, seen = look.found, look.found[-1]
     text = f"softmax over axis {seen.axis} of the scores{_line(seen.where('softmax'))}"
     if seen.scale is not None:
         usual = abs(seen.scale * seen.width**0.5 - 1) < _CLOSE

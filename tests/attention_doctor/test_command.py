@@ -166,7 +166,7 @@ CALLS = {
         MINE.replace("scores, v = self.scores(x)", HIDES).replace("mask is not None", "False"),
         "--kind causal",
         0,
-        "`mask` is left out: it has no effect",
+        "`mask` is left out: it hides no key",
     ),
     "padding lets the future in": (
         MINE.replace("scores, v = self.scores(x)", HIDES)

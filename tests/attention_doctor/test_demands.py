@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from attention_doctor import examine
-from attention_doctor.adapters import adapt
 from tests.attention_doctor.demanded import Attention, E, H, report, varied
 
 
@@ -97,55 +96,3 @@ def test_a_token_that_does_not_see_itself_is_no_window():
     found = report(varied(weigh=weigh), "causal", looked_into=False)
     assert "sliding-window" not in found.codes
     assert "causal-hides-itself" in wrong(found)
-
-
-class ScoresReturned(Attention):
-    def forward(self, query, key, value, blocked=None):
-        return super().forward(query, key, value, blocked), self.scores
-
-    def changed(self, scores):
-        self.scores = scores
-        return scores
-
-
-def with_a_mask(step, other):
-    """Give attention in which a step is another as soon as there is a mask."""
-    usual = getattr(Attention, step)
-    return varied(**{step: lambda self, *x: (usual if self.blocked is None else other)(self, *x)})
-
-
-FIRST = {
-    "gradient-not-finite": (
-        varied(
-            mix=lambda self, *heads: (
-                Attention.mix(self, *heads) + (self.o.weight - self.o.weight).sqrt().sum()
-            )
-        ),
-        "cross",
-    ),
-    "half-differs": (varied(changed=lambda self, scores: scores * 1e6 / 1e6), "cross"),
-    # One mask for all samples.
-    "mask-fails": (
-        with_a_mask("hidden", lambda self, n, m: self.blocked.view(1, 1, n, m)),
-        "cross",
-    ),
-    "mask-taken-for-causal": (
-        with_a_mask("hidden", lambda self, n, m: torch.ones(n, m, dtype=torch.bool).triu(1)),
-        "self",
-    ),
-    "mask-makes-nan": (
-        with_a_mask("changed", lambda self, x: x + self.blocked[:, None] * -math.inf),
-        "cross",
-    ),
-    "weights-are-no-weights": (ScoresReturned, "cross"),
-}
-
-
-@pytest.mark.parametrize("code", FIRST)
-def test_it_is_found_first(code):
-    version, kind = FIRST[code]
-    module = version()
-    alone = adapt(lambda x, blocked: module(x, x, x, blocked), module=module)
-    attend = alone if kind == "self" else module
-    found = examine(attend, embed_dim=E, num_heads=H, kind=kind)
-    assert code in [x.code for x in found.findings if x.severity == found.findings[0].severity]

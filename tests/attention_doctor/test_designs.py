@@ -207,21 +207,8 @@ def test_a_design_is_no_mistake(name):
         assert found.findings[0].where.text.startswith("far = ")
 
 
-class OtherWeights(Attention):
-    """Returns weights that are not those that it used."""
-
-    def forward(self, x):
-        q, k, _ = self.heads(x, x, x)
-        return super().forward(x), (2 * q @ k.mT).softmax(-1)
-
-
 # The class, and the severity and the code of what is said of it.
 SLIPS = {
-    "queries normed": (
-        before(lambda q, k, v: (F.normalize(q, dim=-1), k, v)),
-        "convention: one-side-normed",
-    ),
-    "other weights": (OtherWeights, "wrong: other-weights-returned"),
     # It is narrower inside, and scales by the width of all heads there.
     "by inner width": (
         before(lambda q, k, v: (q[..., :2] / math.sqrt(H), k[..., :2], v)),
@@ -232,15 +219,6 @@ SLIPS = {
         before(lambda q, k, v: (q, k, v.transpose(1, 2).reshape(v.shape))),
         "wrong: split-without-transpose",
     ),
-    "scaled late": (
-        varied(
-            weigh=lambda self, q, k: (
-                Attention.weigh(self, q * math.sqrt(q.size(-1)), k) / math.sqrt(q.size(-1))
-            )
-        ),
-        "wrong: scaled-after-softmax",
-    ),
-    "rectified": (before(lambda q, k, v: (q, k, v.relu())), "wrong: values-bent"),
     # As in gated attention units, which bend what makes queries and keys, too.
     "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
     "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),

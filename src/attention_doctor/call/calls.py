@@ -151,17 +151,21 @@ class _Attention:
             if reacting(self.adapted("none"), kind, sizes):
                 break
 
-    def _call(self, positions: Tensor | None, *inputs: Any) -> Any:
-        """Call with the arguments of the plan; where positions are None, they are the usual."""
+    def _call(self, positions: Tensor | None, documents: Tensor | None, *inputs: Any) -> Any:
+        """Call with the arguments of the plan; positions are the usual, documents one, by None."""
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
         blocked = inputs[len(roles)] if len(inputs) > len(roles) else None
         if plan.mask and (plan.needs_mask or blocked is not None):
             given[plan.mask] = blocked
+        b, n = (inputs[0].size(self.layout.index(axis)) for axis in "bn")
         if plan.rotation:
-            usual = torch.arange(inputs[0].size(self.layout.index("n")))
+            usual = torch.arange(n)
             given |= self._rotation(usual if positions is None else positions, inputs[0].dtype)
+        if plan.documents:
+            one = torch.zeros(b, n, dtype=torch.long)
+            given[plan.documents] = one if documents is None else documents
         return self.attend(**given, **plan.further)
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> dict[str, Any]:
@@ -173,19 +177,22 @@ class _Attention:
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def adapted(self, mask: str, positions: Tensor | None = None) -> Adapted:
+    def adapted(
+        self, mask: str, positions: Tensor | None = None, documents: Tensor | None = None
+    ) -> Adapted:
         module = self.attend if isinstance(self.attend, nn.Module) else None
-        turned = self.plan.rotation and self.kind in ("self", "causal")
-        at_positions: dict[str, Any] = {
-            "at_positions": lambda x, places: self.adapted("none", places)(x)
-        }
+        abilities: dict[str, Any] = {}
+        if self.plan.rotation and self.kind in ("self", "causal"):
+            abilities["at_positions"] = lambda x, places: self.adapted("none", places)(x)
+        if self.plan.documents and self.kind in ("self", "causal"):
+            abilities["packed"] = lambda x, rows: self.adapted("none", documents=rows)(x)
         adapted = adapt(
-            functools.partial(self._call, positions),
+            functools.partial(self._call, positions, documents),
             self.layout,
             mask,
             module=module,
             num_heads=self.sizes.num_heads,
-            **at_positions if turned else {},
+            **abilities,
         )
         adapted.name = name_of(self.attend)
         return adapted
@@ -230,7 +237,7 @@ def _masked(
         remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
         raise Unasked("call", text, remedy)
     if bare is not None and not hiding and kind == "causal" and not words:
-        return Called(bare, f"{how}; `{name}` is left out: it has no effect")
+        return Called(bare, f"{how}; `{name}` is left out: it hides no key")
     what = "added to the scores" if form.meaning == "additive" else f"True = {form.meaning}"
     other = "blocked" if form.meaning == "allowed" else "allowed"
     guess = "inferred from one call" if hiding else "guessed, as no call hides a key"

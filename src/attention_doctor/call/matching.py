@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from attention_doctor.call.roles import KINDS, ROTATIONS, input_of, named_parameters, required
+from attention_doctor.call.roles import (
+    DOCUMENTS,
+    KINDS,
+    ROTATIONS,
+    input_of,
+    named_parameters,
+    required,
+)
 
 TENSORS = {
     "cross": ("query", "key", "value"),
@@ -22,6 +29,7 @@ class Plan(NamedTuple):
     mask: str = "mask"  # the argument that takes the mask; "" for none
     needs_mask: bool = False
     rotation: tuple[str, ...] = ()  # the arguments that take cosines and sines
+    documents: str = ""  # the argument that takes the number of each token's document
     further: Mapping[str, Any] = MappingProxyType({})  # what is said
     unknown: tuple[str, ...] = ()  # what must be given, and is none of these
 
@@ -52,9 +60,11 @@ def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> 
     named = [name for name in parameters if name in words and name not in tokens]
     takes_mask = next(iter(named or sorted(masks, key=lambda x: x not in needed)), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)
-    known = {*tokens, takes_mask, *rotation}
+    documents = next((name for name in inputs if name in DOCUMENTS), "")
+    known = {*tokens, takes_mask, documents, *rotation}
     unknown = tuple(name for name in needed if name not in known)
-    return Plan(tokens, takes_mask, takes_mask in needed, rotation, further, unknown)
+    needs_mask = takes_mask in needed
+    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown)
 
 
 def _tokens(inputs: dict[str, str], kind: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapters import Adapted, module_of, name_of
+from attention_doctor.adapters import Adapted
 from attention_doctor.call.forms import output_of
 from attention_doctor.call.inputs import Answer, Failed, Inputs, NotAsked
 from attention_doctor.call.places import describe
@@ -37,18 +37,17 @@ class Patient:
         Kind ``"memory"`` is kind ``"cross"`` with the keys and values in one tensor, ``value``.
         """
         self.sizes = sizes
-        self.attend, self.called_as = attend, kind
+        self.attend = attend if isinstance(attend, Adapted) else Adapted(attend, attend)
+        self.called_as = kind
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
         self.embed_dim, self.num_heads, self.context_dim, self.max_length = sizes
-        self.module = module_of(attend) if module is None else module
-        self.name = name_of(attend)
-        said = attend.masks if isinstance(attend, Adapted) else ""
-        self.masks = said or ("none" if kind == "causal" else "any")
+        self.module = self.attend.module if module is None else module
+        self.name = self.attend.name
+        self.masks = self.attend.masks or ("none" if kind == "causal" else "any")
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
-        self.mask_error = attend.mask_error if isinstance(attend, Adapted) else ""
-        self.window = attend.window if isinstance(attend, Adapted) else 0
+        self.mask_error, self.window = self.attend.mask_error, self.attend.window
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.reference: Patient | None = None  # which is trusted
         self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names

@@ -35,6 +35,7 @@ INPUTS = {
     }.items()
 }
 ROTATIONS = ("cos", "sin", "position_embeddings")
+DOCUMENTS = ["documents", "document_ids", "doc_ids", "segment_ids", "seq_ids", "sequence_ids"]
 # What a name of a mask says about True in it.
 _SAYS = {
     "blocked": r"block|padding_mask|pad_mask|is_pad|look_ahead|future",

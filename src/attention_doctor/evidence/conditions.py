@@ -1,19 +1,21 @@
 """How an attention has to be asked: whether its results are numbers, and how exact they are."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from attention_doctor.call.inputs import Failed, Inputs, NotAsked
+from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.evidence import situations
 from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.looks import watched
+from attention_doctor.evidence.trace import Step
 
 DROPOUT = 0.5
-STEP = 1e-4  # by which inputs grow
 TRIES = 6
-_SMOOTH = 1e-4  # a fourth difference that the rounding of float32 does not explain
+HALVES = (torch.float16, torch.bfloat16)
 _COARSE = 0.02  # what one step in bfloat16 may be off by
 
 
@@ -37,27 +39,19 @@ def settled(evidence: Evidence) -> Iterator[str]:
         yield "there are no numbers to compare"
         return
     with contextlib.ExitStack() as until:
-        if _had(evidence, varies):
+        if evidence.had(varies):
             if variation(patient, patient.draw(1)) > patient.tolerance:
                 until.enter_context(patient.dropping(0.0))
             if variation(patient, patient.draw(1)) > patient.tolerance:
                 yield "the same input gives a different result each time"
                 return
-        patient.rounding = _COARSE if _had(evidence, steps) else 0.0
+        patient.rounding = _COARSE if evidence.had(coarse) is not None else 0.0
         yield ""
-
-
-def _had(evidence: Evidence, measurement: Callable[[Patient], float]) -> float:
-    """Give a measurement, and 0 where it fails: a rule says so."""
-    try:
-        return evidence.of(measurement)
-    except (Failed, NotAsked):
-        return 0.0
 
 
 def needs_full_precision(patient: Patient) -> None:
     """Leave a measurement out where half precision is all that there is."""
-    if patient.dtype not in (torch.float32, torch.float64):
+    if patient.dtype in HALVES:
         raise NotAsked(f"it computes in {patient.dtype}")
 
 
@@ -67,24 +61,8 @@ def variation(patient: Patient, inputs: Inputs) -> float:
     return max(patient.gap(x, first) for x in more)
 
 
-def steps(patient: Patient) -> float:
-    """Measure the steps in which results move as inputs grow; 0 where they are smooth."""
+def coarse(patient: Patient) -> Step | None:
+    """Give the first step that makes numbers of half precision from finer ones."""
     needs_full_precision(patient)
-    limit = max(_SMOOTH, 3 * patient.tolerance)
-    rough = []
-    for seed in range(31, 34):
-        rough.append(_roughness(patient, seed))
-        if not rough[-1] > limit:
-            return 0.0
-    return min(rough)
-
-
-def _roughness(patient: Patient, seed: int) -> float:
-    """Measure by how much the output is not smooth: its fourth difference as inputs grow."""
-    start = patient.draw(seed)
-
-    def at(step: int) -> Tensor:
-        return patient.ask(start.map(lambda x: x * (1 + STEP * step))).double()
-
-    outputs = torch.stack([at(step) for step in range(5)])
-    return float(outputs.diff(4, 0).abs().max() / outputs[0].abs().max().clamp(min=1e-30))
+    steps = watched(patient, situations.free(patient))[0]
+    return next((x for x in steps if x.from_tokens and x.value.dtype in HALVES), None)

@@ -41,3 +41,10 @@ class Evidence:
         if isinstance(value, Failed | NotAsked):
             raise value
         return value
+
+    def had(self, measurement: Callable[[Patient], Value]) -> Value | None:
+        """Give what a function measures; None where it cannot be measured."""
+        try:
+            return self.of(measurement)
+        except (Failed, NotAsked):
+            return None

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.evidence.looks import in_sight
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.trace import Step, Trace
 
@@ -41,16 +42,6 @@ class Inner:
         )
 
     @property
-    def split_is_straight(self) -> bool:
-        """Whether the rows of heads are read straight out of those of tokens."""
-        return _is_straight(self.key) and _is_straight(self.value)
-
-    @property
-    def merge_is_straight(self) -> bool:
-        """Whether results are read straight out of the rows of heads."""
-        return _is_straight(self.behind)
-
-    @property
     def rows_are_tokens(self) -> bool:
         """Whether each row is made from its own token, and each result from its own rows."""
         rows = (*self.key, *self.value, *self.behind)
@@ -72,13 +63,6 @@ class Inner:
                 return set()
             found |= mine
         return found
-
-
-def _is_straight(rows: Tensor) -> bool:
-    """Tell whether head by head, row by row, numbers are those of tokens in their order."""
-    h, n = rows.shape[:2]
-    token = (torch.arange(h)[:, None] * n + torch.arange(n)) // h
-    return h > 1 and n > 1 and torch.equal(rows, token[..., None] == torch.arange(rows.size(2)))
 
 
 class _Nudged(Trace):
@@ -105,6 +89,7 @@ def square(patient: Patient) -> Inner:
     return at_size(patient, patient.draw(1, size, size, size))
 
 
+@in_sight()
 def at_size(patient: Patient, x: Inputs) -> Inner:
     """Measure with these inputs.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.situations import Situation
-from attention_doctor.evidence.trace import Trace
+from attention_doctor.evidence.trace import Step, Trace
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,11 @@ class Look:
     found: tuple[Seen, ...]
 
 
-def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call, if something can be seen, and the result is no other one then.
-
-    Raises:
-        NotAsked: nothing can be seen, for a reason that is given.
-    """
+@contextlib.contextmanager
+def in_sight() -> Iterator[None]:
+    """Leave out what cannot be seen, for a reason that is given."""
     try:
-        return _look(patient, case)
+        yield
     except Failed as failure:  # which other measurements say
         raise NotAsked("the call fails") from failure
     except NotAsked:
@@ -39,16 +37,30 @@ def look(patient: Patient, case: Situation) -> Look:
         raise NotAsked(f"the sight fails, with {type(error).__name__}") from error
 
 
-def _look(patient: Patient, case: Situation) -> Look:
+@in_sight()
+def watched(patient: Patient, case: Situation) -> tuple[list[Step], Tensor]:
+    """Give the steps of a call, and its output."""
     x, blocked = case.inputs, case.blocked
-    chance = torch.get_rng_state()
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
         output = patient.ask(x, blocked)
+    return trace.steps, output
+
+
+@in_sight()
+def look(patient: Patient, case: Situation) -> Look:
+    """Watch one call, if something can be seen, and the result is no other one then.
+
+    Raises:
+        NotAsked: nothing can be seen, for a reason that is given.
+    """
+    x, blocked = case.inputs, case.blocked
+    chance = torch.get_rng_state()
+    steps, output = watched(patient, case)
     if not _alike(patient, output, patient.ask(x, blocked)):
         torch.set_rng_state(chance)  # of what is random there may be another answer
         if not _alike(patient, output, patient.ask(x, blocked)):
             raise NotAsked("the result is another one when it is watched")
-    found = tuple(attentions(trace.steps))
+    found = tuple(attentions(steps))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
     return Look(case, found)

@@ -188,16 +188,18 @@ def future(patient: Patient) -> Order:
     return Order(every, leaks, behind, ahead, torch.ones(n, n, dtype=torch.bool).tril(-1))
 
 
-def future_with_padding(patient: Patient) -> str:
-    """Say how many pairs with a later token react as soon as padding is hidden; "" for none."""
+def brought_back(patient: Patient) -> Tensor:
+    """Tell which pairs react as soon as padding is hidden, and not at all without a mask, (n, n).
+
+    Where a window is said, the text is longer.
+    """
     situations.only_for(patient, "causal")
-    ahead = torch.ones(patient.n, patient.n, dtype=torch.bool).triu(1)
-    for case in situations.masked(patient) if patient.masks == "padding" else ():
-        more = influence(patient, case.inputs, case.blocked)[0] & ~free(patient).seen & ahead
-        if more.any():
-            pairs = f"{int(more.any(0).sum())} of {int(ahead.sum())} pairs"
-            return f"{pairs} with a later token"
-    return ""
+    n = min(max(patient.n, patient.window + 3), patient.max_length)
+    back = torch.zeros(n, n, dtype=torch.bool)
+    for case in situations.masked(patient, n=n) if patient.masks == "padding" else ():
+        unseen = influence(patient, case.inputs)[1]
+        back |= (influence(patient, case.inputs, case.blocked)[0] & unseen).any(0)
+    return back
 
 
 def behind(patient: Patient) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,10 @@
-"""What attention of today can do besides, where an adapter says so: rotation, and a cache.
+"""What attention of today can do besides, where it says so: rotation, a cache, packed documents.
 
 What is wrong with a cache shows in which tokens are seen.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,44 @@ def rotation(patient: Patient) -> Rotation:
     shifted = patient.gap(at(*(place + SHIFT for place in places)), here)
     ignored = patient.same(at(*places[:-1], places[-1] + SHIFT)[:, -1], here[:, -1])
     return Rotation(ignored, shifted)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How results of two documents in one row differ from those of each alone."""
+
+    gap: float
+    pairs: int  # of a token and one of the other document that reacts to it
+    count: int  # of all such pairs
+
+
+def packing(patient: Patient) -> Packed | None:
+    """Compare two documents in one row with each of them alone; None where nothing differs."""
+    (packed,) = claim(patient, "packed")
+    situations.only_for(patient, "self", "causal")
+    x, cut = patient.draw(54).query, patient.n // 2
+    document = (torch.arange(patient.n) >= cut).long()
+    parts = [patient.ask(Inputs(y, y, y)) for y in (x[:, :cut], x[:, cut:])]
+
+    def asked(tokens: Tensor) -> Tensor:
+        return patient.ask_for(packed, tokens, document.expand(len(x), -1))
+
+    together, other = asked(x), 3 * patient.draw(55).query
+    gap = patient.gap(together, torch.cat(parts, 1))
+    if gap <= patient.tolerance:
+        return None
+    seen = _seen(patient, x, other, asked)
+    apart = document[:, None] != document
+    return Packed(gap, int((seen & apart).sum()), int(apart.sum()))
+
+
+def _seen(patient: Patient, x: Tensor, other: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
+    """Tell which token has influence on which result, (n, n)."""
+    before, columns = ask(x), []
+    for j in range(x.size(1)):
+        moved = (ask(exchanged(x, j, other[:, j : j + 1])) - before).abs().amax((0, 2))
+        columns.append(moved > patient.tolerance * before.abs().max())
+    return torch.stack(columns, -1)
 
 
 @dataclass(frozen=True)
@@ -155,13 +193,8 @@ class _Text:
 
     def seen(self, chunks: Sequence[int]) -> Tensor:
         """Tell which token, in chunks, has influence on which result, (n, n)."""
-        before, other = self.stepped(*chunks), 3 * self.patient.draw(53, n=self.n).query
-        columns = []
-        for j in range(self.n):
-            changed = exchanged(self.x, j, other[:, j : j + 1])
-            moved = (self.stepped(*chunks, tokens=changed) - before).abs().amax((0, 2))
-            columns.append(moved > self.patient.tolerance * before.abs().max())
-        return torch.stack(columns, -1)
+        other = 3 * self.patient.draw(53, n=self.n).query
+        return _seen(self.patient, self.x, other, lambda x: self.stepped(*chunks, tokens=x))
 
     def without_places(self) -> Named:
         """Tell a position that starts anew at each step from keys that are never rotated."""

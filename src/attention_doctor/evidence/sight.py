@@ -210,11 +210,16 @@ def _straight_splits(*sides: Operand) -> dict[str, Step]:
 
 
 def _is_straight(rows: Step, heads: Step) -> bool:
-    """Tell whether rows of tokens, (b, n, e), are heads, (b, h, n, d), with no axis moved."""
+    """Tell whether rows of tokens, (b, n, e), are heads, (..., n, d), with no axis moved."""
     x, y = rows.value, heads.value
-    if y.dim() != 4 or y.size(1) == y.size(2) or x.shape != (len(y), y.size(2), y[0, :, 0].numel()):
+    if x.dim() != 3 or y.dim() < 3 or x.numel() != y.numel() or x.size(1) != y.size(-2):
         return False
-    return x.equal(y.reshape(x.shape)) and not x.equal(y.transpose(1, 2).flatten(2))
+    n, d = y.shape[-2:]
+    h, rest = divmod(x.size(2), d)
+    if rest or h in (1, n):  # one head, or heads that may be tokens
+        return False
+    moved = y.reshape(len(x), h, n, d).transpose(1, 2).flatten(2)
+    return x.equal(y.reshape(x.shape)) and not x.equal(moved)
 
 
 def _last(steps: list[Step], names: Container[str]) -> Step | None:

@@ -41,12 +41,14 @@ def cases(patient: Patient) -> list[Situation]:
     return [free(patient), *masked(patient)]
 
 
-def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
+def masked(patient: Patient, square: bool = False, n: int = 0) -> Iterator[Situation]:
     """Make a case with each kind of mask that the implementation takes.
 
-    A square one has as many samples as queries and keys, so that a wrong axis fits by chance.
+    A square one has as many samples as queries and keys, so that a wrong axis fits by chance. With
+    ``n``, one sequence has this length.
     """
-    b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
+    b, m = patient.b, n or (patient.m if patient.kind != "self" else patient.n)
+    n = n or patient.n
     if square:
         b = n = m = min(3, patient.max_length)
     for name, (each, samples, queries, seed) in _MASKS.items():

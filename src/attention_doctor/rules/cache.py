@@ -1,12 +1,11 @@
-"""What a cache does with positions and keys, and a window whose width is said."""
+"""What a cache does with positions and keys."""
 
-import torch
+from typing import Any
 
-from attention_doctor.evidence import pairs, protocols
+from attention_doctor.evidence import protocols
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.masks import HIDING
-from attention_doctor.rules.questions import WINDOW
-from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
 
 
 # A cache: each mistake has its own effect.
@@ -26,66 +25,50 @@ def cached(code: str) -> Test:
     return test
 
 
-def of_cache(code: str, cause: str, remedy: str, steps: tuple[str, ...] = ()) -> Rule:
-    return Rule(code, cause, remedy, signs={"cache": cached(code)}, steps=steps)
-
-
-# In a window that is said.
-def other_width(e: Evidence) -> tuple[str, Sign] | None:
-    seen, may = e.of(pairs.behind)
-    window = e.patient.window
-    first = seen[-1].cumprod(0).bool()  # attention sinks are seen by all
-    may = may if first.all() else may | first & torch.ones_like(may).tril()
-    if torch.equal(seen, may):
-        return None
-    said = f"the last of {len(seen)} tokens sees {int(seen[-1].sum())}, itself among them, "
-    said += f"and its window has {window}"
-    if torch.equal(seen, may | torch.ones_like(may).tril(-window).triu(-window)):
-        return "window-off-by-one", Sign("each token sees one more than its window", said)
-    return "window-differs", Sign("tokens see others than those of their window", said)
+def of_cache(code: str, cause: str, remedy: str, **more: Any) -> Rule:
+    return Rule(code, cause, remedy, signs={"cache": cached(code)}, **more)
 
 
 RULES = (
-    of_mistake(
-        "window-off-by-one",
-        signs={WINDOW: named("window-off-by-one", other_width)},
-        steps=HIDING,
-        neighbours=("window-differs",),
-    ),
-    Rule(
-        "window-differs",
-        "a window of another width, or one that is applied to the keys of a cache in another way",
-        "Hide what is later, and what is `window` tokens back or more: "
-        "`(keys > queries) | (keys <= queries - window)`, by places in the whole text.",
-        signs={WINDOW: named("window-differs", other_width), "cache": cached("window-differs")},
-        steps=HIDING,
-        neighbours=("window-off-by-one",),
-    ),
     of_cache(
         "cache-differs",
         "positions, a mask or a scale that differ from step to step",
         "Compare one step with the same row of the whole.",
+        explanation="Every token sees what it should, and the numbers are others: a position, a "
+        "scale or a bias is not the same in a step as in the whole.",
     ),
     of_cache(
         "cache-ignored",
         "keys and values are kept in a cache and never read",
         "Attend to all keys in the cache.",
+        explanation="Each token sees its own chunk alone. What is written fits no earlier word.",
+        wrong="cache.append(k, v)",
+        right="k, v = cache.append(k, v)",
     ),
     of_cache(
         "cache-loses-tokens",
         "keys in the cache are written over, or a mask hides some of them",
         "Write each chunk behind those before it.",
+        explanation="Some earlier tokens have no say. The text stays fluent, and forgets.",
     ),
     of_cache(
         "cache-not-empty",
         "a cache that still holds another sequence",
         "Make a new cache for each sequence.",
+        explanation="The second text begins where the first one ended. The first is right, and "
+        "a test that makes a new module each time sees no other.",
+        wrong="cache = self.cache",
+        right="cache = KVCache()",
     ),
     of_cache(
         "future-leaks-in-a-chunk",
         "no causal mask within a chunk that is added to a cache",
         "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`.",
         steps=HIDING,
+        explanation="Token by token it is right, since a single new token has none behind it. A "
+        "prompt, which is read at once, sees its own future.",
+        wrong="blocked = None",
+        right="blocked = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)",
     ),
     of_mistake(
         "causal-at-the-wrong-corner",

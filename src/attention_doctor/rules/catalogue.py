@@ -13,23 +13,26 @@ from attention_doctor.rules import (
     reshapes,
     scale,
     softmax,
+    windows,
 )
 from attention_doctor.rules.rule import Rule, of_mistake
 
-_ASKED: tuple[Rule, ...] = (
-    *scale.RULES,
-    *fills.RULES,
-    *masks.RULES,
-    *designs.RULES,
-    *causal.RULES,
-    *positions.RULES,
-    *cache.RULES,
-    *reshapes.RULES,
-    *softmax.RULES,
-    *projections.RULES,
-    *conduct.RULES,
-)
-_REST = MISTAKES.keys() - {rule.code for rule in _ASKED}  # which a version that agrees may name
-RULES = (*_ASKED, *(of_mistake(code) for code in MISTAKES if code in _REST))
+FAMILIES: dict[str, tuple[Rule, ...]] = {
+    "The scale": scale.RULES,
+    "How hidden scores keep a weight": fills.RULES,
+    "Masks": masks.RULES,
+    "Designs": designs.RULES,
+    "Windows": windows.RULES,
+    "The future, and rows without a key": causal.RULES,
+    "Positions": positions.RULES,
+    "A cache": cache.RULES,
+    "Heads and samples": reshapes.RULES,
+    "The softmax and its weights": softmax.RULES,
+    "Projections and gradients": projections.RULES,
+    "The module": conduct.RULES,
+}
+_OWN = {rule.code for rules in FAMILIES.values() for rule in rules}
+FAMILIES["By comparison alone"] = tuple(of_mistake(x) for x in MISTAKES if x not in _OWN)
+RULES = tuple(rule for rules in FAMILIES.values() for rule in rules)
 BY_CODE = {rule.code: rule for rule in RULES}
 assert len(BY_CODE) == len(RULES), "two rules have one code"

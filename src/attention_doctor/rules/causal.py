@@ -9,10 +9,12 @@ from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
 
 # Under a causal mask.
 def with_padding(e: Evidence) -> Sign | None:
-    said = e.of(pairs.future_with_padding)
+    ahead = e.of(pairs.brought_back).triu(1)
+    if not ahead.any():
+        return None
     symptom = "with a mask that blocks padding, tokens see some of their future"
-    remedy = "Join the two masks: neither stands in for the other."
-    return Sign(symptom, said, remedy) if said else None
+    said = f"{int(ahead.sum())} pairs with a later token"
+    return Sign(symptom, said, "Join the two masks: neither stands in for the other.")
 
 
 def future_seen(next_alone: bool) -> Test:
@@ -48,7 +50,7 @@ def past_unseen(itself: bool) -> Test:
 
 def missed(e: Evidence) -> pairs.Order | None:
     """Give what is seen under a causal mask, where something is not that should be."""
-    if e.of(pairs.future_with_padding):
+    if e.of(pairs.brought_back).triu(1).any():
         return None
     found = e.of(pairs.future)
     return found if found.misses and not found.is_turned else None
@@ -66,7 +68,7 @@ def nan_spreads(e: Evidence) -> Sign | None:
 
 def nan_row(e: Evidence) -> Sign | None:
     said = e.of(pairs.fully_masked).nan
-    return Sign("a fully masked query gets NaN", said, severity=CONVENTION) if said else None
+    return Sign("a fully masked query gets NaN", said) if said else None
 
 
 def refused_in_half(e: Evidence) -> Sign | None:
@@ -74,7 +76,7 @@ def refused_in_half(e: Evidence) -> Sign | None:
     if found is None or not found.error:
         return None
     symptom = f"with {found.case.name}, it fails in float16"
-    return Sign(symptom, found.error, severity=CONVENTION)
+    return Sign(symptom, found.error)
 
 
 def differs_in_half(e: Evidence) -> Sign | None:
@@ -106,6 +108,10 @@ RULES = (
         signs={"future": future_leaks},
         steps=HIDING,
         neighbours=("causal-off-by-one", "mask-taken-for-causal"),
+        explanation="A token sees what it should predict, and copies it: the loss is almost "
+        "perfect at once, and what the model writes is not.",
+        wrong="weights = scores.softmax(-1)",
+        right="weights = scores.masked_fill(future, -math.inf).softmax(-1)",
     ),
     of_mistake(
         "causal-hides-itself",
@@ -119,6 +125,9 @@ RULES = (
         "Block with `triu(diagonal=1)`.",
         signs={"past": past_unseen(itself=False)},
         hides=True,
+        explanation="Tokens that may be seen change nothing. The model learns, and less than it "
+        "should.",
+        ignore="the pattern is meant, and the doctor does not know it",
     ),
     Rule(
         "visible-unseen",
@@ -127,6 +136,9 @@ RULES = (
         signs={"visible": unseen},
         hides=True,
         neighbours=("sliding-window",),
+        explanation="Without a mask, some tokens change nothing. The model learns, and less "
+        "than it should.",
+        ignore="the pattern is meant, and the doctor does not know it",
     ),
     Rule(
         "nan-spreads",
@@ -134,14 +146,32 @@ RULES = (
         signs={"fully masked rows": nan_spreads},
         steps=HIDING,
         neighbours=("nan-row",),
+        remedy="Leave each row one key, or give fully masked rows zeros before anything "
+        "mixes them with others: `heads.masked_fill(fully_masked, 0)`.",
+        explanation="A single query without a key makes results NaN that have keys. One short "
+        "sequence spoils its whole batch.",
     ),
-    of_mistake("nan-row", signs={"fully masked rows": nan_row}, steps=HIDING),
-    of_mistake("finite-fill-in-half", signs={"half precision": refused_in_half}, steps=FILLS),
+    of_mistake(
+        "nan-row",
+        severity=CONVENTION,
+        signs={"fully masked rows": nan_row},
+        steps=HIDING,
+        ignore="nobody reads the rows of padding, as with PyTorch's own class",
+    ),
+    of_mistake(
+        "finite-fill-in-half",
+        severity=CONVENTION,
+        signs={"half precision": refused_in_half},
+        steps=FILLS,
+        ignore="nobody will run it in float16",
+    ),
     Rule(
         "half-differs",
         "a number that half precision does not hold, such as a large fill",
         "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
         signs={"half precision": differs_in_half},
         steps=FILLS,
+        explanation="Float16 ends at 65504. What is larger is infinite, and so is the sum of "
+        "two fills that hold each by itself. In float32 nothing shows it.",
     ),
 )

@@ -1,7 +1,7 @@
 """How it behaves as a module: modes, dropout, precision, hooks, arguments; and the reference."""
 
 from attention_doctor.evidence import conditions, conduct, pairs
-from attention_doctor.evidence.conditions import DROPOUT, STEP, TRIES
+from attention_doctor.evidence.conditions import DROPOUT, TRIES
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.reference import compare
 from attention_doctor.rules.questions import TRUSTED
@@ -30,15 +30,12 @@ def random_in_evaluation(e: Evidence) -> Sign | None:
 
 
 def coarse(e: Evidence) -> Sign | None:
-    steps = e.of(conditions.steps)
-    if not steps:
+    step = e.of(conditions.coarse)
+    if step is None:
         return None
-    name = str(e.patient.dtype).removeprefix("torch.")
-    return Sign(
-        "the result is coarser than the inputs",
-        f"{name} goes in; moved by {STEP}, the inputs move the output in steps of up to "
-        f"{steps:.0e} of its size",
-    )
+    names = [str(x).removeprefix("torch.") for x in (e.patient.dtype, step.value.dtype)]
+    said = f"{names[0]} goes in; `{step.name}` gives {names[1]}"
+    return Sign("the result is coarser than the inputs", said, place=step.where)
 
 
 def dropped_scores(e: Evidence) -> Sign | None:
@@ -86,11 +83,16 @@ RULES = (
         "parameters that are never filled, or a mask that hides everything",
         signs={"answers": not_finite},
         steps=("mask", "softmax"),
+        explanation="NaN stands in the first answer, before anything was trained: as of memory "
+        "that `torch.empty` has given and nobody filled.",
+        wrong="self.weight = nn.Parameter(torch.empty(e, e))",
+        right="self.weight = nn.Parameter(torch.randn(e, e) / math.sqrt(e))",
     ),
     of_mistake(
         "dropout-in-evaluation",
         signs={"evaluation": random_in_evaluation},
         steps=("dropout", "softmax"),
+        ignore="it is meant, to measure how sure the model is",
     ),
     Rule(
         "computed-in-low-precision",
@@ -98,6 +100,10 @@ RULES = (
         "Compute the softmax in the dtype of the scores, or in float32.",
         signs={"precision": coarse},
         steps=("softmax",),
+        explanation="Results have two or three digits, whatever goes in.",
+        wrong="weights = scores.half().softmax(-1).to(v.dtype)",
+        right="weights = scores.softmax(-1)",
+        ignore="it is there for speed, and you know what it costs",
     ),
     of_mistake(
         "dropout-before-softmax", signs={"dropout": dropped_scores}, steps=("dropout", "softmax")
@@ -109,6 +115,10 @@ RULES = (
         signs={"finite training": nan_in_training},
         steps=("dropout", "softmax"),
         instead_of=("dropout-before-softmax",),
+        explanation="A dropout multiplies what it keeps and what it drops: 0 times minus "
+        "infinity is NaN. Evaluation, which drops nothing, is right.",
+        wrong="weights = dropout(scores).softmax(-1)  # some scores are -inf",
+        right="weights = dropout(scores.softmax(-1))",
     ),
     of_mistake("call-instead-of-forward", signs={"hooks": no_hooks}),
     of_mistake("input-changed-in-place", signs={"inputs": changed}),
@@ -117,6 +127,8 @@ RULES = (
         "other parameters than those of the reference that was given",
         "Give both the same parameters: the same names, or the same shapes in the same order.",
         signs={TRUSTED: other_parameters},
+        explanation="Outputs are compared with the same parameters in both, and these cannot be "
+        "copied.",
     ),
     Rule(
         "differs-from-reference",
@@ -124,7 +136,22 @@ RULES = (
         "Compare both step by step in that situation: projections, positions (which features a "
         "rotation turns together), scores, mask, weights, merge.",
         signs={TRUSTED: other_outputs},
+        explanation="No property of attention need be hurt: another layout of a rotation, "
+        "another slope, another scale is valid by itself, and reads a checkpoint "
+        "wrongly.",
+        ignore="the two are meant to differ there",
     ),
-    Rule("fails", "the call raises an error"),
-    Rule("wrong-result", "what it returns is no output of (b, n, e)"),
+    Rule(
+        "fails",
+        "the call raises an error",
+        remedy="Mend the line that it names, or say how it is called.",
+        explanation="What raises cannot be examined there. The report names the test, the "
+        "message and the line.",
+    ),
+    Rule(
+        "wrong-result",
+        "what it returns is no output of (b, n, e)",
+        remedy="Return (b, n, e), alone or among other tensors.",
+        explanation="There is nothing of the right shape to compare.",
+    ),
 )

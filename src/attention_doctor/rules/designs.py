@@ -1,24 +1,17 @@
 """Designs: what is no mistake, and which answers it predicts that would be wrong elsewhere."""
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
-from attention_doctor.call.inputs import Failed, NotAsked
-from attention_doctor.evidence import conduct, inner, looks, pairs
+from attention_doctor.evidence import inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
-from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.steps import back
 from attention_doctor.evidence.trace import Step, tensors
+from attention_doctor.rules.predictions import ORDER, SUMS, Holds, predicts
 from attention_doctor.rules.questions import CONVENTION
-from attention_doctor.rules.rule import Excuse, Observed, Rule
-from attention_doctor.rules.windows import chosen, measured, windowed
-
-_SUMS = "weights-do-not-sum-to-one"
-_ORDER = "query-order-matters"
-Holds = Callable[[Evidence], bool]
+from attention_doctor.rules.rule import Observed, Rule
+from attention_doctor.rules.windows import sees_a_window
 
 
 # What shows inside.
@@ -81,7 +74,7 @@ def window_of_one(e: Evidence) -> bool:
 
 def tokens_convolved(e: Evidence) -> bool:
     """Tell whether neighbours are mixed in, as far as they may be seen."""
-    if (found := measured(e)) is None:
+    if (found := e.had(inner.inner)) is None:
         convolutions = (x for x in parts(e) if isinstance(x, nn.Conv1d | nn.Conv2d))
         return any(max(x.kernel_size) > 1 for x in convolutions)
     near = found.near
@@ -96,9 +89,8 @@ def spread(e: Evidence, _: Observed) -> bool:
         return False
     size = leak.case.inputs.query.size(1), leak.case.inputs.key.size(1)
     usual = size == (e.patient.n, e.patient.m)
-    try:
-        found = e.of(inner.inner if usual else inner.square)
-    except (Failed, NotAsked):
+    found = e.had(inner.inner if usual else inner.square)
+    if found is None:
         return False
     visible = ~leak.blocked
     if e.patient.own_future:
@@ -109,46 +101,6 @@ def spread(e: Evidence, _: Observed) -> bool:
 def parts(e: Evidence) -> list[nn.Module]:
     """Give the modules inside."""
     return [] if e.patient.module is None else [*e.patient.module.modules()]
-
-
-def sees_a_window(e: Evidence) -> bool:
-    part = "past" if e.patient.kind == "causal" else "visible"
-    return windowed(part)(e) is not None
-
-
-# What else must be so, where a design predicts what would be wrong elsewhere.
-def weights_as_made(e: Evidence) -> bool:
-    """Tell whether values are mixed with the weights that were made, or with zero."""
-    found = [x for call in (e.of(looks.free), *e.of(looks.masked)) for x in call.found]
-    used = [(x.mixed.step.value, x.weights) for x in found if "heads mixed" not in x.steps]
-    return all(bool((torch.isin(mixed, made) | (mixed == 0)).all()) for mixed, made in used)
-
-
-def rows_of_tokens(e: Evidence) -> bool:
-    """Tell whether rows are made from their own tokens, as far as that can be measured."""
-    found = measured(e)
-    return found is None or found.rows_are_tokens
-
-
-def unused_by_choice(e: Evidence) -> bool:
-    """Tell whether what gets no gradient makes weights of which there is one alone."""
-    return {role_of(name) for name in e.of(conduct.gradients).dead} <= {"q", "k"}
-
-
-_ALSO = {
-    _SUMS: weights_as_made,
-    _ORDER: rows_of_tokens,
-    "parameters-without-gradient": unused_by_choice,
-}
-
-
-def predicts(holds: Holds, *codes: str) -> dict[str, Excuse]:
-    """Excuse these codes where a design holds, and nothing else brings them about."""
-
-    def excuse(e: Evidence, observed: Observed) -> bool:
-        return holds(e) and _ALSO.get(observed.rule.code, holds)(e)
-
-    return dict.fromkeys(codes, excuse)
 
 
 def design(code: str, cause: str, holds: Holds, *codes: str) -> Rule:
@@ -163,56 +115,50 @@ _STEPS = {
     "heads-mixed": ("heads mixed",),
 }
 RULES = (
-    Rule(
-        "keys-selected",
-        "each query chooses keys, such as the k with the highest scores",
-        severity=CONVENTION,
-        signs={"visible": chosen("visible"), "past": chosen("past")},
-    ),
     design(
         "sigmoid-attention",
         "a sigmoid stands in the place of the softmax: weights need not sum to one",
         by_sigmoid,
-        _SUMS,
+        SUMS,
     ),
     design(
         "keys-appended",
         "a learned key or score (an attention sink) takes a part of the weight",
         keys_appended,
-        _SUMS,
+        SUMS,
     ),
     design(
         "queries-are-keys",
         "the queries' own tokens are keys beside the context",
         queries_are_keys,
-        _SUMS,
+        SUMS,
     ),
     design(
         "heads-mixed",
         "the weights of all heads are mixed with each other, as talking heads do",
         heads_mixed,
-        _SUMS,
+        SUMS,
     ),
     design(
         "table-mixed",
         "a table of fixed vectors is mixed in beside the values",
         table_mixed,
-        _SUMS,
-        _ORDER,
+        SUMS,
+        ORDER,
     ),
     design(
         "positions-added",
         "positions are added to the tokens inside, and so to the values, too",
         positions_added,
-        _SUMS,
-        _ORDER,
+        SUMS,
+        ORDER,
     ),
     design(
         "tokens-projected",
         "keys and values are projected along the tokens' axis (low rank)",
         tokens_projected,
-        _SUMS,
-        _ORDER,
+        SUMS,
+        ORDER,
         "blocked-has-influence",
     ),
     design(
@@ -227,18 +173,10 @@ RULES = (
         "a convolution over neighbouring tokens stands beside the attention",
         severity=CONVENTION,
         excuses={
-            **predicts(tokens_convolved, _SUMS),
-            _ORDER: lambda e, _: tokens_convolved(e),
+            **predicts(tokens_convolved, SUMS),
+            ORDER: lambda e, _: tokens_convolved(e),
             "blocked-has-influence": spread,
         },
         neighbours=("blocked-has-influence", "future-leaks"),
-    ),
-    Rule(
-        "sliding-window",
-        "a sliding window, or local attention",
-        severity=CONVENTION,
-        signs={"visible": windowed("visible"), "past": windowed("past")},
-        excuses=predicts(sees_a_window, _SUMS, _ORDER),
-        neighbours=("split-and-merge-without-transpose", "visible-unseen"),
     ),
 )

@@ -79,7 +79,12 @@ RULES = (
         signs={"hidden inside": weakly_filled},
         steps=("weak mask",),
         explains=MASKED | {"half precision"},
+        instead_of=("mask-multiplied",),  # which a fill of 0 comes to
         neighbours=("mask-multiplied",),
+        explanation="A score of 0 is that of an average key, so it keeps a weight; 1e-9 is no "
+        "smaller. The mask does change results, and so seems to work.",
+        wrong="scores.masked_fill(blocked[:, None], 1e-9)",
+        right="scores.masked_fill(blocked[:, None], -math.inf)",
     ),
     of_mistake(
         "mask-after-softmax",

@@ -132,6 +132,11 @@ RULES = (
         "If it takes another mask, say its form.",
         signs={"failing masks": failing},
         steps=_ANY,
+        explanation="Axes are aligned from the right, whatever they mean: a mask of (b, n, m) "
+        "meets the axis of the heads with its samples. It runs where there are as "
+        "many of one as of the other, and is wrong there.",
+        wrong="scores.masked_fill(blocked, -math.inf)  # (b, n, m) against (b, h, n, m)",
+        right="scores.masked_fill(blocked[:, None], -math.inf)",
     ),
     Rule(
         "mask-makes-nan",
@@ -141,6 +146,10 @@ RULES = (
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-after-softmax",),
+        explanation="Where a key is allowed, the mask is 0, and 0 times infinity is no number: "
+        "all scores of the row are NaN.",
+        wrong="scores = scores + blocked[:, None] * -math.inf",
+        right="scores = scores.masked_fill(blocked[:, None], -math.inf)",
     ),
     of_mistake(
         "mask-ignored",
@@ -176,6 +185,11 @@ RULES = (
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-taken-for-causal", "future-leaks"),
+        explanation="Masks that say what is hidden are joined by `or`, and masks that say what "
+        "is seen by `and`. The other way round, a key that one of the two lets "
+        "through is seen: in a causal model, the future.",
+        wrong="hidden = future & blocked",
+        right="hidden = future | blocked",
     ),
     Rule(
         "mask-taken-for-causal",
@@ -185,6 +199,10 @@ RULES = (
         steps=_ANY,
         explains=MASKED,
         neighbours=("future-leaks",),
+        explanation="The argument is only asked whether it is there. In a causal model without "
+        "padding that is right; in a batch, padding is seen.",
+        wrong="scores = scores.masked_fill(future, -math.inf)  # if there is a mask",
+        right="scores = scores.masked_fill(blocked[:, None], -math.inf)",
     ),
     of_mistake(
         "mask-in-the-wrong-order",
@@ -204,6 +222,8 @@ RULES = (
         "a mask on the wrong axis, applied too late, or too weak to block",
         HIDE,
         signs={"blocked": leaking(_SYMPTOM, lambda e, x: True)},
+        explanation="Replace a token that the mask hides, and results move all the same. None "
+        "of the known mistakes hides and shows exactly these pairs.",
     ),
     Rule(
         "mask-missing-in-training",
@@ -211,6 +231,10 @@ RULES = (
         "Apply the mask in both modes.",
         signs={"training": missing_in("training")},
         steps=_ANY,
+        explanation="Training sees what evaluation hides. With a causal mask, the loss in "
+        "training is far too good, and that in evaluation is not.",
+        wrong="hidden = None if self.training else blocked",
+        right="hidden = blocked",
     ),
     Rule(
         "mask-missing-in-evaluation",
@@ -220,6 +244,16 @@ RULES = (
         steps=_ANY,
         explains=MASKED,
         instead_of=("mask-ignored",),
+        explanation="The model is trained with the mask and used without it: results depend on "
+        "padding, or on what comes later.",
+        wrong="hidden = blocked if self.training else None",
+        right="hidden = blocked",
     ),
-    of_mistake("causal-unasked", signs={"visible": unasked}, steps=HIDING, explains=MASKED),
+    of_mistake(
+        "causal-unasked",
+        signs={"visible": unasked},
+        steps=HIDING,
+        explains=MASKED,
+        ignore="the class is meant for a decoder: ask it with `--kind causal`",
+    ),
 )

@@ -6,12 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_doctor.evidence import looks, order, protocols
+from attention_doctor.evidence import inner, looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.steps import Operand
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
 from attention_doctor.rules.rule import Rule, Sign, of_mistake
-from attention_doctor.rules.windows import measured
 
 _TURNED = OUTPUTS | {"positions-not-relative"}
 
@@ -96,7 +95,7 @@ def unrelated(e: Evidence) -> Sign | None:
     directions = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
     if by_difference(scores) or by_difference(directions):
         return None
-    if (rows := measured(e)) is None or not rows.rows_are_tokens:
+    if (rows := e.had(inner.inner)) is None or not rows.rows_are_tokens:
         return None
     said = "queries and keys are turned in opposite senses"
     if not by_difference(scores.flip(-1)):
@@ -136,6 +135,9 @@ RULES = (
         signs={"order": by_order},
         hides=True,
         neighbours=("query-order-matters",),
+        explanation="Tokens in another order get other results, and equal tokens equal ones: "
+        "order counts by the scores.",
+        ignore="positions are meant to be inside",
     ),
     Rule(
         "positions-ignored",
@@ -143,6 +145,10 @@ RULES = (
         "Rotate queries and keys by their positions before the scores.",
         signs={"rotation": ignored, "places": unturned},
         steps=("product",),
+        explanation="The tables of a rotation are there, and equal tokens have equal queries "
+        "and keys wherever they stand: the model never learns the order.",
+        wrong="turn(q, places), turn(k, places)  # and what they return is lost",
+        right="q, k = turn(q, places), turn(k, places)",
     ),
     Rule(
         "positions-not-relative",
@@ -150,6 +156,10 @@ RULES = (
         "Turn both by the same function, with angles laid out as it pairs the features.",
         signs={"rotation": not_relative, "places": unrelated},
         steps=("product",),
+        explanation="A rotation is to make scores depend on how far apart two tokens are. Here "
+        "the same two meet otherwise at another place of the text.",
+        wrong="q, k = turn(q, places), turn(k, -places)",
+        right="q, k = turn(q, places), turn(k, places)",
     ),
     Rule(
         "values-rotated",
@@ -157,6 +167,10 @@ RULES = (
         signs={"values turn": values_turn},
         steps=("mix",),
         explains=_TURNED,
+        explanation="The value of a word differs by its place, and what is mixed of several is "
+        "turned by all of their places. A model learns around it.",
+        wrong="q, k, v = (turn(x, places) for x in (q, k, v))",
+        right="q, k = turn(q, places), turn(k, places)",
     ),
     of_mistake(
         "rotates-one-side",

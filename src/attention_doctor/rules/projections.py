@@ -143,12 +143,20 @@ RULES = (
         severity=CONVENTION,
         signs={"numbers": one_side_normed},
         steps=("product",),
+        explanation="Models that normalise their queries do so with their keys, too.",
+        ignore="one side is meant",
     ),
     Rule(
         "values-bent",
         "an activation stands between the projection of the values and the mix",
         signs={"numbers": values_bent},
         explains=OUTPUTS,
+        remedy="Mix the projected values.",
+        explanation="What is mixed has lost a part of what the values held. With queries and "
+        "keys bent as well, it is a design.",
+        wrong="v = W_v(value).relu()",
+        right="v = W_v(value)",
+        ignore="it is meant",
     ),
     of_mistake(
         "chunks-in-the-wrong-order",
@@ -197,16 +205,25 @@ RULES = (
         "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
         "Compute with tensors from end to end.",
         signs={"gradients": no_gradient},
+        explanation="The output depends on these parameters, and training never moves them.",
+        wrong="heads = weights.detach() @ v",
+        right="heads = weights @ v",
     ),
     Rule(
         "parameters-without-gradient",
         "parameters on which the output does not depend",
         "Use them, or do not create them.",
         signs={"gradients": without_gradient},
+        explanation="Training never moves them. Mostly something was built and then forgotten "
+        "in `forward`.",
+        ignore="they are for a path that this call does not take",
     ),
     Rule(
         "gradient-not-finite",
         "gradients through a fully masked row, or through a number too large",
         signs={"finite gradients": not_finite},
+        remedy="Keep NaN and infinity out of the backward pass, too: mask with `where` "
+        "before a root, a logarithm or a division.",
+        explanation="The output is finite, and one step of training makes every parameter NaN.",
     ),
 )

@@ -28,6 +28,7 @@ HOLDS = {
     "gradients": "Gradients reach the inputs and every parameter, and are finite.",
     "rotation": "Rotary positions count by their differences alone, in queries and in keys.",
     "cache": "A cache gives what no cache gives, in chunks of any size.",
+    "packing": "Documents in one row get what each of them gets alone.",
     "hooks": "Hooks on the module run.",
     "half precision": "In float16 the result is about the same, with and without a mask.",
     "inputs": "No call changed its arguments.",
@@ -35,7 +36,7 @@ HOLDS = {
 TRUSTED, WINDOW = "given reference", "window"  # asked where there is one
 # How the module behaves: no mistake in the computation explains it.
 CONDUCT = (
-    "evaluation, precision, dropout, training, registration, rotation, cache, hooks, "
+    "evaluation, precision, dropout, training, registration, rotation, cache, packing, hooks, "
     f"half precision, inputs, {TRUSTED}"
 ).split(", ")
 # What follows from results that are not those of an attention, and from a wrong mask.

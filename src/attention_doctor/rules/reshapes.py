@@ -2,8 +2,7 @@
 
 import re
 
-from attention_doctor.call.inputs import Failed, NotAsked
-from attention_doctor.evidence import inner, looks, order
+from attention_doctor.evidence import looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
@@ -18,10 +17,8 @@ def straight(*parts: str) -> Test:
     """Make the test of a split and a merge of heads that move no axis."""
 
     def test(e: Evidence) -> Sign | None:
-        rows = by_rows(e)
         for seen in e.of(looks.free).found:
-            shown = {x for x in ("split", "merge") if f"straight {x}" in seen.steps} | rows
-            if made := sorted(shown, reverse=True):
+            if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:
                 if tuple(made) != parts:
                     return None
                 heads = f"the {' and the '.join(made)} of heads"
@@ -31,18 +28,6 @@ def straight(*parts: str) -> Test:
         return None
 
     return test
-
-
-def by_rows(e: Evidence) -> set[str]:
-    """Tell by the rows that tokens move which of split and merge is straight."""
-    try:
-        if e.of(order.equal_values) is None:
-            return set()
-        found = e.of(inner.inner)
-    except (Failed, NotAsked):
-        return set()
-    straight = {"split": found.split_is_straight, "merge": found.merge_is_straight}
-    return {x for x, holds in straight.items() if holds}
 
 
 def summed_apart(e: Evidence) -> Sign | None:
@@ -127,6 +112,11 @@ RULES = (
         signs={"numbers": summed_apart},
         steps=("apart",),
         explains=OUTPUTS,
+        remedy="Write the same letter for what both operands share.",
+        explanation="A letter that stands in one operand alone, and not in the result, is "
+        "summed over before anything is multiplied. Every shape is right.",
+        wrong='torch.einsum("bqhd,bkhe->bhqk", q, k)',
+        right='torch.einsum("bqhd,bkhd->bhqk", q, k)',
     ),
     of_mistake(
         "split-and-merge-without-transpose",
@@ -150,12 +140,20 @@ RULES = (
     of_mistake("batch-mixed-into-sequence", steps=("split",)),
     of_mistake("heads-of-other-samples", steps=("merge", "mix")),
     of_mistake("shared-heads", signs={"numbers": shared}, steps=("split",), explains=OUTPUTS),
-    of_mistake("groups-tiled", signs={"numbers": tiled}, steps=("repeat", "split")),
+    of_mistake(
+        "groups-tiled",
+        signs={"numbers": tiled},
+        steps=("repeat", "split"),
+        ignore="the weights are trained with it, and are of no other model",
+    ),
     Rule(
         "samples-mixed",
         "a reshape or a mask that mixes the batch with tokens or heads",
         "Keep the batch axis in front; fold and unfold (b, h) in the same order.",
         signs={"samples apart": mixed_samples},
+        explanation="A sample alone gets other results than in a batch. With one sample all is "
+        "well.",
+        ignore="samples are meant to see each other",
     ),
     Rule(
         "query-order-matters",
@@ -164,5 +162,7 @@ RULES = (
         signs={"order": moved},
         hides=True,
         neighbours=("order-matters",),
+        explanation="Move tokens, and their results do not move with them: features of "
+        "different tokens have been mixed.",
     ),
 )

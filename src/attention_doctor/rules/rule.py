@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from annotated_attention.multihead import MultiheadAttention
-from attention_doctor.call.inputs import NotAsked
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
@@ -58,7 +57,10 @@ class Rule:
         cause: the probable cause, in a few words.
         remedy: what to change; "" where the sign says it.
         severity: "wrong" or "convention", where the sign does not say.
-        explanation: what follows from it and why nobody notices; "" for most.
+        explanation: what follows from it, and why nobody notices.
+        wrong: the line as people write it; "" where there is no single one.
+        right: the line to write instead.
+        ignore: when it is no mistake; "" for never.
         signs: by question, what tells that it applies; see ``questions``.
         steps: the steps of the attention whose line is meant, the likeliest first.
         explains: questions and codes; what is found in their answers follows from it. A version
@@ -75,6 +77,9 @@ class Rule:
     remedy: str = ""
     severity: str = WRONG
     explanation: str = ""
+    wrong: str = ""
+    right: str = ""
+    ignore: str = ""
     signs: Mapping[str, Test] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
     explains: frozenset[str] = frozenset()
@@ -86,10 +91,9 @@ class Rule:
 
     def place(self, evidence: Evidence) -> Where | None:
         """Give the line of the step that is meant, first in calls with masks if they show it."""
-        try:
-            calls = [evidence.of(looks.free), *evidence.of(looks.masked)]
-        except NotAsked:
+        if (free := evidence.had(looks.free)) is None:
             return None
+        calls = [free, *evidence.of(looks.masked)]
         if "mask" in self.steps:
             calls.append(calls.pop(0))
         places = (x.where(step) for step in self.steps for call in calls for x in call.found)
@@ -102,7 +106,16 @@ def of_mistake(code: str, **more: Any) -> Rule:
     signs = dict(more.pop("signs", {}))
     if entry.of is MultiheadAttention:
         signs.setdefault("reference", lambda e: agrees(e, code))
-    return Rule(code, entry.title, entry.remedy, explanation=entry.explanation, signs=signs, **more)
+    return Rule(
+        code,
+        entry.title,
+        entry.remedy,
+        explanation=entry.explanation,
+        wrong=entry.wrong,
+        right=entry.right,
+        signs=signs,
+        **more,
+    )
 
 
 def agrees(evidence: Evidence, code: str) -> Sign | None:

@@ -1,6 +1,5 @@
 """The factor on the scores."""
 
-from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
@@ -43,12 +42,9 @@ def off(e: Evidence) -> tuple[str, Sign] | None:
 
 def _is_meant(e: Evidence, code: str, factor: float) -> bool:
     """Some families of models have no scale, or another: what is wrong there, a reference says."""
-    try:
-        trusted = None if e.patient.reference is None else e.of(compare).scale
-    except (Failed, NotAsked):
-        trusted = None
-    meant = code in ("scale-by-convention", "no-scale")
-    return meant and (trusted is None or _is(factor, trusted))
+    trusted = e.had(compare)
+    usual = trusted is None or trusted.scale is None or _is(factor, trusted.scale)
+    return usual and code in ("scale-by-convention", "no-scale")
 
 
 def _code(e: Evidence, seen: Seen, other: Seen) -> str:
@@ -94,11 +90,21 @@ def unscaled(e: Evidence) -> Sign | None:
 
 RULES = (
     of_mistake(
-        "no-scale", signs={"numbers": named("no-scale", off), "reference": unscaled}, steps=_STEPS
+        "no-scale",
+        signs={"numbers": named("no-scale", off), "reference": unscaled},
+        steps=_STEPS,
+        ignore="the family has none, as T5",
     ),
     *(
         of_mistake(code, signs={"numbers": named(code, off)}, steps=_STEPS)
-        for code in ("scale-by-model-width", "scale-twice", "scale-inverted", "scale-by-length")
+        for code in ("scale-by-model-width", "scale-inverted", "scale-by-length")
+    ),
+    of_mistake(
+        "scale-twice",
+        signs={"numbers": named("scale-twice", off)},
+        steps=_STEPS,
+        ignore="the model is scaled by µP (maximal update parametrization), which does it "
+        "on purpose",
     ),
     Rule(
         "scale-by-convention",
@@ -106,5 +112,7 @@ RULES = (
         severity=CONVENTION,
         signs={"numbers": named("scale-by-convention", off)},
         steps=_STEPS,
+        explanation="It may be a number of the family's own, or a learned one.",
+        ignore="it is that of your model",
     ),
 )

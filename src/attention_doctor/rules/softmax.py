@@ -137,6 +137,7 @@ def others_returned(e: Evidence) -> Sign | None:
     return Sign(symptom, said, place=seen.where("softmax"))
 
 
+_UNUSED = frozenset({"parameters-without-gradient"})  # what makes weights that are not used
 _OVER = {
     "softmax-over-queries": "softmax",
     "softmax-over-heads": "softmax",
@@ -148,18 +149,25 @@ RULES = (
         "heads attended over, weights that are never used, or no attention at all",
         _MIX,
         signs={"attention": unmixed},
+        explains=_UNUSED,
+        explanation="Each result is made from its own token, or from no token. Other parts of a "
+        "model may hide it, since they learn.",
     ),
     Rule(
         "queries-ignored",
         "weights that are averaged over the queries, or made from the keys alone",
         "Compute one row of weights for each query, from that query and the keys.",
         signs={"attention": unasked},
+        explains=_UNUSED,
+        explanation="Every query gets the same mean of the values.",
     ),
     Rule(
         "keys-ignored",
         "weights that are made from the queries alone, or without a softmax",
         "Score each query against each key, and let the softmax run over the keys.",
         signs={"attention": unscored},
+        explains=_UNUSED,
+        explanation="What a key holds makes no difference to its weight, only its place does.",
     ),
     Rule(
         "weights-do-not-sum-to-one",
@@ -167,12 +175,16 @@ RULES = (
         "Let the softmax run over the last axis of (b, h, n, m), and mix the values.",
         signs={"equal values": not_one},
         steps=("late mask", "softmax"),
+        explanation="Results are then no mean of values: they grow and shrink with the length, "
+        "or with the mask.",
     ),
     Rule(
         "weights-are-no-weights",
         "scores, or weights of another step, are returned as weights",
         severity=CONVENTION,
         signs={"weights": no_weights},
+        explanation="Whoever plots them sees something else than how values were mixed.",
+        ignore="scores are what you want to return",
     ),
     Rule(
         "weights-after-dropout",
@@ -180,6 +192,8 @@ RULES = (
         severity=CONVENTION,
         signs={"weights": after_dropout},
         steps=("dropout",),
+        explanation="In training they do not sum to one. In evaluation they do.",
+        ignore="nobody looks at them in training; PyTorch's own class does the same",
     ),
     Rule(
         "scaled-after-softmax",
@@ -187,12 +201,21 @@ RULES = (
         signs={"numbers": scaled_late},
         steps=("late scale",),
         explains=OUTPUTS,
+        remedy="Scale the scores.",
+        explanation="The softmax gets scores that are too large, and the weights behind it sum "
+        "to 1/√d.",
+        wrong="weights = scores.softmax(-1) / math.sqrt(d)",
+        right="weights = (scores / math.sqrt(d)).softmax(-1)",
     ),
     Rule(
         "other-weights-returned",
         "the weights that are returned are not those that mix the values",
         signs={"returned": others_returned},
         explains=OUTPUTS,
+        remedy="Return the weights that mix the values.",
+        explanation="What is shown is not what was used: pictures of these weights mislead.",
+        wrong="return output, scores.softmax(-1)",
+        right="return output, weights",
     ),
     *(
         of_mistake(code, signs={"axis": named(code, axis)}, steps=(step,), explains=OUTPUTS)
@@ -204,6 +227,11 @@ RULES = (
         signs={"axis": named("softmax-over-samples", axis)},
         steps=("softmax",),
         explains=OUTPUTS,
+        remedy="Let the softmax run over the keys, the last axis.",
+        explanation="Weights depend on who else is in the batch, and with one sample each of "
+        "them is 1.",
+        wrong="weights = scores.softmax(0)",
+        right="weights = scores.softmax(-1)",
     ),
     Rule(
         "mixed-over-queries",
@@ -211,5 +239,10 @@ RULES = (
         signs={"axis": named("mixed-over-queries", axis)},
         steps=("mix",),
         explains=OUTPUTS,
+        remedy="Sum over the keys.",
+        explanation="Each output collects what all queries think of one key. With as many "
+        "queries as keys, every shape is right.",
+        wrong="heads = weights.mT @ v",
+        right="heads = weights @ v",
     ),
 )
