@@ -45,7 +45,7 @@ from press.site.chapter_list import Chapter
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
 PLAIN = {"index", "symptoms", "messages", "questions"}
-PLAIN |= {"glossary", "references", "contributing", sheet.NAME}
+PLAIN |= {"codes", "glossary", "references", "contributing", sheet.NAME}
 NAMED = "cell-id="  # as JupyterLab leads to a cell; its page leads to the same name
 REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')
 BOOST = 1.3  # a chapter is found before pages of reference
@@ -138,6 +138,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["toc"]  # one look shows what there is
     elif page.file.name == "symptoms":
         markdown = signs.write(markdown, functools.partial(_complain, page))
+    elif page.file.name == "codes":
+        markdown = signs.reference(markdown)
     markdown = markdown.replace(f".ipynb#{NAMED}", ".ipynb#")
     # In the repository the pages lie one folder deeper than the notebooks' pages are here.
     return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)

@@ -1,9 +1,9 @@
-"""The page of symptoms: its lists of the doctor's codes become tables; probes come from a chapter.
+"""The pages of symptoms and of codes: lists become tables, rules sections, and probes are pasted.
 
 A line of such a list is a link to the section of a chapter, a colon, and the codes that the section
-is about. What each code means is the doctor's own. The likeliest three are open, the others folded.
-The probes are functions of *Testing attention*, by name, in the place of a comment: a block to
-paste that needs no package.
+is about. What each code means is the doctor's own: a section on the page of codes. The likeliest
+three are open, the others folded. The probes are functions of *Testing attention*, by name, in the
+place of a comment: a block to paste that needs no package.
 """
 
 import ast
@@ -37,6 +37,7 @@ for probe in ({probes}):
 '''
 HEAD = ("| likely cause | code | chapter |", "|---|---|---|")
 LIKELIEST = 3
+SECTIONS = "<!-- every code -->"
 CAUSES = re.compile(r"(?:^- \[[^\]]*\]\(\.\./notebooks/[^)]*\): .*\n)+", re.MULTILINE)
 
 
@@ -77,4 +78,39 @@ def _rows(causes: str, complain: Callable[[str], None]) -> Iterator[str]:
                 complain(f"{code} is no code of the doctor")
                 continue
             cause = f"{CODES[code][0].upper()}{CODES[code][1:]}"
-            yield f"| {cause} | `{code}` | {chapter} |"
+            yield f"| {cause} | [`{code}`](codes.md#{code}) | {chapter} |"
+
+
+def reference(markdown: str) -> str:
+    """Write a section for every code of the doctor, from its rule."""
+    from attention_doctor.codes import about
+    from attention_doctor.rules.catalogue import FAMILIES
+
+    read = chapters()
+    parts = []
+    for family, rules in FAMILIES.items():
+        parts.append(f"## {family}")
+        for code in (rule.code for rule in rules):
+            said = about(code)
+            parts.append(f"### {code}")
+            severity = "Wrong" if said.severity == "wrong" else "A convention"
+            parts.append(" · ".join([f"*{severity}*", *read.get(code, [])[:2]]))
+            parts.append(said.texts[0])
+            if said.right:
+                parts.append(f"```diff\n- {said.wrong}\n+ {said.right}\n```")
+            parts.append(" ".join(said.texts[1:]))
+            for other in said.codes:
+                parts[-1] = parts[-1].replace(f"`{other}`", f"[`{other}`](#{other})")
+    return markdown.replace(SECTIONS, "\n\n".join(filter(None, parts)))
+
+
+def chapters() -> dict[str, list[str]]:
+    """Give the sections of chapters that the page of symptoms names beside each code."""
+    found: dict[str, list[str]] = {}
+    page = (scripts.ROOT / "docs" / "symptoms.md").read_text(encoding="utf-8")
+    for line in "".join(x[0] for x in CAUSES.finditer(page)).splitlines():
+        chapter, _, codes = line.removeprefix("- ").rpartition(": ")
+        for code in codes.split():
+            if chapter not in found.setdefault(code, []):
+                found[code].append(chapter)
+    return found

@@ -32,20 +32,30 @@ def test_lists_of_codes_become_tables_of_every_code():
     written = signs.write(PAGE, said.append)
     assert (
         "| Blocked scores are filled with a number that float16 cannot hold | "
-        "`finite-fill-in-half` | [Masks in the wild]"
+        "[`finite-fill-in-half`](codes.md#finite-fill-in-half) | [Masks in the wild]"
         "(../notebooks/16_masks_in_the_wild.ipynb#cell-id=fills-in-half-precision) |"
     ) in written
     unseen = {  # mistakes that the doctor does not tell from a design, or from each other
         "correction-forgotten",  # found as values that do not mix to one, not by this name
-        "documents-leak",
         "latent-positions-missing",
         "rotation-absorbed",
         "sink-added-to-scores",
     }
-    assert {*re.findall(r"\| `([\w-]+)` \|", written)} == {*CODES} - unseen
+    assert {*re.findall(r"\| \[`([\w-]+)`\]", written)} == {*CODES} - unseen
     assert said == []
     signs.write("- [Masks](../notebooks/06_masks.ipynb#x): mask-ignored no-mask\n", said.append)
     assert said == ["no-mask is no code of the doctor"]
+
+
+def test_every_code_has_a_section():
+    written = signs.reference((scripts.ROOT / "docs" / "codes.md").read_text(encoding="utf-8"))
+    sections = re.findall(r"^### (.*)$", written, re.MULTILINE)
+    assert sorted(sections) == sorted(CODES)
+    assert {*re.findall(r"\(#(.*?)\)", written)} <= {*CODES}
+    (text,) = re.findall(r"^### mask-ignored\n(.*?)^###", written, re.MULTILINE | re.DOTALL)
+    assert "(../notebooks/06_masks.ipynb#" in text
+    assert "```diff\n- weights = scores.softmax(-1)\n+ weights = scores.masked_fill(" in text
+    assert "[`mask-missing-in-evaluation`](#mask-missing-in-evaluation)" in text
 
 
 def test_the_probes_of_the_page_run_without_the_package(capsys):
