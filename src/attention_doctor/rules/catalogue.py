@@ -22,7 +22,7 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
     "How hidden scores keep a weight": fills.RULES,
     "Masks": masks.RULES,
     "Designs": designs.RULES,
-    "Windows": windows.RULES,
+    "Windows, and documents in one row": windows.RULES,
     "The future, and rows without a key": causal.RULES,
     "Positions": positions.RULES,
     "A cache": cache.RULES,

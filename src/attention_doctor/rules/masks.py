@@ -146,8 +146,8 @@ RULES = (
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-after-softmax",),
-        explanation="Where a key is allowed, the mask is 0, and 0 times infinity is no number: "
-        "all scores of the row are NaN.",
+        explanation="Where a key is allowed, the mask is 0, and 0 times infinity is NaN. The "
+        "softmax then makes the whole row NaN.",
         wrong="scores = scores + blocked[:, None] * -math.inf",
         right="scores = scores.masked_fill(blocked[:, None], -math.inf)",
     ),

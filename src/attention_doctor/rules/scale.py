@@ -93,7 +93,7 @@ RULES = (
         "no-scale",
         signs={"numbers": named("no-scale", off), "reference": unscaled},
         steps=_STEPS,
-        ignore="the family has none, as T5",
+        ignore="the model is of a family without a scale, as T5",
     ),
     *(
         of_mistake(code, signs={"numbers": named(code, off)}, steps=_STEPS)
