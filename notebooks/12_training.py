@@ -3,8 +3,8 @@
 #
 # *Does a low loss mean that the model works?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
-# good output, and find out what a head does.*
+# *18 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
+# good output, and find a mistake that the loss rewards.*
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution. A
@@ -13,8 +13,8 @@
 # A decoder is trained in lessons like these and used in exams like these. Here you train a model
 # that is small enough to watch, and see its attention learn where to look. Then you train it again
 # with a mistake from [The reshape trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape)
-# built in: its loss still gets low, but it writes garbage. In the second half you take apart a
-# model whose two heads you can explain, and test the explanation by switching them off.
+# built in: its loss still gets low, but it writes garbage. At the end two models are taken apart: one
+# whose two heads you can explain, and the one that writes backwards.
 
 # %% tags=["hide-input"]
 import json
@@ -33,11 +33,7 @@ from annotated_book import chapters, display
 
 asking = chapters.load("11_questions_to_heads")
 
-display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
-
 # %% [markdown]
-# The lit steps are those that happen head by head, plus the split and merge around them.
-#
 # ## A task that needs attention
 #
 # The source is ten random letters, and the target is the same letters backwards. To write the first
@@ -177,8 +173,7 @@ display.show(judged, columns=JUDGED, decimals=3, corner="step")
 
 # %% [markdown]
 # An exact match needs all ten letters to be right, so this number rises last. Here is what happened
-# inside the model. If the figure has a slider, it takes you through the whole training; begin by
-# moving it to step 0.
+# inside the model; the slider takes you through the whole training.
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -231,7 +226,7 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # learn where to stop, so each target ends with `]`.
 
 
-# %%
+# %% tags=["fold-input"]
 def backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw ``b`` sequences of three to ten letters, and each of them backwards."""
     place = torch.arange(10)                                           # (m,)
@@ -355,7 +350,7 @@ for name, run in models.items():
 # peek: it cuts the later letters off.
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
 def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
     """Measure how row i of the scores changes when token j is another letter."""
@@ -410,16 +405,18 @@ display.finish(
     ),
 )
 
-# %% tags=["fold-input"]
-# the last line of the table below
-after = [{*range(1, end + 1)} for end in (4, 8, 10, 8, 10, 4, 8, 10, 9, 10)]
-after[5].add(6)
-reacting = tables["wrong merge"] > 1e-3
-assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
-
 # %% [markdown]
 # Read the figure row by row: a filled square marks a token whose change alters the scores of that
-# row. A crossed square looks ahead.
+# row. A crossed square looks ahead. With the wrong merge, teacher forcing hands the answer to most rows, and
+# the model learns to read it off. In decoding it is not there. This is the pupil who peeks.
+#
+# > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
+# > too. Decode some sequences and compare whole outputs. And look for a leak before you train: as
+# > the *untrained* line shows, the mistake is found without a single training step.
+#
+# %% [markdown]
+# <!-- deeper: which tokens each row sees -->
+# ### Going deeper: which tokens each row sees
 #
 # A right merge fills row 1 with what both heads have mixed for token 1. The wrong merge fills rows
 # 1 to 5 with the first head alone: tokens 1 and 2 in row 1, tokens 3 and 4 in row 2, and so on.
@@ -435,24 +432,29 @@ assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
 #
 # Row i must predict token i + 1. Of the first nine rows, only rows 6 and 9 do not see it. (In
 # training eleven tokens are given, and the cut falls elsewhere: eight of ten rows see their answer,
-# and the other two have to work it out from the source.) Teacher forcing hands the answer to most
-# rows, and the model learns to read it off, but in decoding it is not there. This is the pupil who
-# peeks.
-#
-# > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
-# > too. Decode some sequences and compare whole outputs. And look for a leak before you train: as
-# > the *untrained* line shows, the mistake is found without a single training step.
-#
-# ## A head that you can explain
-#
-# Now you know whether a model works. Can you also say how? In a small enough model you can. This
-# one has two attention layers of one head each, with residual connections, and nothing else: no
-# feed-forward networks, no norms, no biases. Its task is to predict the next letter of a text that
-# repeats itself. Four to sixteen different letters are drawn at random and repeated until the text
-# has 32 letters.
+# and the other two have to work it out from the source.)
 
+# %% tags=["proof"]
+after = [{*range(1, end + 1)} for end in (4, 8, 10, 8, 10, 4, 8, 10, 9, 10)]
+after[5].add(6)
+reacting = tables["wrong merge"] > 1e-3
+assert [{*(row.nonzero().flatten() + 1).tolist()} for row in reacting] == after
+print("✓ The last line is what the figure shows.")
 
-# %%
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Two heads that you can explain
+#
+# The storyteller's heads shared their work, and another seed shared it otherwise. Is there a task that leaves
+# a model less choice? A text of different letters is drawn at random and then repeats itself, as in
+# `drankdrankdr`. Once it repeats, which letter comes next? The **copier** has two attention layers of
+# one head each, with residual connections, and nothing else: no feed-forward networks, no norms. Only
+# places whose letter has been seen before count. A model with a single layer is trained beside it, as a
+# control.
+
+# %% tags=["fold-input"]
 ALPHABET, LENGTH = "abcdefghijklmnopqrstuvwxyz", 32
 
 
@@ -470,7 +472,7 @@ for ids, period in zip(*repeated(3, torch.Generator().manual_seed(0))):
     print("".join(ALPHABET[i] for i in ids.tolist()), "repeats after", period.item())
 
 
-# %%
+# %% tags=["fold-input"]
 class Copier(nn.Module):
     """Attention layers with residual connections, and nothing else."""
 
@@ -494,12 +496,7 @@ class Copier(nn.Module):
         return self.scores(x)  # (b, n, 26)
 
 
-# %% [markdown]
-# The loss and the accuracy count only the places whose letter has been seen before, since in the
-# first period nobody can know what follows.
-
-
-# %%
+# %% tags=["fold-input"]
 def judge_copies(model: Copier, ids: Tensor, period: Tensor) -> tuple[Tensor, float]:
     """Measure loss and accuracy after letters that have been seen before."""
     scores, asked = model(ids)[:, :-1], ids[:, 1:]    # (b, 31, 26), (b, 31)
@@ -515,11 +512,6 @@ def copied(model: Copier, *periods: int) -> float:
     fresh = repeated(500, torch.Generator().manual_seed(4321), *periods)
     return judge_copies(model, *fresh)[1]
 
-
-# %% [markdown]
-# The loop is the one that you know, but for a warm-up and AdamW, which is Adam with weight decay.
-# Both are usual for larger models; this one learns to copy without them, too. A model with a single
-# layer is trained as a control.
 
 # %% tags=["fold-input"]
 COPY_STEPS = 300
@@ -555,10 +547,172 @@ single, one_layer = learn_to_copy(layers=1)
 rows = {step: [two_layers[step], one_layer[step]] for step in (50, 75, 100, 300)}
 display.show(rows, columns=["two layers", "one layer"], decimals=3, corner="step")
 
+# %% [markdown] name="find-what-the-heads-do"
+# With two layers the model copies without a mistake; with one layer it gets stuck at 0.304.
+#
+# How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
+# *d*. A head that compares letters can find the first *d*. But it needs *r*, which does not look
+# like *d*. So *r* itself has to say which letter came before it, and two heads can share the work
+# [[Elhage et al.](../docs/references.md#elhage-2021), [Olsson et
+# al.](../docs/references.md#olsson-2022)]:
+#
+# - A **previous-token head** in layer 1 looks at the token before each letter, and adds it to that
+#   letter. Now *r* says "I am *r*, and I come after *d*".
+# - An **induction head** in layer 2 looks for a letter that comes after *d*, and copies it.
+#
+# Each row is a letter that looks, each column a letter that is looked at; layer 1 stands above
+# layer 2.
+
+# %% tags=["fold-input"]
+text = "drankdrankdr"
+with attention_weights(copier) as collected, torch.no_grad():
+    copier(torch.tensor([[ALPHABET.index(letter) for letter in text]]))
+maps = torch.cat([weights[0, 0] for weights in collected])  # (24, 12)
+drawing, (ax,) = display.panels(330, 620)
+for i, j in (maps > 0.02).nonzero().tolist():
+    look = {"color": display.COLOURS["n"], "alpha": 0.9 * maps[i, j].item(), "lw": 0}
+    ax.add_patch(Rectangle((j, i + i // 12), 1, 1, **look))
+for top in (0, 13):
+    ax.add_patch(Rectangle((0, top), 12, 12, fill=False, edgecolor=display.COLOURS["b"]))
+ax.set(xlim=(0, 12), ylim=(25, 0), aspect="equal", frame_on=False)
+columns, rows = [j + 0.5 for j in range(12)], [i + i // 12 + 0.5 for i in range(24)]
+ax.set_xticks(columns, list(text), color=display.COLOURS["m"], fontsize=12)
+ax.set_yticks(rows, list(text) * 2, color=display.COLOURS["n"], fontsize=12)
+ax.tick_params(length=0, labeltop=True)
+most = enumerate(maps.argmax(1).tolist())
+told = "; ".join(f"layer {1 + i // 12}, {i % 12 + 1} looks at {j + 1}" for i, j in most)
+display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: {told}.")
+
 # %% [markdown]
-# With two layers the model copies without a mistake; with one layer it gets stuck at 0.304. It has
-# learned which letters occur in the text, and guesses among them better than blindly. But it cannot
-# find the one that follows.
+# In layer 1 the squares lie one place to the left of the diagonal. In layer 2, from the second *d* on, each
+# letter looks at what followed its earlier copies: *d* looks at *r*, and *r* at *a*. It looks like the
+# whole explanation, and by now you know what that is worth. Silence the heads, as in [Questions to
+# heads](11_questions_to_heads.ipynb#cell-id=take-it-away).
+
+
+# %% tags=["fold-input"]
+def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
+    """Measure the accuracy of two layers with the heads of one or both silenced."""
+    ids, _ = repeated(500, torch.Generator().manual_seed(99))  # (500, 32), (500, 1)
+    trained = (torch.arange(LENGTH) < LENGTH - 1).expand_as(ids)
+    heads = []
+    for layer in model.layers:
+        values = asking.mean_outputs(model, layer, trained, ids)  # (h, d)
+        if not by_mean:
+            values = torch.zeros_like(values)
+        heads.append([(layer, i, value) for i, value in enumerate(values)])
+    one, two = heads
+    choices = {"nothing": [], "layer 1": one, "layer 2": two, "both": one + two}
+    found = {}
+    for what, chosen in choices.items():
+        with asking.silenced(*chosen):
+            found[what] = copied(model)
+    return found
+
+
+# %%
+by_zero, by_mean = silenced_copies(copier), silenced_copies(copier, by_mean=True)
+rows = {what: [by_zero[what], by_mean[what]] for what in by_zero}
+display.show(rows, columns=["by zero", "by mean"], decimals=3, corner="silenced")
+
+# %% [markdown]
+# Without either head the copying stops, whichever value takes its place. And what the second head hands
+# over, and from where, [can be read from its matrices](#cell-id=deeper-what-the-heads-do). Silencing cannot
+# tell you that the *task* needs a second layer. The model with one layer can: an induction head there has
+# no previous-token head below it.
+
+# %% [markdown] name="deeper-what-the-heads-do"
+# <!-- deeper: what the two heads do, in numbers -->
+# ### Going deeper: what the two heads do, in numbers
+#
+# One text may be luck, so measure 200. They repeat after sixteen letters, so every letter of the
+# second half has exactly one earlier copy, and what followed it stands fifteen places back. Leave
+# out place 32: nothing follows it, so it is never trained. An untrained model is the control.
+
+# %%
+ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
+torch.manual_seed(0)
+found = {}
+for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
+    with attention_weights(model) as collected, torch.no_grad():
+        model(ids)
+    back = collected[0].diagonal(-1, -2, -1)          # (200, 1, 31)
+    copied_from = collected[1].diagonal(-15, -2, -1)  # (200, 1, 17)
+    rows = back[..., :15], back[..., 15:-1], copied_from[..., 1:-1]
+    found[name] = [weights.mean().item() for weights in rows]
+columns = ["one back, 2–16", "one back, 17–31", "layer 2: 15 back, 17–31"]
+display.show(found, columns=columns, corner="layer 1: places")
+
+# %% [markdown]
+# Both heads do what the explanation says. The untrained ones spread their weight about evenly over
+# the letters in view. But the first head does it only in the first half of a text. No period is
+# longer than sixteen, so every letter has a copy among the first sixteen, and the second head never
+# has to look further. The name *previous-token head* says more than this head does.
+#
+# The weights say where a head looks. What it hands over from there goes through $W_V$, $W_O$ and
+# the output layer, and these are the same for every text. So send each of the 26 letters through
+# them. Row i of the result says how much a look at letter i adds to the score of each letter. If
+# the second head copies, the largest number of each row stands on the diagonal. This is called the
+# **OV circuit** of a head [[Elhage et al.](../docs/references.md#elhage-2021)].
+
+
+# %%
+@torch.no_grad()
+def handed_over(model: Copier, layer: int) -> Tensor:
+    """Say what a look at each letter adds to the score of each letter."""
+    attention, letters = model.layers[layer], model.letters.weight
+    w_v = attention.in_proj_weight[128:]                # (64, 64)
+    looked_at = letters @ w_v.T                         # (26, 64)
+    received = looked_at @ attention.out_proj.weight.T  # (26, 64)
+    return received @ model.scores.weight.T             # (26, 26)
+
+
+torch.manual_seed(0)
+rows = {}
+for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
+    table = handed_over(model, 1)                # (26, 26)
+    others = table.clone().fill_diagonal_(-999)  # (26, 26)
+    hits = (table.argmax(1) == torch.arange(26)).sum()
+    rows[name] = [hits, table.diagonal().min(), others.max()]
+columns = ["rows of 26 largest there", "at least", "elsewhere at most"]
+display.show(rows, columns=columns, corner="on the diagonal")
+
+# %% [markdown]
+# The diagonal wins in every row: the letter *r* in what the head looks at raises the score of *r*, and
+# of no other letter by nearly as much. Its place and what the first head added to it come on top;
+# they are left out here. So the second head copies the letter that it looks at, whatever it is. This
+# test says nothing about where the head looks; only both together explain it.
+#
+# The second head has queries, keys and values, and each could use what the first head has added.
+# The explanation says which. Let one of the three see only the letters and places, as if there
+# were no layer 1, and leave the other two as they are. The copying should stop only for the keys:
+# the query is the current letter, the value is the letter to be copied, and only the key has to
+# tell which letter came before.
+
+
+# %%
+@torch.no_grad()
+def copied_if_plain(model: Copier, role: str) -> float:
+    """Measure the accuracy if queries, keys or values of layer 2 do not see layer 1."""
+    ids, period = repeated(500, torch.Generator().manual_seed(4321))
+    plain = model.letters(ids) + model.places.weight                     # (b, n, 64)
+    x = plain + model.layers[0](plain, plain, plain, is_causal=True)[0]  # (b, n, 64)
+    inputs = [plain if role == each else x for each in ("queries", "keys", "values")]
+    scores = model.scores(x + model.layers[1](*inputs, is_causal=True)[0])  # (b, n, 26)
+    right = (scores[:, :-1].argmax(-1) == ids[:, 1:])[torch.arange(LENGTH - 1) >= period]
+    return right.float().mean().item()
+
+
+plain = {role: copied_if_plain(copier, role) for role in ("queries", "keys", "values")}
+rows = {f"plain {role}": [accuracy] for role, accuracy in plain.items()}
+display.show(rows, columns=["accuracy"], decimals=3)
+
+# %% [markdown]
+# If its keys do not see layer 1, the second head is as lost as if the first were silent. For its
+# queries and values the first head makes no difference. Elhage et al. call this *K-composition*.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: what one layer guesses, and how soon two layers copy -->
@@ -601,190 +755,12 @@ display.show(rows, columns=[9, 10, 11, 12], corner="loss at place")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="find-what-the-heads-do"
-# ### Find what the heads do
-#
-# How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
-# *d*. A head that compares letters can find the first *d*. But it needs *r*, which does not look
-# like *d*. So *r* itself has to say which letter came before it, and two heads can share the work
-# [[Elhage et al.](../docs/references.md#elhage-2021), [Olsson et
-# al.](../docs/references.md#olsson-2022)]:
-#
-# - A **previous-token head** in layer 1 looks at the token before each letter, and adds it to that
-#   letter. Now *r* says "I am *r*, and I come after *d*".
-# - An **induction head** in layer 2 looks for a letter that comes after *d*, and copies it. From
-#   one earlier case it infers what comes next, hence the name.
-#
-# See both on `drankdrankdr`. Each row is a letter that looks, each column is a letter that is
-# looked at, and layer 1 is shown above layer 2.
-
-# %% tags=["fold-input"]
-text = "drankdrankdr"
-with attention_weights(copier) as collected, torch.no_grad():
-    copier(torch.tensor([[ALPHABET.index(letter) for letter in text]]))
-maps = torch.cat([weights[0, 0] for weights in collected])  # (24, 12)
-drawing, (ax,) = display.panels(330, 620)
-for i, j in (maps > 0.02).nonzero().tolist():
-    look = {"color": display.COLOURS["n"], "alpha": 0.9 * maps[i, j].item(), "lw": 0}
-    ax.add_patch(Rectangle((j, i + i // 12), 1, 1, **look))
-for top in (0, 13):
-    ax.add_patch(Rectangle((0, top), 12, 12, fill=False, edgecolor=display.COLOURS["b"]))
-ax.set(xlim=(0, 12), ylim=(25, 0), aspect="equal", frame_on=False)
-columns, rows = [j + 0.5 for j in range(12)], [i + i // 12 + 0.5 for i in range(24)]
-ax.set_xticks(columns, list(text), color=display.COLOURS["m"], fontsize=12)
-ax.set_yticks(rows, list(text) * 2, color=display.COLOURS["n"], fontsize=12)
-ax.tick_params(length=0, labeltop=True)
-most = enumerate(maps.argmax(1).tolist())
-told = "; ".join(f"layer {1 + i // 12}, {i % 12 + 1} looks at {j + 1}" for i, j in most)
-display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: {told}.")
-
 # %% [markdown]
-# In layer 1 the squares lie next to the diagonal, one place to the left, except in the first row,
-# which has nothing before it. In layer 2, from the second *d* on, each letter looks at what
-# followed its earlier copies: *d* looks at *r*, and *r* at *a*. Where there are two copies, the
-# weight is divided between them. In the first five rows there is no earlier copy to find.
+# ## What the model uses, and what the task needs
 #
-# One text may be luck, so measure 200. They repeat after sixteen letters, so every letter of the
-# second half has exactly one earlier copy, and what followed it stands fifteen places back. Leave
-# out place 32: nothing follows it, so it is never trained. An untrained model is the control.
-
-# %%
-ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
-torch.manual_seed(0)
-found = {}
-for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
-    with attention_weights(model) as collected, torch.no_grad():
-        model(ids)
-    back = collected[0].diagonal(-1, -2, -1)          # (200, 1, 31)
-    copied_from = collected[1].diagonal(-15, -2, -1)  # (200, 1, 17)
-    rows = back[..., :15], back[..., 15:-1], copied_from[..., 1:-1]
-    found[name] = [weights.mean().item() for weights in rows]
-columns = ["one back, 2–16", "one back, 17–31", "layer 2: 15 back, 17–31"]
-display.show(found, columns=columns, corner="layer 1: places")
-
-# %% [markdown]
-# Both heads do what the explanation says. The untrained ones spread their weight about evenly over
-# the letters in view. But the first head does it only in the first half of a text. No period is
-# longer than sixteen, so every letter has a copy among the first sixteen, and the second head never
-# has to look further. The name *previous-token head* says more than this head does.
-#
-# ### What the second head hands over
-#
-# The weights say where a head looks. What it hands over from there goes through $W_V$, $W_O$ and
-# the output layer, and these are the same for every text. So send each of the 26 letters through
-# them. Row i of the result says how much a look at letter i adds to the score of each letter. If
-# the second head copies, the largest number of each row stands on the diagonal. This is called the
-# **OV circuit** of a head [[Elhage et al.](../docs/references.md#elhage-2021)].
-
-
-# %%
-@torch.no_grad()
-def handed_over(model: Copier, layer: int) -> Tensor:
-    """Say what a look at each letter adds to the score of each letter."""
-    attention, letters = model.layers[layer], model.letters.weight
-    w_v = attention.in_proj_weight[128:]                # (64, 64)
-    looked_at = letters @ w_v.T                         # (26, 64)
-    received = looked_at @ attention.out_proj.weight.T  # (26, 64)
-    return received @ model.scores.weight.T             # (26, 26)
-
-
-torch.manual_seed(0)
-rows = {}
-for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
-    table = handed_over(model, 1)                # (26, 26)
-    others = table.clone().fill_diagonal_(-999)  # (26, 26)
-    hits = (table.argmax(1) == torch.arange(26)).sum()
-    rows[name] = [hits, table.diagonal().min(), others.max()]
-columns = ["rows of 26 largest there", "at least", "elsewhere at most"]
-display.show(rows, columns=columns, corner="on the diagonal")
-
-# %% [markdown]
-# The diagonal wins in every row: the letter *r* in what the head looks at raises the score of *r*, and
-# of no other letter by nearly as much. Its place and what the first head added to it come on top;
-# they are left out here. So the second head copies the letter that it looks at, whatever it is. This
-# test says nothing about where the head looks; only both together explain it.
-#
-# ### Silence them
-#
-# If this explanation is right, this model needs both heads to copy. So silence one after the other, as in
-# [Questions to heads](11_questions_to_heads.ipynb#cell-id=take-it-away): by zero, and by the head's own
-# mean over many texts.
-
-
-# %% tags=["fold-input"]
-def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
-    """Measure the accuracy of two layers with the heads of one or both silenced."""
-    ids, _ = repeated(500, torch.Generator().manual_seed(99))  # (500, 32), (500, 1)
-    trained = (torch.arange(LENGTH) < LENGTH - 1).expand_as(ids)
-    heads = []
-    for layer in model.layers:
-        values = asking.mean_outputs(model, layer, trained, ids)  # (h, d)
-        if not by_mean:
-            values = torch.zeros_like(values)
-        heads.append([(layer, i, value) for i, value in enumerate(values)])
-    one, two = heads
-    choices = {"nothing": [], "layer 1": one, "layer 2": two, "both": one + two}
-    found = {}
-    for what, chosen in choices.items():
-        with asking.silenced(*chosen):
-            found[what] = copied(model)
-    return found
-
-
-# %%
-by_zero, by_mean = silenced_copies(copier), silenced_copies(copier, by_mean=True)
-rows = {what: [by_zero[what], by_mean[what]] for what in by_zero}
-display.show(rows, columns=["by zero", "by mean"], decimals=3, corner="silenced")
-
-# %% [markdown]
-# Without either head the copying stops, whichever value takes its place. So it stops because the
-# model misses what the head says, and not because zero is strange. Silencing cannot tell you that
-# the task itself needs a second layer. The model trained with one layer can: it stayed at 0.304,
-# guessing, since an induction head there has no previous-token head below it. Now you can say what
-# each head of this model does, and how you know.
-
-# %% [markdown]
-# <!-- deeper: how the second head uses the first -->
-# ### Going deeper: how the second head uses the first
-#
-# The second head has queries, keys and values, and each could use what the first head has added.
-# The explanation says which. Let one of the three see only the letters and places, as if there
-# were no layer 1, and leave the other two as they are. The copying should stop only for the keys:
-# the query is the current letter, the value is the letter to be copied, and only the key has to
-# tell which letter came before.
-
-
-# %%
-@torch.no_grad()
-def copied_if_plain(model: Copier, role: str) -> float:
-    """Measure the accuracy if queries, keys or values of layer 2 do not see layer 1."""
-    ids, period = repeated(500, torch.Generator().manual_seed(4321))
-    plain = model.letters(ids) + model.places.weight                     # (b, n, 64)
-    x = plain + model.layers[0](plain, plain, plain, is_causal=True)[0]  # (b, n, 64)
-    inputs = [plain if role == each else x for each in ("queries", "keys", "values")]
-    scores = model.scores(x + model.layers[1](*inputs, is_causal=True)[0])  # (b, n, 26)
-    right = (scores[:, :-1].argmax(-1) == ids[:, 1:])[torch.arange(LENGTH - 1) >= period]
-    return right.float().mean().item()
-
-
-plain = {role: copied_if_plain(copier, role) for role in ("queries", "keys", "values")}
-rows = {f"plain {role}": [accuracy] for role, accuracy in plain.items()}
-display.show(rows, columns=["accuracy"], decimals=3)
-
-# %% [markdown]
-# If its keys do not see layer 1, the second head is as lost as if the first were silent. For its
-# queries and values the first head makes no difference. Elhage et al. call this *K-composition*.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ## What each part contributes
-#
-# Go back to the right model that writes backwards. It has three attentions with two heads each:
-# self-attention in the encoder, self-attention in the decoder, and the cross-attention. What does
-# each of the six heads contribute? Silence one head after another, by zero and by its mean. The
-# mean leaves out padding, and the places at which the target has ended.
+# Go back to the right model that writes backwards. It has three attentions: self-attention in the encoder,
+# self-attention in the decoder, and the cross-attention. Silence one after another, both heads at once, by
+# zero and by the mean. (The mean leaves out padding, and the places at which the target has ended.)
 
 
 # %% tags=["fold-input"]
@@ -797,7 +773,7 @@ def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
 
 # %% tags=["fold-input"]
 def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, float, float]]:
-    """Judge a model with each of its heads silenced, and with each attention silenced."""
+    """Judge a model with each of its attentions silenced."""
     src, tgt = run.task(200, torch.Generator().manual_seed(99))  # (b, m), (b, n)
     found = {"nothing": judge(run)}
     for name, attention in attentions(run.model).items():
@@ -807,37 +783,28 @@ def contributions(run: Run, by_mean: bool = False) -> dict[str, tuple[float, flo
         )  # (h, d)
         if not by_mean:
             values = torch.zeros_like(values)
-        for what, heads in (("head 1", [0]), ("head 2", [1]), ("both heads", [0, 1])):
-            with asking.silenced(*((attention, head, values[head]) for head in heads)):
-                found[f"{name}, {what}"] = judge(run)
+        with asking.silenced(*((attention, *each) for each in enumerate(values))):
+            found[name] = judge(run)
     return found
 
 
 # %%
 zero, mean = contributions(right), contributions(right, by_mean=True)
-rows = {what: [*zero[what][1:], mean[what][2]] for what in zero}
-columns = ["by zero: accuracy", "exact match", "by mean: exact match"]
-display.show(rows, columns=columns, decimals=3, corner="silenced")
+rows = {what: [zero[what][2], mean[what][2]] for what in zero}
+columns = ["silenced by zero", "by the mean"]
+display.show(rows, columns=columns, decimals=3, corner="exact match")
 
 # %% tags=["proof"]
 assert zero["nothing"] == mean["nothing"] == curve[LONG]
 for left in (zero, mean):
-    assert all(left[f"{part}, both heads"][2] < 0.3 for part in attentions(right.model))
-assert zero["encoder, head 1"][2] < mean["encoder, head 1"][2]
-assert zero["decoder, head 1"][2] > mean["decoder, head 1"][2]
+    assert all(left[part][2] < 0.3 for part in attentions(right.model))
 print("✓ Without either attention the model fails, whichever way its heads are silenced.")
 
 # %% [markdown]
-# The model uses all three attentions: without both heads of any one of them, most sequences come
-# out wrong, by zero and by mean. For single heads the two columns can differ a lot. In place of the
-# encoder's first head, zero does more harm than the head's mean. With the decoder's first head, the
-# mean does more harm in this model. So whenever you report such a number, say what you put in the
-# head's place.
-#
-# Without the decoder's self-attention the exact match is zero. Does the task need this attention,
-# then? Take a fresh model, and silence the decoder's self-attention from the first training step
-# on. How well does this model learn to write backwards: not at all, a little, or as well as the
-# whole model?
+# The model uses all three. Without the decoder's self-attention the exact match is zero. Does the *task*
+# need this attention, then? Take a fresh model, and silence the decoder's self-attention from the first
+# training step on. How well does this model learn to write backwards: not at all, a little, or as well as
+# the whole model?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -1133,13 +1100,10 @@ exercises.training.check_look_back.folded(my_look_back)
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
 # > - [a checkpoint](#cell-id=deeper-checkpoint), to go on exactly: parameters, optimizer,
 # >   schedule, and the random generator
-# > - silencing head i: a hook before `out_proj` that replaces the features `i * d` to `(i + 1) * d`
-# >   by zero, or by their mean
 # >
 # > Loss and accuracy are measured with the right beginning given, so a leak does not show in them;
 # > early on it even makes them better. Decode whole outputs, and check whether a row of scores
-# > changes when what comes later is changed or cut off. To explain a head, say where it looks and
-# > what it hands over, silence it, and keep a control that could have proved you wrong.
+# > changes when what comes later is changed or cut off.
 #
 # These models are tiny, and you have trained them yourself. [Trained
 # weights](13_trained_weights.ipynb) looks at the heads of a model that others have trained.
