@@ -3,7 +3,7 @@
 #
 # *What does attention need around it before it can be repeated?*
 #
-# *27 minutes and 8 of exercises. Afterwards you can build encoder and decoder layers, and say
+# *25 minutes and 8 of exercises. Afterwards you can build encoder and decoder layers, and say
 # where norms go and when training needs warm-up.*
 #
 # A single attention module lets each word collect from the others once. A model repeats this many
@@ -31,14 +31,6 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
 from annotated_book import chapters, display
-
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
-)
-
-# %% [markdown]
-# The whole strip is lit: from here on it is one box, `MultiheadAttention`, and the question is what
-# goes around it.
 
 # %% [markdown] name="attention-alone-forgets"
 # ## Attention alone forgets
@@ -114,9 +106,16 @@ display.show(shares, columns=["replaced", "added"], decimals=(6, 2), corner="mod
 #
 # ## The feed-forward network
 #
-# The second sublayer is a small network with two linear layers: it makes each word four times as
-# wide, applies a ReLU, which replaces negative numbers with zero, and brings the word back to its
-# original width.
+# What is left to do, once a word has collected? Attention mixes what stands in the words. It cannot draw a
+# conclusion from it: that *it* has found *cat* and *thirsty*, say, and so wants a drink. That is the work of
+# the second sublayer, a small network with two linear layers. The first asks each word many questions at
+# once, one per row of its matrix. A ReLU, which replaces negative numbers with zero, drops those whose answer
+# is no. And each that is left adds a vector of its own to the word.
+#
+# How many questions? The paper has four times as many as the word has numbers, 2048 for 512 [[Vaswani et
+# al., section 3.3<!-- quoted -->](../docs/references.md#vaswani-2017)], and gives no reason. Most models
+# kept to something like it. It makes this network the larger part of the layer: 8e² parameters, twice the
+# 4e² of attention.
 
 # %%
 feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
@@ -296,7 +295,7 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # yours do ([*The same as PyTorch's*](#cell-id=deeper-the-same-as-pytorchs) checks it). A pre-LN stack
 # ends in one more norm, [the final norm](#cell-id=the-final-norm).
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
 
 ORDERS = {"post-LN": False, "pre-LN": True}
@@ -415,13 +414,22 @@ display.show(rows, columns=columns, decimals=(0, 0, 0, 1), corner="layers")
 # <!-- /deeper -->
 
 # %% [markdown]
-# ### What one step does to the output
+# ### What a step does to the output
 #
 # Does a larger gradient mean larger steps? Not with Adam, the usual optimiser, which divides the
 # size of the gradient out. Its first step moves nearly every parameter by the same amount, the learning rate.
-# What matters is what such a step does to the *output*. Take one step towards random targets, and
-# compare the output before and after it. *Moved* is how far the output went, as a share of its
-# size; *error* is how the squared error changed.
+# What matters is what such a step does to the *output*, and here the sizes come in. With post-LN the
+# stream has size one before every sublayer, so a change in what a sublayer adds is a large share of it, even
+# in the last layer. With pre-LN the stream has grown, and the same change weighs less [[Liu et
+# al.](../docs/references.md#liu-2020)]. In 24 layers a small step moves the output of post-LN [more than
+# three times as far](#cell-id=deeper-one-step).
+
+# %% [markdown] name="deeper-one-step"
+# <!-- deeper: one step, measured -->
+# ### Going deeper: one step, measured
+#
+# Take one step towards random targets, and compare the output before and after it. *Moved* is how far the
+# output went, as a share of its size; *error* is how the squared error changed.
 
 
 # %% tags=["fold-input"]
@@ -453,21 +461,16 @@ columns = ["moved", "error", "of five seeds"]
 display.show(rows, columns=columns, decimals=(".0%", ".1%", 0), corner="layers, rate")
 
 # %% [markdown]
-# With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
-# the output of post-LN further; the last two rows show it best, with 39% against 11%. What does ten
-# times the step bring with 24 layers? On average, post-LN gains less than twice as much: the error
-# falls by 4.4% instead of 2.5%, and with one seed by no more than 1.0%. Pre-LN gains more than five
-# times as much, 10.8% instead of 1.9%. So a large first step moves the output of a deep post-LN stack
-# by nearly its whole size, 94%, and gains less than half of what pre-LN gains with 73%. (Both stacks end
-# in a norm, so their outputs are equally large.)
-#
-# [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
-# stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
-# large share of the stream even in the last layer. After 24 pre-LN layers, before that final norm, the
-# stream is 3.8 times as large, so the same change weighs about a quarter. That fits the smaller rate,
-# 11% beside 39%; at the larger one both move too far for such a rule. The size of the gradient does
-# not enter, since Adam divides it out.
-#
+# With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves the output
+# of post-LN further; the last two rows show it best. And the larger step, which moves it by nearly its whole
+# size, gains less than half of what it gains with pre-LN. (Both stacks end in a norm, so their outputs are
+# equally large.) Before that norm the stream of pre-LN is 3.8 times as large, so a change weighs about a
+# quarter, which fits the smaller rate. At the larger one both move too far for such a rule.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ### Learning-rate warm-up in training runs
 #
 # The paper begins with small steps: it raises its learning rate over the first 4000 steps [[Vaswani
@@ -513,9 +516,10 @@ display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corn
 # %% [markdown]
 # At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
 # seeds, the model does not get a single sequence right, and with the other one less than a quarter.
-# With 60 steps of warm-up the same model gets at least 0.925 of them right, and is on average no
-# worse than pre-LN. (Why the high rate does no harm after 60 small steps is not measured here.)
-# Pre-LN learns the task without any warm-up: that is what you gain in practice by moving the norm.
+# With 60 steps of warm-up the same model gets there, and is on average no worse than pre-LN. (Why the high
+# rate does no harm after 60 small steps is not measured here.) So why did nearly everyone move the norm?
+# Not for a better end, as far as this table goes. Pre-LN needs no warm-up to get there, and one setting less
+# that decides whether training works at all is worth much when a run is long.
 # (Pre-LN with warm-up was not trained.)
 #
 # At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is

@@ -13,8 +13,9 @@
 # Both sentences have the same words, and you know at once who drank whom. Attention does not: it
 # compares words with words and takes no account of where they stand. Nor does any other part of an
 # [encoder layer](08_transformer_layers.ipynb). In a decoder, the causal mask tells earlier words
-# from later ones, but it does not say how much earlier they stand. So the model writes each word's
-# place into the word's vector, before the first layer.
+# from later ones, and a stack of such layers can learn from that how far back a word stands ([some models
+# have nothing else](20_positions.ipynb)). Here the model is told: each word's place is written into the
+# word's vector, before the first layer.
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
@@ -244,7 +245,23 @@ display.show(rows, columns=["turns by", f"its hand moves in {k} words"], decimal
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
 # the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
 # optimiser touches it. The table is not saved with the weights (`persistent=False`): the formula can
-# always make it again, for any length. Now *cat* and *milk* trade places again:
+# always make it again, for any length.
+#
+# Does adding not spoil the word? In a word of 4 numbers it does. Models have hundreds, and the clocks need few
+# of them: all but the fastest tell nearly the same time for every word of a text. So most directions are left
+# to the words, and the embeddings, which are learned, can use those.
+
+# %% tags=["proof"]
+table = sinusoidal_code(100, 512)
+spread = torch.linalg.svdvals(table - table.mean(0)).square().cumsum(0)
+needed = int((spread < 0.99 * spread[-1]).sum()) + 1
+assert needed < 50
+print(
+    f"✓ Of 512 directions, {needed} hold 99 % of what tells the first 100 positions apart."
+)
+
+# %% [markdown]
+# Now *cat* and *milk* trade places again:
 
 # %%
 from annotated_attention import PositionalEncoding
