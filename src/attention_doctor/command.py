@@ -35,21 +35,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from attention_doctor.codes import chosen, explain
 
     if options.explain:
-        print(explain(options.explain))
+        _print(explain(options.explain))
         return 0
     from attention_doctor.report import as_data, exit_code
     from attention_doctor.run import examined
 
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
         report = chosen(examined(options), options.select, options.ignore, options.wrong)
-    text = json.dumps(as_data(report), indent=2) if options.json else report
+    _print(json.dumps(as_data(report), indent=2) if options.json else str(report))
+    return exit_code(report)
+
+
+def _print(text: str) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can write a ✓
     try:
         print(text, flush=True)
     except BrokenPipeError:  # whoever read it has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return exit_code(report)
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -411,15 +411,22 @@ def test_the_module_runs(monkeypatch, capsys):
     assert "usage: attention-doctor" in capsys.readouterr().out
 
 
-def test_a_closed_pipe_is_no_error(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("mine.py:attend --kind self --embed-dim 12 --num-heads 1", 1, "looking at"),
+        ("--explain no-scale", 0, ""),
+    ],
+)
+def test_a_closed_pipe_is_no_error(tmp_path, options, code, said):
     text = "def attend(x): print('looking at', x.shape); return (x @ x.mT).softmax(-2) @ x"
     (tmp_path / "mine.py").write_text(text)
-    command = f"{shlex.quote(sys.executable)} -m attention_doctor mine.py:attend --kind self"
-    command += " --embed-dim 12 --num-heads 1 2>errors | true; echo ${PIPESTATUS[0]}"
+    command = f"{shlex.quote(sys.executable)} -m attention_doctor {options}"
+    command += " 2>errors | true; echo ${PIPESTATUS[0]}"
     run = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
-    assert run.stdout == "1\n"
+    assert run.stdout == f"{code}\n"
     errors = (tmp_path / "errors").read_text()
-    assert "looking at" in errors
+    assert said in errors
     assert "Traceback" not in errors
 
 
