@@ -30,7 +30,8 @@ class Cells:
         with suppress(SyntaxError):  # which IPython says when it runs
             python = self.shell.transform_cell(source)
             checked = self.checker.instrument(python, path, first, section)
-            self.trees.append((ast.dump(ast.parse(python)), checked))
+            if checked is not None:
+                self.trees.append((ast.dump(ast.parse(python)), checked))
 
     def visit(self, tree: ast.Module) -> ast.Module:
         """Take the next cell if this is the one; another is none of these."""

@@ -9,7 +9,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shape_comments.comments import TWO_SIZES, Comment, ShapeCommentError, find_comments
+from shape_comments.comments import (
+    TWO_SIZES,
+    Comment,
+    ShapeCommentError,
+    find_comments,
+    may_have_comments,
+)
 from shape_comments.grammar import Claim, read_comment
 from shape_comments.letters import Letters, Option, pair
 from shape_comments.rewrite import AGAIN, PLAIN, UNPACK, Rewriter
@@ -37,8 +43,8 @@ class Checker:
         self.unbound = Letters()  # where every call and every section begins
         self.function = self._make_function()
 
-    def read(self, path: Path) -> ast.Module:
-        """Instrument a file."""
+    def read(self, path: Path) -> ast.Module | None:
+        """Instrument a file; None if there is nothing to check."""
         self.files.add(path.resolve())
         return self.instrument(importlib.util.decode_source(path.read_bytes()), path)
 
@@ -52,8 +58,8 @@ class Checker:
 
     def instrument(
         self, source: str, path: Path, line: int = 1, section: object = None
-    ) -> ast.Module:
-        """Parse a source and put the checks in.
+    ) -> ast.Module | None:
+        """Parse a source and put the checks in, if it has any comments.
 
         Args:
             source: the text.
@@ -64,6 +70,8 @@ class Checker:
         Raises:
             SyntaxError: the source is no Python.
         """
+        if not self.reads_all and not may_have_comments(source, self.read_comment):
+            return None
         path = path.resolve()
         name = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         tree = ast.parse(source, str(path))
@@ -94,6 +102,7 @@ class Checker:
         return found
 
     read_comment = staticmethod(read_comment)
+    reads_all = False  # also sources without such comments
 
     def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
         """Give what puts in the calls."""

@@ -77,6 +77,17 @@ class Comment:
         return {name for shape in self.shapes for axis in shape for name in axis.names}
 
 
+def may_have_comments(source: str, read: Callable[[str, bool], list[Claim]]) -> bool:
+    """Tell, in a glance at the lines, whether it is worth while to parse a source."""
+    for line in source.split("\n"):
+        try:
+            if _MAYBE.search(line) and read(line[line.index("#") :], False):
+                return True
+        except ValueError:
+            return True
+    return False
+
+
 def find_comments(
     source: str, read: Callable[[str, bool], list[Claim]], own_lines: str
 ) -> Iterator[tuple[Place, list[Claim] | str]]:
@@ -96,8 +107,6 @@ def find_comments(
             return str(error)
 
     lines = source.split("\n")
-    if not any(_MAYBE.search(x) and claims(x[x.index("#") :]) for x in lines):
-        return  # to look at every token takes longer than all else
     step = {ABOVE: -1, BELOW: 1}.get(own_lines, 0)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:

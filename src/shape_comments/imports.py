@@ -50,11 +50,8 @@ class _Loader(SourceFileLoader):
     checker: Checker
 
     def get_code(self, fullname: str) -> CodeType | None:
-        before = len(self.checker.comments)
         tree = self.checker.read(Path(self.path))
-        if len(self.checker.comments) == before:
-            return super().get_code(fullname)
-        return compile(tree, self.path, "exec")
+        return super().get_code(fullname) if tree is None else compile(tree, self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)[CHECK] = self.checker.function

@@ -1,8 +1,10 @@
 """``pytest -p shape_comments --shape-comments src`` on a small project."""
 
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +114,17 @@ def test_another_loader_is_left_alone(tmp_path, monkeypatch):
     finder = Finder(Checker(tmp_path), [tmp_path])
     assert type(finder.find_spec("m_of_another").loader) is Loader
     assert finder.find_spec("no_such_module") is None
+
+
+def test_the_page_shows_what_its_example_says(pytester):
+    page = (Path(__file__).parents[2] / "docs" / "shape-comments.md").read_text(encoding="utf-8")
+    layer, test, command, report = re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)[:4]
+    for file, text in {"src/layer.py": layer, "tests/test_layer.py": test}.items():
+        path = pytester.path / file
+        path.parent.mkdir()
+        path.write_text(text)
+    pytester.syspathinsert("src")
+    plugins = ["-p", "no:cacheprovider", "--disable-plugin-autoload"]
+    done = pytester.runpytest_inprocess(*plugins, *command.split()[1:])
+    assert report in done.stdout.str()
+    assert done.ret == 0

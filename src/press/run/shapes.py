@@ -85,6 +85,7 @@ class StrictChecker(Checker):
     """Raises what is false, and refuses what cannot be checked."""
 
     read_comment = staticmethod(read_comment)
+    reads_all = True
 
     def __init__(self, root: Path = ROOT) -> None:
         """Start; a shape on a line of its own is refused, since there is nothing to check."""
