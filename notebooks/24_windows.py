@@ -135,44 +135,33 @@ print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
 # With a window of 3, the stacks see 3, 5, 7 and 9 tokens. In general, L layers see $(w - 1)\,L + 1$ of
-# them; the assertion counts for a window of 5 as well. The figure shows the same stacks, token by
-# token. A cell without a number has a gradient of exactly zero; .00 is small, and not zero.
+# them; the assertion counts for a window of 5 as well. In the last row one of the four layers is
+# **global**, with a causal mask alone, and the output depends on all 10 tokens. The figure lights
+# what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4:
+# does it matter where it stands?
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(480, 220)
-for row, sizes in enumerate(seen.values()):
-    for token, size in enumerate(sizes.tolist()):
-        fill = display.COLOURS["m"], 0.55 * min(1, size**0.5)
-        corners = [token, token + 1, token + 1, token], [row, row, row + 1, row + 1]
-        ax.fill(*corners, facecolor=fill, edgecolor=("black", 0.3), linewidth=0.5)
-        if size:
-            shown = f"{size:.2f}".lstrip("0")
-            ax.text(token + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=12)
-ax.set(xlim=(0, 10), ylim=(5, 0))
-ax.set_xticks([x + 0.5 for x in range(10)], range(10), color=display.COLOURS["m"])
-ax.set_yticks([y + 0.5 for y in range(5)], seen)
-ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-ax.spines[:].set_visible(False)
-told = "; ".join(f"{name}: {(sizes > 0).sum()} tokens" for name, sizes in seen.items())
-display.finish(
-    drawing,
-    name="windows-stacked",
-    alt=(f"Influence of 10 tokens on the last output. {told}."),
-)
+display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
+
+# %% tags=["proof"]
+from annotated_book.display.live_figures.reach import cone
+
+for layers, sizes in zip(([3], [3] * 2, [3] * 3, [3] * 4, [3, 3, None, 3]), seen.values()):
+    lit = torch.arange(10) >= cone(10, layers)[0]
+    assert lit.equal(sizes > 0)
+print("✓ In each of the five stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# The influence fades each time that the news is passed on. (These layers are not trained, so
-# look at where the numbers end, and do not take their sizes for those of a language model.) The first Mistral 7B (v0.1) has a
+# It does not: wherever it stands, it reaches every token, and the windows above and below pass on what
+# it found. What is lit *can* count; how much it does depends on the training. The first Mistral 7B (v0.1) has a
 # window of 4,096 and 32 layers, which makes $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens that the last
 # output *can* depend on [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. What it
 # really uses has to be measured.
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
-# detail that nobody found worth passing on is lost. That is why many models put a **global layer**,
-# with a causal mask alone, between the windows. In the last row of the figure, one of the four
-# layers is global, and the output depends on all 10 tokens. Gemma 3 has one global layer after
-# every five windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two
-# smallest models.
+# detail that nobody found worth passing on is lost. That is why many models put a global layer
+# between the windows. Gemma 3 has one after every five windows of 1,024 [[Gemma
+# Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
 #
 # ## A cache that forgets
 #

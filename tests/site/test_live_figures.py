@@ -18,6 +18,7 @@ from annotated_attention.modern import RotaryEmbedding
 from annotated_book import chapters
 from annotated_book.display import _live
 from annotated_book.display.live_figures import cache_filling as cache
+from annotated_book.display.live_figures import reach as reached
 from annotated_book.display.live_figures import tiles_visited as visited
 from annotated_book.display.live_figures.mask_merger import written
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose, split_without_transpose
@@ -233,6 +234,24 @@ def rooms(data):
 def max_word(words, row, i, j, second):
     at = max(range(len(row)), key=lambda place: (round(row[place], 6), -place))
     return words[at][j] if second else words[i][at]
+
+
+def reach(data):
+    for done, layers, window, everywhere in [
+        (None, 4, 3, 0),
+        (("slider", "window", "ArrowRight"), 4, 4, 0),
+        (("slider", "global layer", "End"), 4, 4, 4),
+        (("slider", "layers", "ArrowLeft"), 3, 4, 3),
+        (("slider", "global layer", "Home"), 3, 4, 0),
+    ]:
+        stack = [None if i == everywhere else window for i in range(1, layers + 1)]
+        lit = [data["tokens"] - first for first in reached.cone(data["tokens"], stack)]
+        rows = [*(f"layer {i}" for i in range(layers, 0, -1)), "tokens"]
+        shown = {
+            ".aa-stage svg text": rows,
+            ".aa-stage circle[r='6']": [ANY] * sum(lit),
+        }
+        yield done, [f"The last output can depend on {lit[0]} of {data['tokens']} tokens"], shown
 
 
 def rotation(data):

@@ -33,6 +33,7 @@ _HOMES = {
     "norm_place": "live_figures.norm_place",
     "one_query": "look_up",
     "panels": "plots",
+    "reach": "live_figures.reach",
     "rooms": "house",
     "rotation": "live_figures.rotation",
     "saturation": "live_figures.saturation",

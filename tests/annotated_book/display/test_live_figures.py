@@ -18,13 +18,14 @@ from bs4 import BeautifulSoup
 
 from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
 from annotated_attention.counting import PRESETS, Model
-from annotated_attention.modern import rotate
+from annotated_attention.modern import block_by_position, rotate
 from annotated_book import chapters, display
 from annotated_book.display import _live
 from annotated_book.display.live_figures import (
     cache_filling,
     mask_merger,
     norm_place,
+    reach,
     tiles_visited,
     wheels,
 )
@@ -327,6 +328,24 @@ def test_tiles_are_visited_as_the_package_does():
     figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
     assert "<td>0.61</td><td>2.00</td><td>3.36</td><td>4.43</td><td>1.32</td>" in figure.html
     assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
+
+
+def test_the_cone_reaches_what_a_stack_of_windows_sees():
+    for layers, window, everywhere in product((1, 2, 4, 6), (1, 3, 8), (0, 1, 4)):
+        stack = [None if i == everywhere else window for i in range(1, layers + 1)]
+        seen = torch.eye(16, dtype=torch.bool)
+        for each in stack:
+            blocked = block_by_position(torch.arange(16), 16, each)
+            seen = (~blocked).float() @ seen.float() > 0
+        firsts = reach.cone(16, stack)
+        assert script("reach")("cone", 16, layers, window, everywhere) == firsts[::-1]
+        assert seen[-1].equal(torch.arange(16) >= firsts[0])
+        said = script("reach")("told", 16, layers, window, everywhere)
+        assert f"{seen[-1].sum()} of 16 tokens" in said
+        assert everywhere or f" = {(window - 1) * layers + 1}." in said
+    figure = display.reach([[3] * 4, [3, None, 3]], name="try", tokens=9, live_tokens=16)
+    assert "4 layers, window of 3: 9 of 9 tokens; 3 layers, window of 3, layer 2 g" in figure.text
+    assert given(figure) == {"tokens": 16, "layers": 4, "window": 3}
 
 
 @pytest.mark.parametrize(("split", "merge"), [*product([True, False], repeat=2)])
