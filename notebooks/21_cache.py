@@ -3,7 +3,7 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
+# *28 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
 # and find four classic mistakes.*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
@@ -18,6 +18,8 @@
 # yet that is what a model without a cache does.
 
 # %% tags=["hide-input"]
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -480,15 +482,14 @@ for row in rows:
 (chunk,) = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
 for name in ("fixed size", "grows"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
+assert chunk["milliseconds"]["fixed size"][1] < 5 * rows[1]["milliseconds"]["fixed size"][1]
 columns = ["times the FLOPs", "times the time"]
 title = "Without a cache, compared with one of fixed size"
 display.show(table, columns=columns, decimals=",.0f", title=title)
 
 # %% [markdown]
-# Without a cache, the time for one token grows faster than the text. With a cache, only scoring and
-# mixing take longer as the text grows, because they read all keys and values. The growing cache
-# also copies all of them in each step. The cache of fixed size has room for just these tokens; empty
-# places would cost as much as words.
+# With a cache, only scoring and mixing take longer as the text grows, because they read all keys and
+# values. The growing cache also copies all of them in each step.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
 # parameters and all keys have to be fetched for very little arithmetic. That is **decode**. In a
@@ -506,17 +507,29 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 
 
 # %% tags=["fold-input"]
+SIZES = {"layers": 4, "e": 576, "h": 9, "g": 3, "d": 64, "hidden": 1536, "words": 4096}
+
+
+def work(n: int, kept: int) -> tuple[int, int]:
+    """Count the FLOPs for n new tokens behind others, and the numbers to read, each once.
+
+    Only the last token is compared with the vocabulary, as when a model writes.
+    """
+    layers, e, h, g, d, hidden, words = SIZES.values()
+    weights = layers * (2 * e * (h + g) * d + 3 * e * hidden)
+    pairs = n * kept + n * (n + 1) // 2  # of a query and a key
+    flops = 2 * n * weights + 4 * layers * h * d * pairs + 2 * words * e
+    return flops, weights + words * e + 2 * layers * g * d * (kept + n)
+
+
 def decoded() -> dict[str, list[float]]:
     """Predict the time of a token by the bytes that it reads, and give the measured one."""
-    width, heads, groups, size, hidden, layers, words = 576, 9, 3, 64, 1536, 4, 4096
-    each_layer = 2 * width * (heads + groups) * size + 3 * width * hidden
     table = {}
     for precision, wide in (("float32", 4), ("bfloat16", 2)):
         (reading,) = measured.find("bandwidth", precision=precision)
         each = reading["milliseconds"]["read"][1] / 2**26  # milliseconds for a number
         for row in measured.find("decoding", precision=precision):
-            numbers = layers * each_layer + words * width
-            numbers += 2 * layers * groups * size * row["kept"]
+            _, numbers = work(1, row["kept"])
             took = row["milliseconds"]["language model"][1]
             name = f"{precision}, behind {row['kept']:,}"
             table[name] = [wide * numbers / 1e6, 1000 / (each * numbers), 1000 / took]
@@ -533,10 +546,53 @@ print("✓ No token comes faster than its bytes.")
 
 # %% [markdown]
 # The prediction is a ceiling, and this small model reaches about half of it. In 16 bits it gets less and
-# less as the text grows, down to 79 tokens where 273 were predicted: attention in bfloat16 is slow on this
+# less as the text grows, down to 79 tokens where 269 were predicted: attention in bfloat16 is slow on this
 # processor, so half the bytes buy nothing here. Where reading is what counts, as on a GPU, they buy
 # nearly twice the speed. There a server also decodes for many texts at once, because the weights, though
 # not the caches, are then read once for all of them.
+
+# %% [markdown] name="fewer-bits"
+# ### Fewer bits
+#
+# Bytes are time, so keep fewer of them. A **quantised cache** holds whole numbers, in 8 bits from −127 to
+# 127, and beside them a scale: what one step is worth. The usual scale is one for each token and head,
+# so that a new token needs nothing of the others. How much does that harm? The cell rounds random keys
+# and values, 64 wide, and compares what attention gives. In the third column one feature of the keys is
+# 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
+# scores are what they were.
+
+
+# %%
+def quantise(x: Tensor, bits: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """Round to whole numbers; with axis -1, each token and head has a scale of its own."""
+    scale = x.abs().amax(axis, keepdim=True) / (2 ** (bits - 1) - 1)
+    return (x / scale).round().to(torch.int8), scale
+
+
+# %% tags=["fold-input"]
+def off_by(bits: int, axis: int, loud: float) -> Tensor:
+    """Give how far the outputs are off, as a share of their size."""
+    q, k, v = torch.randn(3, 256, 64, generator=torch.Generator().manual_seed(0))
+    q[:, 7], k[:, 7] = q[:, 7] / loud, k[:, 7] * loud
+    exact = F.scaled_dot_product_attention(q, k, v)
+    k, v = (whole * scale for whole, scale in (quantise(k, bits, axis), quantise(v, bits)))
+    return (F.scaled_dot_product_attention(q, k, v) - exact).norm() / exact.norm()
+
+
+rows = {"16 bits": [128, None, None, None]}
+for bits in (8, 4, 2):
+    errors = (off_by(bits, -1, 1), off_by(bits, -1, 20), off_by(bits, -2, 20))
+    rows[f"{bits} bits"] = [64 * bits // 8 + 2, *errors]
+columns = ["bytes of a key", "off by", "one loud feature", "and a scale per feature"]
+display.show(rows, columns=columns)
+
+# %% [markdown]
+# With 8 bits a key takes about half the bytes (the scale has two), and outputs are off by a hundredth.
+# With 4 bits it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
+# the others few steps are left. Keys of trained models do have such features, always the same ones. A
+# scale for each *feature*, over many tokens, brings the error back to 0.17 [[Liu et
+# al. 2024](../docs/references.md#liu-2024)]. [A model of
+# today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
 
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
@@ -644,7 +700,14 @@ display.show(rows, columns=[*WAYS], corner="off by up to")
 # text that will be continued must end at the right-hand edge, where the next word goes, so it is
 # **padded on the left**. The padding mask has a column for
 # each key that `append` returns (in a cache of fixed size, for each place), and a new word is never
-# padding. A padded place in front has no key that it may see. The class returns zeros there, and no
+# padding. Rotary positions make this easy: every word of a padded text is moved by the same number of
+# places, so all distances stay the same.
+
+# %% [markdown]
+# <!-- deeper: Two prompts in one batch -->
+# ### Going deeper: Two prompts in one batch
+#
+# A padded place in front has no key that it may see. The class returns zeros there, and no
 # one uses them.
 
 
@@ -673,21 +736,69 @@ for words, text in zip(prompts, texts):
 
 # %% [markdown]
 # Both prompts continue as they do on their own, although *because* stands at position 2 in this
-# batch and at position 0 on its own. Rotary positions make this easy: every word of the short text
-# is moved by the same two places, so all distances stay the same. Position
-# vectors that are added to the words, as in [The transformer](09_transformer.ipynb), would have to be
-# counted separately for each text.
+# batch and at position 0 on its own. Position vectors that are added to the words, as in [The
+# transformer](09_transformer.ipynb), would have to be counted separately for each text.
+#
+# <!-- /deeper -->
 
 # %% [markdown] name="going-back-and-branching"
 # ## Going back, and branching
 #
 # A text does more than grow at its end. Sometimes the last words are taken back: `crop` forgets all
-# but the first tokens. A growing cache then frees the memory of the rest; one of fixed size keeps it. In **speculative decoding**, a small model
-# proposes some words, and the large one reads them all in one chunk. Where it would have written
-# another word, it crops the rest. **Beam search** continues a prompt in
-# several ways at once and keeps the best few after each step. Two of these may come from the same
-# text of the previous step, while another text is dropped. `reorder(index)` rearranges the cache to
-# match: sequence i continues what was kept for sequence `index[i]`.
+# but the first tokens. A growing cache then frees the memory of the rest; one of fixed size keeps it.
+#
+# **Speculative decoding** lives on that [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A
+# cheap *draft* proposes some words, the large model reads them all in one chunk, and keeps those that it
+# would have written itself. Then comes one word of its own, and the rest is cropped. The draft here is a
+# table: which word followed which in the first sentence. What does a bad draft do to the text?
+
+
+# %%
+@torch.no_grad()
+def speculate(model, draft, ids: Tensor, steps: int, caches: list) -> tuple[Tensor, int]:
+    """Write what ``write_on`` writes; count the calls of the model."""
+    calls, end = 0, ids.size(1) + steps
+    while ids.size(1) < end:
+        guess = draft(ids)                                              # (1, ...)
+        asked = torch.cat([ids, guess], 1)[:, caches[0].length :]       # (1, ...)
+        own = model(asked, caches)[0, -guess.size(1) - 1 :].argmax(-1)  # (...,)
+        agreed = (own[:-1] == guess[0]).int().cumprod(0).sum()
+        ids, calls = torch.cat([ids, own[None, : agreed + 1]], 1), calls + 1
+        for cache in caches:
+            cache.crop(ids.size(1) - 1)  # the last word has not been read yet
+    return ids[:, :end], calls
+
+
+# %% tags=["fold-input"]
+FOLLOWS = dict(itertools.pairwise(SENTENCE))
+
+
+def by_table(ids: Tensor) -> Tensor:
+    """Guess three words by what followed each in the first sentence."""
+    words = [SIGNS[ids[0, -1]]]
+    for _ in range(3):
+        words.append(FOLLOWS.get(words[-1], "the"))
+    return encode(words[1:])
+
+
+drafts = {"the table": by_table, "always “cat”": lambda ids: encode(["cat"] * 3)}
+rows = {}
+for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()):
+    text, calls = speculate(model, draft, encode([begin]), 8, [KVCache(), KVCache()])
+    assert text.equal(write(model, encode([begin]), 8)[0])
+    rows[f"{begin}, {name}"] = [str(calls), spell(text[0])]
+display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
+
+# %% [markdown]
+# Nothing: the text is the same with any draft, as the cell asserts. Only the number of calls differs, and
+# several words in one call cost little more than one: [above](#cell-id=prefill-and-decode), 64 take less
+# than five times as long. (Where words are drawn, and not the likeliest, a rule of the paper keeps their
+# chances.)
+#
+# **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
+# of these may come from the same text of the previous step, while another text is dropped.
+# `reorder(index)` rearranges the cache to match: sequence i continues what was kept for sequence
+# `index[i]`.
 
 # %% tags=["proof"]
 with torch.no_grad():
