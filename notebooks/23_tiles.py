@@ -3,7 +3,7 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
+# *24 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
 # merge two halves, and say what a fused kernel saves.*
 #
 # You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention.counting import attention_traffic, score_flops, short
-from annotated_book import chapters, display
+from annotated_book import chapters, display, measured
 
 display.chapter_map("score", "mask", "softmax", "mix")
 
@@ -497,6 +497,79 @@ display.show(rows, columns=columns, decimals=0, corner="n")
 # 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
 # there are only 32, so most of the time the processors wait for memory. In tiles there are up to
 # 127, nearly four times as many: not quite enough, so memory is still the limit, but by little.
+
+# %% [markdown] name="roofline"
+# ### A roof over every program
+#
+# Such a sum can be drawn for any machine: its **roofline** [[Williams et
+# al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
+# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. Left you
+# see the A100 on paper. Right is the processor on which [The
+# cache](21_cache.ipynb#cell-id=bytes-over-bandwidth) predicted tokens per second, with runs of the
+# same language model in float32. It reads a prompt of 128 tokens (**prefill**), then it writes one
+# (**decode**). Both read the same weights. How many times as many FLOPs a second does the prompt get?
+
+
+# %% tags=["fold-input"]
+def draw_roof(ax, title: str, bandwidth: float, peak: float, points: dict) -> None:
+    """Draw what memory (GB/s) and arithmetic (GFLOPs/s) allow, and programs under it."""
+    ends = [0.2, peak / bandwidth, 2000]
+    heights = [min(x * bandwidth, peak) for x in ends]
+    ax.plot(ends, heights, color=display.COLOURS["b"])
+    looks = zip((("m", "o"), ("h", "s")), points.items())
+    for (letter, marker), (name, places) in looks:
+        style = {"color": display.COLOURS[letter], "markersize": 7, "label": name}
+        ax.plot(*zip(*places), marker, **style)
+    ax.set(xscale="log", yscale="log", xlim=(0.2, 2000))
+    ax.set(ylim=(heights[0] / 3, peak * 3))
+    ax.set(xlabel="FLOPs for each byte", ylabel="GFLOPs a second")
+    ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    rates = [
+        r for r in (1, 10, 100, 1000, 10_000, 100_000) if heights[0] / 3 < r < peak * 3
+    ]
+    ax.set_yticks(rates, [f"{rate:,}" for rate in rates])
+    ax.minorticks_off()
+    ax.set_title(title, fontsize=12)
+    ax.legend(loc="lower right", frameon=False)
+
+
+# %% tags=["fold-input"]
+cache, runs = chapters.load("21_cache"), measured.load()["provenance"]["renewed"]
+(reading,) = measured.find("bandwidth", precision="float32")
+bandwidth = 4 * 2**26 / reading["milliseconds"]["read"][1] / 1e6  # GB a second
+same = [run for run in runs.values() if run["cpu"] == runs["decoding"]["cpu"]]
+peak = max(run.get("peak_flops", 0) for run in same) / 1e9  # of a product of large matrices
+found = {"decode": [], "prefill": []}
+for name, section in (("decode", "decoding"), ("prefill", "prefill")):
+    for row in measured.find(section, precision="float32"):
+        flops, numbers = cache.work(row["size"][1], row["kept"])
+        took = row["milliseconds"]["language model"][1]
+        assert flops / took / 1e6 < min(
+            peak, bandwidth * flops / numbers / 4
+        )  # under the roof
+        found[name].append((flops / numbers / 4, flops / took / 1e6))
+(_, one), (_, many) = found["decode"][0], found["prefill"][0]
+paper = {"in tiles": [(127, 127 * 2000)], "step by step": [(32, 32 * 2000)]}
+drawing, axes = display.panels(640, 270, columns=2)
+draw_roof(axes[0], "an A100, on paper", 2000, 312_000, paper)
+draw_roof(axes[1], "a processor, measured", bandwidth, peak, found)
+told = "; ".join(
+    f"{name}: "
+    + ", ".join(f"{x:.1f} FLOPs a byte, {rate:.0f} GFLOPs a second" for x, rate in places)
+    for name, places in found.items()
+)
+alt = f"Two rooflines. The right one rises to {peak:.0f} GFLOPs a second. {told}."
+display.finish(drawing, name="roofline", alt=alt)
+
+# %%
+print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f}")
+
+# %% [markdown]
+# For one token, each weight is read for one multiplication and one addition, half a FLOP a byte. No
+# processor, however fast, gets more out of that than its memory allows. The 128 tokens of the prompt
+# share what is read, and stand under the flat part. So the two are made faster in different ways:
+# decode by fewer bytes (fewer keys, fewer bits), prefill by less arithmetic, and by tiles, which keep
+# the scores out of the bytes. (Counted are weights, keys and values, each once, and not the states between layers.)
 #
 # The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are
 # further trips to memory. In tiles, processors that work on neighbouring tiles of queries read the
