@@ -128,7 +128,7 @@ bench: .venv/requirements.lock
 	@$(py) -m press.measure
 
 seeds: .venv/requirements.lock
-	@$(py) -m press.measure.seeds
+	@$(py) -m press.measure.seeds $(ONLY)
 
 lock:
 	@$(PYTHON) src/press/setup/lock.py $(TORCH)

@@ -22,6 +22,7 @@
 
 # %% tags=["hide-input"]
 import copy
+import itertools
 import json
 import math
 import statistics
@@ -31,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, sinusoidal_code
+from annotated_attention import MultiheadAttention, sinusoidal_code, split_heads
 from annotated_book import chapters, display
 
 display.chapter_map("score")
@@ -45,20 +46,20 @@ display.chapter_map("score")
 
 # %% tags=["fold-input"]
 MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
-    "Llama 3.1, 2024": ("RoPE, llama3", "grouped", "all", ""),
-    "OLMo 2, 2024": ("RoPE", "each head its own", "all", "QK-norm"),
-    "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "latent", "all", ""),
-    "Gemma 3, 2025": ("RoPE, two bases", "grouped", "windows, 5 to 1", "QK-norm"),
-    "Qwen3, 2025": ("RoPE", "grouped", "all", "QK-norm"),
-    "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "grouped", "all", ""),
-    "gpt-oss, 2025": ("RoPE, YaRN", "grouped", "windows, 1 to 1", "sinks"),
-    "Qwen3-Next, 2025": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
-    "Kimi Linear, 2025": ("NoPE", "latent", "linear, 3 to 1", ""),
-    "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "latent", "sparse, 2,048", ""),
-    "Qwen3.5, 2026": ("RoPE on 1/4", "grouped", "linear, 3 to 1", "QK-norm, gated"),
+    "Llama 3.1, 2024": ("RoPE, llama3", "GQA", "all", "–"),
+    "OLMo 2, 2024": ("RoPE", "MHA", "all", "QK-norm"),
+    "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "MLA", "all", "–"),
+    "Gemma 3, 2025": ("RoPE, two bases", "GQA", "windows, 5 to 1", "QK-norm"),
+    "Qwen3, 2025": ("RoPE", "GQA", "all", "QK-norm"),
+    "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "GQA", "all", "–"),
+    "gpt-oss, 2025": ("RoPE, YaRN", "GQA", "windows, 1 to 1", "sinks"),
+    "Qwen3-Next, 2025": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
+    "Kimi Linear, 2025": ("NoPE", "MLA", "linear, 3 to 1", "–"),
+    "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "MLA", "sparse, 2,048", "–"),
+    "Qwen3.5, 2026": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
 }
 HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
-display.show(MODELS, columns=HEADINGS, corner="model, year")
+display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 
 # %% [markdown]
 # None does. OLMo 2 comes nearest: each head has keys of its own, and each query sees all keys before
@@ -66,7 +67,8 @@ display.show(MODELS, columns=HEADINGS, corner="model, year")
 #
 # - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
 #   every fourth layer knows no positions.
-# - *Keys and values*: [chapter 22](22_fewer_keys.ipynb).
+# - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
+#   attention (MLA) share them is in [chapter 22](22_fewer_keys.ipynb).
 # - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
 #   that sees all keys. *2,048* is how many keys a query chooses.
 # - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
@@ -319,12 +321,16 @@ print("✓ Complex numbers and `rotate` give the same, gradients too.")
 # <!-- /deeper -->
 
 # %% [markdown]
-# ### In the class
+# Only queries and keys turn. Values stay as they are: the distance only decides how much of each is
+# taken.
+
+# %% [markdown]
+# <!-- deeper: In the class -->
+# ### Going deeper: In the class
 #
 # In the class, the rotation goes between the projections and the scores. The method `attend` sits
 # at exactly this point, and it is meant to be
-# [overridden](07_multihead_attention.ipynb#cell-id=a-score-of-your-own). Only queries and keys turn. Values
-# stay as they are: the distance only decides how much of each is taken. All positions count from 0
+# [overridden](07_multihead_attention.ipynb#cell-id=a-score-of-your-own). All positions count from 0
 # here. In the next chapter, those of new tokens count on from what came before.
 
 # %%
@@ -353,8 +359,11 @@ torch.testing.assert_close(after, before)
 print("✓ With three rows of padding in front, the words come out as before.")
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # > **Pitfall.** Turning the queries and forgetting the keys. No error is raised, but the score then
-# > depends on the query's place. Moving the sentence, as you just did, finds this mistake.
+# > depends on the query's place. Moving the sentence finds this mistake.
 
 # %% [markdown] name="two-layouts-one-permutation"
 # ## Two layouts, one permutation
@@ -681,9 +690,8 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
 # %% [markdown]
 # Each kind was trained from five seeds for 1000 steps (`make seeds`; the results come with the
-# package). The table shows the median accuracy in five stretches of the long sequences. Column 32
-# covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
-# A place counts only after the first repeat has begun: before that, nobody can know the next
+# package). The figure shows the accuracy in five stretches of the long sequences: 32 stands for the
+# places before 32, the trained length, 64 for those from 32 to 63, and so on. A place counts only after the first repeat has begun: before that, nobody can know the next
 # letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
@@ -695,7 +703,7 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 KEPT = resources.files("annotated_book").joinpath("data/positions.json")
 RUNS = json.loads(KEPT.read_text())["runs"]
 NAMES = ("none", "added", "rotary", "ALiBi", "buckets")
@@ -709,7 +717,6 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 
 table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
-display.show(table, NAMES, STRETCHES, corner="places up to")
 
 # %% tags=["fold-input"]
 drawing, (ax,) = display.panels(360, 260)
@@ -763,8 +770,163 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 # al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
 # layers only: SmolLM3 in every fourth.
 #
-# The task has a limit. The answer is never more than 16 letters back, so looking nearby is
-# enough. In a task that needs a far key, a penalty on distance gets in the way.
+# The task has a limit: the answer is never more than 16 letters back, so looking nearby is enough.
+
+# %% [markdown] name="a-far-key"
+# ## When the far key is the right one
+#
+# ALiBi has won so far, and none of the models in the first table uses it. But in that task the answer
+# stood nearby. Take one in which it does not. Eight people get a seat, later each gets another one, and
+# then you are asked for the *first* seat of each, or for the *last*. A head that looks for a person
+# finds two keys. Their persons are equal and their seats are random, so with ALiBi only the distance
+# tells them apart: the last seat is nearer and gets more weight, in every head, whatever $W_Q$ and $W_K$
+# have learned. A rotation has no such rule: its score may grow with the distance.
+#
+# So what share of the first seats does a model find that has one layer and ALiBi: almost none, or half
+# of them, or more?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Half or more. A flat head looks at both seats almost alike. And a model has several heads: what one
+# of them brings too much of, another one can take away.
+#
+# </details>
+#
+# Again, five seeds trained each kind (`make seeds`), here with 200 steps and one layer of four heads.
+# The table gives the median accuracy, the lowest and the highest.
+
+# %% tags=["fold-input"]
+FAR_KEPT = resources.files("annotated_book").joinpath("data/far_key.json")
+LOOKS_AT = json.loads(FAR_KEPT.read_text())["runs"]
+table = {kind: [] for kind in NAMES}
+for kind, asked_for in itertools.product(NAMES, ("last", "first")):
+    rows = [row for row in LOOKS_AT if (row["kind"], row["asked"]) == (kind, asked_for)]
+    low, *_, high = found = sorted(row["accuracy"] for row in rows)
+    table[kind].append(f"{statistics.median(found):.2f} ({low:.2f} to {high:.2f})")
+display.show(table, columns=["last seat", "first seat"], corner="positions")
+
+# %% [markdown]
+# Without positions both seats look alike, and a choice between two is right half of the time. Asked for
+# the last seat, all others find it. Asked for the first, ALiBi drops to 0.67, with two of five seeds
+# above 0.95; with rotary positions, one seed of five is not yet there. How do those two find a seat
+# that none of their heads prefers? Here are the heads that count in one of them, and in the rotary
+# model of the same seed: their weight on both keys, and how much they raise the logit of both seats.
+
+# %% tags=["fold-input"]
+table = {}
+for row in LOOKS_AT:
+    if (row["seed"], row["asked"]) == (2, "first") and row["kind"] in ("ALiBi", "rotary"):
+        columns = [
+            f"{what}, {seat}" for what in ("weight", "logit") for seat in ("first", "last")
+        ]
+        for head, numbers in enumerate(zip(*(row[name] for name in columns)), 1):
+            if max(map(abs, numbers)) > 5:
+                table[f"{row['kind']}, head {head}"] = numbers
+display.show(table, columns=columns)
+
+# %% [markdown]
+# ALiBi's head 3 looks at both seats and raises both. Its head 1 looks at the last one, and lowers it by
+# 9.19: the model has learned to subtract. The rotary model has a head that looks at the first seat,
+# with a weight of 0.99. ALiBi has decided that near is better, and training has to work around it;
+# rotation leaves that to training. So do buckets. But a bias is a number for each pair of
+# query and key, which has to be brought to the [kernel](23_tiles.ipynb); a rotation is done before it
+# begins. Its weakness is the long text, and that can be mended.
+
+# %% [markdown]
+# <!-- deeper: the task, the model, and what its heads do -->
+# ### Going deeper: the task, the model, and what its heads do
+#
+# Tokens 0 to 7 say where each of eight people sits, tokens 8 to 15 where each of them sits later,
+# and tokens 16 to 23 ask for each of them once. A token is the sum of a person and a seat; seat 16
+# is none.
+
+# %%
+SEAT_STEPS, PEOPLE, NO_SEAT = 200, 8, 16
+
+
+def seated(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw who is named in 24 places, and the seats of the first 16, each once."""
+
+    def shuffled(many: int) -> Tensor:
+        return torch.rand(b, many, generator=source).argsort(1)  # (b, ...)
+
+    people = torch.cat([shuffled(PEOPLE) for _ in range(3)], 1)  # (b, 24)
+    return people, F.pad(shuffled(2 * PEOPLE), (0, PEOPLE), value=NO_SEAT)
+
+
+def asked(people: Tensor, part: int) -> Tensor:
+    """Give the places, 0 to 7 or 8 to 15, at which those who are asked for got a seat."""
+    there = people[:, None, PEOPLE * part : PEOPLE * (part + 1)]  # (b, 1, 8)
+    return (people[:, 2 * PEOPLE :, None] == there).int().argmax(
+        -1
+    ) + PEOPLE * part  # (b, 8)
+
+
+# %%
+class OneLook(nn.Module):
+    """One layer of attention; for each token it scores the 16 seats."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.people, self.seats = nn.Embedding(PEOPLE, 64), nn.Embedding(17, 64)
+        self.attention, self.added = KINDS[kind](), kind == "added"
+        self.scores = nn.Linear(64, 16, bias=False)
+
+    def embed(self, people: Tensor, seats: Tensor) -> Tensor:
+        x = self.people(people) + self.seats(seats)  # (b, 24, 64)
+        return x + sinusoidal_code(24, 64).to(x) if self.added else x
+
+    def forward(self, people: Tensor, seats: Tensor) -> Tensor:
+        x = self.embed(people, seats)  # (b, 24, 64)
+        return self.scores(self.attention(x, x, x, need_weights=False, is_causal=True)[0])
+
+
+# %% tags=["fold-input"]
+def learn_seats(kind: str, part: int, seed: int, steps: int = SEAT_STEPS) -> OneLook:
+    """Train a model to give the first seat (part 0) or the last one (part 1)."""
+    torch.manual_seed(seed)
+    source, model = torch.Generator().manual_seed(seed), OneLook(kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.98))
+    for step in range(steps):
+        rate = min((step + 1) / 30, 1) * (1 - step / steps)  # warm-up, then down to zero
+        optimizer.param_groups[0]["lr"] = 0.01 * rate
+        people, seats = seated(32, source)
+        right = seats.gather(1, asked(people, part))
+        optimizer.zero_grad()
+        F.cross_entropy(model(people, seats)[:, 16:].mT, right).backward()
+        optimizer.step()
+    return model
+
+
+# %% tags=["fold-input"]
+@torch.no_grad()
+def looks(model: OneLook, part: int, b: int = 500) -> dict[str, float | list[float]]:
+    """Measure accuracy, and of each head the weights on both keys and its part of the logits."""
+    people, seats = seated(b, torch.Generator().manual_seed(4321))
+    places = [asked(people, i) for i in (0, 1)]
+    choice = model(people, seats)[:, 16:].argmax(-1)
+    found = {"accuracy": (choice == seats.gather(1, places[part])).float().mean().item()}
+    x, attention = model.embed(people, seats), model.attention
+    options = {"is_causal": True, "need_weights": True, "average_attn_weights": False}
+    weights = attention(x, x, x, **options)[1][:, :, 16:]           # (b, h, 8, 24)
+    values = split_heads(x @ attention.in_proj_weight[128:].mT, 4)  # (b, h, 24, d)
+    outward = (model.scores.weight @ attention.out_proj.weight).mT.unflatten(0, (4, 16))
+    logits = weights @ values @ outward  # (b, h, 8, 16)
+    logits = logits - logits.mean(-1, keepdim=True)
+    for name, at in zip(("first", "last"), places):
+        index = at[:, None, :, None].expand(-1, 4, -1, 1)                     # (b, h, 8, 1)
+        on_seat = seats.gather(1, at)[:, None, :, None].expand(-1, 4, -1, 1)  # (b, h, 8, 1)
+        found[f"weight, {name}"] = weights.gather(-1, index).mean((0, 2, 3)).tolist()
+        found[f"logit, {name}"] = logits.gather(-1, on_seat).mean((0, 2, 3)).tolist()
+    return found
+
+
+# %%
+brief = looks(learn_seats("rotary", part=0, seed=0, steps=20), part=0, b=20)
+print(f"after 20 steps: {brief['accuracy']:.2f}")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="turning-more-slowly"
 # ## Turning more slowly

@@ -9,11 +9,11 @@ import pytest
 from annotated_book import chapters
 
 CLASSES = {  # of each model: its configuration, and what a paper says where that has a default
-    "Llama 3.1": ("LlamaConfig", {"positions": "RoPE, llama3", "keys": "grouped"}),
+    "Llama 3.1": ("LlamaConfig", {"positions": "RoPE, llama3", "keys": "GQA"}),
     "OLMo 2": ("Olmo2Config", {}),
     "DeepSeek-V3": ("DeepseekV3Config", {"positions": "RoPE on 1/3, YaRN"}),
     "Gemma 3": ("Gemma3TextConfig", {}),
-    "Qwen3": ("Qwen3Config", {"keys": "grouped"}),
+    "Qwen3": ("Qwen3Config", {"keys": "GQA"}),
     "SmolLM3": ("SmolLM3Config", {}),
     "gpt-oss": ("GptOssConfig", {}),
     "Qwen3-Next": ("Qwen3NextConfig", {}),
@@ -45,9 +45,9 @@ def positions(config) -> str:
 def keys(config) -> str:
     """Say what the cache keeps for the heads."""
     if getattr(config, "kv_lora_rank", None):
-        return "latent"
+        return "MLA"
     shared = config.num_key_value_heads < config.num_attention_heads
-    return "grouped" if shared else "each head its own"
+    return "GQA" if shared else "MHA"
 
 
 def seen(config) -> str:
@@ -69,7 +69,7 @@ def besides(config) -> str:
     module = importlib.import_module(type(config).__module__.replace("configuration", "modeling"))
     code = inspect.getsource(module)
     marks = {"QK-norm": "self.q_norm(", "gated": "* torch.sigmoid(gate)", "sinks": "self.sinks"}
-    return ", ".join(name for name, mark in marks.items() if mark in code)
+    return ", ".join(name for name, mark in marks.items() if mark in code) or "–"
 
 
 def test_each_model_has_a_row():

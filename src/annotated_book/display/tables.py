@@ -39,7 +39,7 @@ def show(
         title: what the table shows, over it.
         corner: what the rows' words are, over them.
         decimals: of each number, or what a format has after its colon (``".0%"``); or one for each
-            column.
+            column. ``"<"`` writes texts from the left.
         heat: True for attention weights: each has a shade behind it, a row is a query and a column
             a key. Names of columns shade these alone.
         blocked: (rows, columns), True where there is card instead of a number.
@@ -87,9 +87,11 @@ def show(
     for i, j in [] if blocked is None else blocked.nonzero().tolist():
         texts[i][j], marked[i][j] = CARD, HELD
     head = [corner, *map(str, columns)]
-    text = in_columns([head, *([str(word), *row] for word, row in zip(rows, texts, strict=True))])
+    body = [[str(word), *row] for word, row in zip(rows, texts, strict=True)]
+    text = in_columns([head, *body], "<" if decimals == "<" else ">")
     lines = [[escape(str(word)), *row] for word, row in zip(rows, marked, strict=True)]
     kind = "aa-numbers aa-weights" if is_mask or heat is True else "aa-numbers"
+    kind += " aa-words" * (decimals == "<")
     over = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     html = f"{over}{table([[*map(escape, head)], *lines], kind)}"
     said = f"{title}\n" * bool(title) + text
@@ -110,13 +112,15 @@ def written(value: Any, form: Decimals = 2) -> str:
     return text if text.strip("-0.%") else text.removeprefix("-")
 
 
-def in_columns(rows: Sequence[Sequence[str]]) -> str:
+def in_columns(rows: Sequence[Sequence[str]], others_to: str = ">") -> str:
     """Write rows of texts below each other: the first column to the left, others to the right."""
     first, *others = ([*map(len, column)] for column in zip(*rows, strict=True))
-    widths = [max(first), *(max(column) + 2 for column in others)]
+    widths = [max(first), *(max(column) for column in others)]
     lines = (
         f"{word:{widths[0]}}"
-        + "".join(f"{text:>{width}}" for text, width in zip(row, widths[1:], strict=True))
+        + "".join(
+            f"  {text:{others_to}{width}}" for text, width in zip(row, widths[1:], strict=True)
+        )
         for word, *row in rows
     )
     return "\n".join(line.rstrip() for line in lines)

@@ -1,16 +1,19 @@
 """Trains the models of the chapter "Training" from several seeds, and keeps what came out as data.
 
     make seeds
+    make seeds ONLY=far_key
 
 The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
 The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
-A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones.
+A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones;
+another trains models to look at a far key.
 For the chapter "Fewer keys", trained models are made to share keys, and trained on.
 The storytellers of "A little world" are trained as they should be and with leaks; two of them are
 kept, packed. "Questions to heads" questions those that are right.
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
@@ -228,6 +231,19 @@ def positions(kind: str, seed: int) -> dict[str, Any]:
     return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
 
 
+def far_key(setup: tuple[str, int], seed: int) -> dict[str, Any]:
+    """Train a model to give the first seat, which is far, or the last; and question its heads."""
+    chapter: Any = chapters.load("20_positions")
+    kind, part = setup
+    found = chapter.looks(chapter.learn_seats(kind, part, seed), part)
+    rounded = {
+        name: [round(x, 4) for x in value] if isinstance(value, list) else round(value, 4)
+        for name, value in found.items()
+    }
+    asked, steps = ("first", "last")[part], chapter.SEAT_STEPS
+    return {"kind": kind, "asked": asked, "seed": seed, "steps": steps} | rounded
+
+
 def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
     """Let the heads of a trained copier share keys, and train on; or share from the first step."""
     keys: Any = chapters.load("22_fewer_keys")
@@ -268,18 +284,21 @@ def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
 
 def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
     """List what is trained: for each file of data its tables, and of each the setups."""
+    kinds = list(chapters.load("20_positions").KINDS)
     return {
         "world": {"runs": (STORYTELLERS, run_storyteller), "questions": (("",), question)},
-        "positions": {"runs": (list(chapters.load("20_positions").KINDS), positions)},
+        "positions": {"runs": (kinds, positions)},
+        "far_key": {"runs": (list(product(kinds, (0, 1))), far_key)},
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
         "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},
     }
 
 
-def main() -> None:
-    """Train every setup from every seed, and rewrite the data."""
-    for file, tables in experiments().items():
+def main(only: Sequence[str] = ()) -> None:
+    """Train every setup from every seed, and rewrite the data, all of it or the named files."""
+    wanted = {file: x for file, x in experiments().items() if file in only or not only}
+    for file, tables in wanted.items():
         found: dict[str, Any] = {"provenance": provenance("make seeds")}
         for name, (setups, train) in tables.items():
             rows = found[name] = list[dict[str, Any]]()
@@ -290,4 +309,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -76,3 +76,11 @@ def test_a_mask_is_card_with_holes():
 def test_a_word_too_few_or_too_many_is_refused(rows, columns):
     with pytest.raises(ValueError, match="do not fit 2 rows of"):
         display.show(torch.zeros(2, 2), rows, columns)
+
+
+def test_texts_are_written_from_the_left():
+    words = {"a": ("long text", "–"), "b": ("short", "x")}
+    shown = display.show(words, columns=["one", "other"], decimals="<")
+    assert shown.text == "   one        other\na  long text  –\nb  short      x"
+    assert "aa-words" in shown.html
+    assert "aa-words" not in display.show(words, columns=["one", "other"]).html

@@ -10,9 +10,9 @@ from annotated_attention import MultiheadAttention
 from annotated_book import chapters
 from press.measure import seeds
 
-RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD = KEPT = [
+RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, FAR_KEY = KEPT = [
     json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8"))
-    for name in ("training", "warm_up", "positions", "groups", "world")
+    for name in ("training", "warm_up", "positions", "groups", "world", "far_key")
 ]
 
 
@@ -66,6 +66,27 @@ def test_alibi_and_buckets_stay_past_the_trained_length_and_rotary_only_if_slowe
             assert sorted(ends[:4]) == ends[:4], row
             assert ends[4] > 0.93, row
             assert row["linear"]["32"] < 0.4, row
+
+
+def test_no_head_of_alibi_prefers_the_far_key_and_some_models_subtract():
+    subtract = 0
+    for row in FAR_KEY["runs"]:
+        kind, far = row["kind"], row["asked"] == "first"
+        if kind == "none":
+            assert 0.45 < row["accuracy"] < 0.55, row
+        elif kind != "ALiBi" and (kind, row["seed"], far) != ("rotary", 3, True):
+            assert row["accuracy"] > 0.98, row
+        if kind == "rotary" and far and row["accuracy"] > 0.98:
+            assert max(row["weight, first"]) > 0.98, row
+        if kind != "ALiBi":
+            continue
+        pairs = zip(row["weight, first"], row["weight, last"], strict=True)
+        assert all(first < last + 0.002 for first, last in pairs), row
+        assert far or row["accuracy"] > 0.99, row
+        taken = min(row["logit, last"]) < -2 and far
+        assert not far or taken == (row["accuracy"] > 0.9), row
+        subtract += taken
+    assert subtract == 2
 
 
 def test_old_keys_are_worth_a_lot_and_averages_depend_less_on_luck():
@@ -141,8 +162,9 @@ def test_results_are_of_the_chapters_as_they_are():
         (seeds.part, seeds.PARTS[0], RUNS["parts"]),
         (partial(seeds.run_warm_up, steps=2), seeds.WARM_UPS[1], WARM_UPS["runs"]),
         (seeds.positions, "rotary", POSITIONS["runs"][2:]),
+        (seeds.far_key, ("rotary", 0), FAR_KEY["runs"][4:]),
     ],
-    ids=["runs", "copying", "parts", "warm-ups", "positions"],
+    ids=["runs", "copying", "parts", "warm-ups", "positions", "far key"],
 )
 def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows):
     training, positions = chapters.load("12_training"), chapters.load("20_positions")
@@ -155,6 +177,7 @@ def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows)
         monkeypatch.setattr(chapter, name, less)
     learn = partial(positions.learn_short, steps=2)
     monkeypatch.setattr(positions, "learn_short", learn)
+    monkeypatch.setattr(positions, "learn_seats", partial(positions.learn_seats, steps=2))
     monkeypatch.setattr(positions, "copied_until", partial(positions.copied_until, b=20))
     one = train(setup, 0)
     assert one.keys() == rows[0].keys()
