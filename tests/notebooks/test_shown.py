@@ -1,0 +1,20 @@
+"""What a chapter says that it shows in full."""
+
+import inspect
+import re
+
+from annotated_attention.modern import decoder, generation
+from press.run import scripts
+
+
+def test_every_function_of_the_language_model_is_on_its_page():
+    cells = scripts.code_cells(scripts.CHAPTERS / "25_a_model_of_today.py")
+    source = "\n".join(cell.source for cell in cells if "display.annotated(" in cell.source)
+    for module in (decoder, generation):
+        name = module.__name__.rpartition(".")[2]
+        shown = {*re.findall(rf"\b{name}\.([\w.]+)", source)}
+        own = [x for x in vars(module).values() if getattr(x, "__module__", "") == module.__name__]
+        parts = [part for x in own for part in (vars(x).values() if inspect.isclass(x) else [x])]
+        there = {x.__qualname__ for x in parts if inspect.isfunction(inspect.unwrap(x))}
+        assert there <= shown, there - shown
+        assert len(there) > 2
