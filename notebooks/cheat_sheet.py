@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Cheat sheet
 #
-# Multi-head attention on one page, to print. What it shows has run: shapes, numbers and masks are
-# measured, and each check has caught its mistake.
+# Two pages to print: multi-head attention, and attention today. What they show has run: numbers and
+# masks are measured, and each check has caught its mistake.
 #
 # ## The formula
 #
@@ -402,4 +402,248 @@ show_mistake(
     "nan-row",
     "Block everything once",
     "f(x, torch.ones(n, n, dtype=torch.bool)).isfinite().all()",
+)
+
+# %% [markdown]
+# ---
+#
+# ## A layer of today
+#
+# n new tokens behind a cache: m keys in all, g KV heads, a window of w and the first keys.
+
+# %% tags=["hide-input"]
+torch.manual_seed(1)
+b, n, m, h, g, d, window, sinks = 2, 3, 9, 4, 2, 6, 5, 1
+e, rotary = h * d, modern.RotaryEmbedding(d)
+today = modern.WindowAttention(
+    e, h, window, sinks=sinks, num_kv_heads=g, rotary=rotary, batch_first=True
+)
+x, cache, other = torch.randn(b, m, e), modern.KVCache(), modern.KVCache()
+with torch.no_grad():
+    for each in (cache, other):
+        today(x[:, :-n], each)
+    packed = F.linear(x[:, -n:], today.in_proj_weight, today.in_proj_bias)
+q, k, v = (
+    split_heads(part, heads)
+    for part, heads in zip(packed.split([e, g * d, g * d], -1), (h, g, g))
+)
+
+
+# %%
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the pairs of features i and i + d / 2, the layout "half"."""
+    left, right = x.chunk(2, -1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+positions = cache.length + torch.arange(n)                  # (n,)
+speed = 10000 ** -(torch.arange(0, d, 2) / d)               # (r,)
+angle = positions[:, None] * speed                          # (n, r)
+q, k = (turn(x, angle.cos(), angle.sin()) for x in (q, k))  # (b, h, n, d), (b, g, n, d)
+k, v = cache.append(k, v)                                   # (b, g, m, d), (b, g, m, d)
+i, j = positions[:, None], torch.arange(m)                  # (n, 1), (m,)
+blocked = (j > i) | ((j <= i - window) & (j >= sinks))      # (n, m)
+k, v = (x.repeat_interleave(h // g, 1) for x in (k, v))     # (b, h, m, d), (b, h, m, d)
+scores = (q @ k.mT / sqrt(d)).masked_fill(blocked, -inf)    # (b, h, n, m)
+mixed = scores.softmax(-1) @ v                              # (b, h, n, d)
+
+# %% tags=["hide-input"]
+output = today.out_proj(mixed.transpose(1, 2).flatten(2))  # (b, n, e)
+torch.testing.assert_close(output, today(x[:, -n:], other)[0])
+torch.testing.assert_close(output, today(x)[0][:, -n:])
+
+# %% [markdown]
+# ## Other models, a line each
+
+# %% tags=["hide-input"]
+W, U, S = torch.randn(e, e), torch.randn(12, d), torch.randn(d, d)
+latents, gain, sink = torch.randn(b, 1, m, 12), torch.rand(d), torch.randn(h)
+documents, slope = torch.tensor([[0, 0, 1], [0, 1, 1]]), modern.alibi_slopes(h)
+K, V, lse = cache.keys, cache.values, scores.logsumexp(-1)
+halves = [modern.tiled_attention(q, x, y) for x, y in zip(k.split(5, 2), v.split(5, 2))]
+outputs, lses = map(torch.stack, zip(*halves))
+new, value = F.normalize(torch.randn(1, d), dim=-1), torch.randn(1, d)
+norm = nn.RMSNorm(d)
+norm.weight.data = gain
+bias = modern.AlibiBias(h)(positions, torch.arange(m))
+LINES = {  # and what the package has for it
+    "keys not copied": (
+        "F.scaled_dot_product_attention(q, K, V, ~blocked, enable_gqa=True)",
+        mixed,
+    ),
+    "QK-norm, before rotation": ("F.rms_norm(q, (d,)) * gain", norm(q)),
+    "ALiBi": ("scores - slope[:, None, None] * (i - j)", scores + bias),
+    "a learned sink": (
+        "mixed * torch.sigmoid(lse - sink[:, None])[..., None]",
+        modern.with_sink(mixed, lse, sink),
+    ),
+}
+
+# %% tags=["hide-input"]
+LINES |= {
+    "blocked: other documents": (
+        "documents[:, None, :, None] != documents[:, None, None]",
+        modern.block_other_documents(documents),
+    ),
+    "W_Q, W_K: pairs of neighbours to half": (
+        "W.unflatten(0, (h, -1, 2)).transpose(1, 2).flatten(0, 2)",
+        modern.interleaved_to_half(W, h),
+    ),
+    "parts of the keys, merged": (
+        "(lses.softmax(0)[..., None] * outputs).sum(0)",
+        modern.merge_parts(outputs, lses)[0],
+    ),
+    "latents (MLA), absorbed": ("(q @ U.mT) @ latents.mT", q @ (latents @ U).mT),
+    "delta rule: the value comes back": (
+        "new @ (S + new.mT @ (value - new @ S))",
+        value,
+    ),
+}
+rows = ["| what | line |", "|---|---|"]
+for what, (line, expected) in LINES.items():
+    torch.testing.assert_close(eval(line), expected, msg=what)
+    rows.append(f"| {what} | `{line}` |")
+Markdown("\n".join(rows))
+
+# %% [markdown]
+# ## What a token keeps
+
+# %% tags=["hide-input"]
+KEPT = {  # of one token in one layer
+    "MHA: each head its own": "2 * h * d",
+    "GQA: g KV heads": "2 * g * d",
+    "MQA: one KV head": "2 * d",
+    "MLA: a latent": "c + r",
+}
+c, r, wide, tokens = 12, 2, {"batch_first": True}, torch.randn(1, 7, e)
+kinds = [modern.CachedAttention(e, h, num_kv_heads=x, **wide) for x in (h, g, 1)]
+kinds.append(modern.LatentAttention(e, h, latent_dim=c, rotary_dim=r, **wide))
+small, large = (
+    {"h": h, "g": g, "d": d, "c": c, "r": r},
+    {"h": 32, "g": 8, "d": 128, "c": 512, "r": 64},
+)
+rows = ["| cache | numbers | here |", "|---|---|--:|"]
+for (what, formula), module in zip(KEPT.items(), kinds):
+    held = modern.KVCache()
+    module(tokens, held)
+    assert held.numel() == 7 * eval(formula, {}, small), what
+    size = counting.short(2 * 32 * 8192 * eval(formula, {}, large), "B")
+    rows.append(f"| {what} | ${formula.replace(' * ', '')}$ | {size} |")
+rolling = modern.WindowCache(window, sinks)
+today(torch.randn(1, 40, e), rolling)
+assert rolling.numel() == 2 * g * d * (window - 1 + sinks)
+size = counting.short(2 * 32 * 1023 * 2 * 8 * 128, "B")
+rows.append(f"| a window of w: w − 1 tokens | $2gd$ | {size} |")
+Markdown(
+    "\n".join(rows)
+    + """
+
+A token in a layer. Right: 8,192 tokens, 32 layers, 16 bits; h = 32, g = 8, d = 128,
+c = 512, r = 64, w = 1,024. In 8 bits half, and a scale. Linear attention keeps d · d numbers for each head.
+"""
+)
+
+# %% [markdown]
+# ## What a token takes
+
+# %% tags=["hide-input"]
+sizes = {"num_layers": 3, "embed_dim": 24, "num_heads": 4, "num_kv_heads": 2, "head_dim": 6}
+language = modern.LanguageModel(
+    modern.Settings(vocab_size=11, hidden_dim=40, tie_embeddings=True, **sizes)
+)
+N = sum(x.numel() for x in language.parameters() if x.dim() == 2)
+with FlopCounterMode(display=False) as counter, torch.no_grad():
+    language(torch.zeros(1, 1, dtype=torch.long))
+found = counter.get_flop_counts()["Global"]
+assert found[torch.ops.aten.mm] + found.get(torch.ops.aten.addmm, 0) == 2 * N
+Markdown("""\
+**Prefill**, the prompt: $2N$ FLOPs a token for $N$ weights, and $4hdm$ in each layer behind $m$ tokens.
+Bound by arithmetic: at most FLOPs a second ÷ $2N$ tokens a second.
+
+**Decode**, one token: reads $N$ weights and the cache. Bound by memory: at most bytes a second ÷ bytes of
+both. A batch shares the weights, not the caches.
+""")
+
+# %% [markdown]
+# ## Five mistakes of today
+#
+# `whole(x)` is the layer on a whole text, `by_one(x)` token by token with a cache of fixed size, `reference(x)`
+# code that you trust, with the same weights; `seen(x)` counts the keys with a weight, for each token.
+
+
+# %% tags=["hide-input"]
+def built(code: str, kind: type[nn.Module]) -> nn.Module:
+    """Make the right or the wrong version, with the same parameters."""
+    torch.manual_seed(2)
+    given = {"groups-tiled": (g,), "window-off-by-one": (window,)}.get(code, ())
+    turning = {} if code == "groups-tiled" else {"rotary": modern.RotaryEmbedding(d)}
+    return kind(e, h, *given, batch_first=True, **turning)
+
+
+def holds(module: nn.Module, right: nn.Module, check: str) -> bool:
+    """Run one line on a module."""
+    alone = isinstance(module, modern.CachedAttention)
+
+    def whole(x: Tensor, module: nn.Module = module) -> Tensor:
+        return module(*[x] * (1 if alone else 3))[0]
+
+    def by_one(x: Tensor) -> Tensor:
+        kept = modern.StaticCache(len(x), h, 16, d)
+        return torch.cat([module(token, kept)[0] for token in x.split(1, 1)], 1)
+
+    used = {"whole": whole, "by_one": by_one, "reference": partial(whole, module=right)}
+    used["seen"] = lambda x: (module(x, need_weights=True)[1][0, 0] > 0).sum(-1)
+    used["same"] = partial(torch.allclose, atol=1e-5)
+    with torch.no_grad():
+        return bool(eval(check, globals(), used))
+
+
+# %% tags=["hide-input"]
+def show_today(code: str, why: str, check: str) -> None:
+    """Show a mistake with the check that catches it, after it has caught it."""
+    entry = MISTAKES[code]
+    right, wrong = built(code, entry.of), built(code, entry.version)
+    wrong.load_state_dict(right.state_dict())
+    assert holds(right, right, check)
+    assert not holds(wrong, right, check)
+    show(
+        Markdown(f"**{entry.title}.** {why}."),
+        display.diff(entry.wrong, entry.right),
+        Markdown(f"catch it: `{check}`"),
+    )
+
+
+# %% tags=["hide-input"]
+show_today(
+    "groups-tiled",
+    "Compare with code that the weights were made for",
+    "same(whole(x), reference(x))",
+)
+
+# %% tags=["hide-input"]
+show_today(
+    "rotation-layout-mixed",
+    "Compare more than the first tokens",
+    "same(whole(x)[:, -1], reference(x)[:, -1])",
+)
+
+# %% tags=["hide-input"]
+show_today(
+    "positions-restart",
+    "However a text is cut, the outputs must stay",
+    "same(by_one(x), whole(x))",
+)
+
+# %% tags=["hide-input"]
+show_today(
+    "cache-zeros-attended",
+    "Use the cache that you will use, with room to spare",
+    "same(by_one(x), whole(x))",
+)
+
+# %% tags=["hide-input"]
+show_today(
+    "window-off-by-one",
+    "Count keys in a text that is longer than the window",
+    "seen(x)[-1] == window",
 )
