@@ -901,7 +901,7 @@ def learn_seats(kind: str, part: int, seed: int, steps: int = SEAT_STEPS) -> One
 # %% tags=["fold-input"]
 @torch.no_grad()
 def looks(model: OneLook, part: int, b: int = 500) -> dict[str, float | list[float]]:
-    """Measure accuracy, and of each head the weights on both keys and its part of the logits."""
+    """Measure accuracy, and of each head its weights and its part of the logits."""
     people, seats = seated(b, torch.Generator().manual_seed(4321))
     places = [asked(people, i) for i in (0, 1)]
     choice = model(people, seats)[:, 16:].argmax(-1)

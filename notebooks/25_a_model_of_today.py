@@ -450,24 +450,23 @@ attentions, gates = [x.self_attn for x in layers], [x.mlp for x in layers]
 identities = [torch.nn.Identity()] * 30
 
 
-def instead(function, *given) -> tuple:
-    """Let every layer attend through a function."""
-    functions = [partial(function, *given, x.attend) for x in attentions]
-    return attentions, "attend", functions
+def instead(parts: Sequence, function, *given) -> tuple:
+    """Let every attention attend through a function."""
+    return parts, "attend", [partial(function, *given, x.attend) for x in parts]
 
 
 # %% tags=["needs-weights"]
 cases = {
-    "cache in 8 bits": instead(rounded, 8),
-    "cache in 4 bits": instead(rounded, 4),
-    "window of 64": instead(windowed, 0),
-    "window of 64 and the first key": instead(windowed, 1),
+    "cache in 8 bits": instead(attentions, rounded, 8),
+    "cache in 4 bits": instead(attentions, rounded, 4),
+    "window of 64": instead(attentions, windowed, 0),
+    "window of 64 and the first key": instead(attentions, windowed, 1),
     "rotary base 10,000": ([model], "rotary", [RotaryEmbedding(64, base=10_000)]),
     "GELU in the gates": (gates, "activation", [F.gelu] * 30),
     "no rotation": ([model], "rotary", [None]),
     "ReLU in the gates": (gates, "activation", [F.relu] * 30),
     "no attention": (attentions, "attend", [nothing] * 30),
-    "groups shifted": instead(shifted),
+    "groups shifted": instead(attentions, shifted),
     "gates always open": (gates, "activation", [torch.ones_like] * 30),
     "no norm before attention": (layers, "input_layernorm", identities),
 }

@@ -539,7 +539,7 @@ Markdown(
     + """
 
 A token in a layer. Right: 8,192 tokens, 32 layers, 16 bits; h = 32, g = 8, d = 128,
-c = 512, r = 64, w = 1,024. In 8 bits half, and a scale. Linear attention keeps d · d numbers for each head.
+c = 512, r = 64, w = 1,024. In 8 bits half, and a scale. Linear attention: d · d numbers a head.
 """
 )
 
