@@ -539,7 +539,8 @@ Markdown(
     + """
 
 A token in a layer. Right: 8,192 tokens, 32 layers, 16 bits; h = 32, g = 8, d = 128,
-c = 512, r = 64, w = 1,024. In 8 bits half, and a scale. Linear attention: d · d numbers a head.
+c = 512, r = 64, w = 1,024. In 8 bits half, and a scale.
+Linear attention: d · d numbers a head.
 """
 )
 
@@ -557,11 +558,12 @@ with FlopCounterMode(display=False) as counter, torch.no_grad():
 found = counter.get_flop_counts()["Global"]
 assert found[torch.ops.aten.mm] + found.get(torch.ops.aten.addmm, 0) == 2 * N
 Markdown("""\
-**Prefill**, the prompt: $2N$ FLOPs a token for $N$ weights, and $4hdm$ in each layer behind $m$ tokens.
+**Prefill**, the prompt: $2N$ FLOPs a token for $N$ weights,
+and $4hdm$ in each layer behind $m$ tokens.
 Bound by arithmetic: at most FLOPs a second ÷ $2N$ tokens a second.
 
-**Decode**, one token: reads $N$ weights and the cache. Bound by memory: at most bytes a second ÷ bytes of
-both. A batch shares the weights, not the caches.
+**Decode**, one token: reads $N$ weights and the cache.
+Bound by memory: at most bytes a second ÷ bytes of both. A batch shares the weights, not the caches.
 """)
 
 # %% [markdown]
