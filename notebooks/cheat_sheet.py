@@ -563,7 +563,8 @@ and $4hdm$ in each layer behind $m$ tokens.
 Bound by arithmetic: at most FLOPs a second ÷ $2N$ tokens a second.
 
 **Decode**, one token: reads $N$ weights and the cache.
-Bound by memory: at most bytes a second ÷ bytes of both. A batch shares the weights, not the caches.
+Bound by memory: at most bytes a second ÷ bytes of both.
+A batch shares the weights, not the caches.
 """)
 
 # %% [markdown]
