@@ -98,10 +98,11 @@ SOURCES = {
                 ones(k, k)          # (m, m)
                 for k in (2, 3)
             ]
-            return many, locals()
-        assert set(f(1)[1]) == {"n", "many"}
+            x = many[0]             # (m, m)
+            return locals()
+        assert set(f(1)) == {"n", "many", "x"}
         """,
-        {4: 2},
+        {4: 2, 7: 1},
     ),
     "alternatives": (
         """
