@@ -3,14 +3,14 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *13 minutes and 2 of exercises. Afterwards you can say what its 18 lines are for, and name one call that
+# *14 minutes and 2 of exercises. Afterwards you can say what its 18 lines are for, and name one call that
 # finds out if a part is missing.*
 #
-# Six chapters lie on the bench: four matrices, two heads, a cut, a batch, a sheet of card. Think of them
-# as the wheels of a watch. Put together they make a movement of 18 lines, `PlainAttention`. In the margin
-# stand the chapters in which you made each line.
+# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
+# sheet of card. Do they fit? Put them together, one step a line, each under the name that it had.
 
 # %% tags=["hide-input"]
+import itertools
 import math
 
 import torch
@@ -39,24 +39,11 @@ MADE_IN = {
     "weights =": "1 6",
     "return self.w_o": "1 2",
 }
-display.margin(PlainAttention, MADE_IN)
-
-# %% [markdown] name="all-of-it-in-18-lines"
-# One thing is new: `nn.Linear`, which keeps its matrix transposed and adds a bias. As before, `forward`
-# takes three inputs, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
-# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
-
-# %% [markdown]
-# <!-- deeper: forward, one step a line -->
-# ### Going deeper: forward, one step a line
-#
-# The listing is short so that you can learn it by heart. Here is its `forward` once more, with a name and a
-# shape for each step; it gives the same output and the same weights.
 
 
 # %%
 class StepByStep(PlainAttention):
-    """The same computation, one step a line."""
+    """The class of this chapter, one step a line."""
 
     def forward(self, query, key, value, blocked=None):
         q = self.split(self.w_q(query))            # (b, h, n, d)
@@ -70,6 +57,17 @@ class StepByStep(PlainAttention):
         side_by_side = self.merge(weights @ v)           # (b, n, h * d)
         return self.w_o(side_by_side), weights           # (b, n, e), (b, h, n, m)
 
+
+# %% [markdown] name="all-of-it-in-18-lines"
+# One thing is new: each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. The three inputs
+# may differ, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
+# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
+#
+# To learn it by heart, take some steps together. This is the whole class, `PlainAttention`, in 18 lines. In the
+# margin stand the chapters in which you made each.
+
+# %% tags=["hide-input"]
+display.margin(PlainAttention, MADE_IN)
 
 # %% tags=["proof"]
 short, long = PlainAttention(24, 4), StepByStep(24, 4)
@@ -87,10 +85,7 @@ for given in (None, card):
 print("✓ Step by step: the same output, weights and gradients, with a card and without.")
 
 # %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ## Wind it up
+# ## Run it
 #
 # Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
 # class both sentences of the first page in one batch.
@@ -108,8 +103,7 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # That is the question of the first page, and its answer. With *thirsty*, *it* receives a yes under animal
-# and a no under food, with *sweet* the other way round. It took one call, and you have made every line of
-# it. Here is the same movement as a map; press its steps.
+# and a no under food, with *sweet* the other way round. Here is the same class as a map; press its steps.
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -122,9 +116,9 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # %% [markdown]
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops. That is kind of the watch: you know at once. Are these 18 lines
-# as kind? `build` makes a class of a text, and gives it the matrices of another. So you can delete a part of
-# the text, and see what still runs.
+# Take a wheel out of a watch, and it stops: you know at once. Are these 18 lines as kind? `build` makes a
+# class of a text, and gives it the matrices of another. So you can delete a part of the text, and see what
+# still runs.
 
 
 # %%
@@ -142,7 +136,7 @@ def build(text, attention):
 
 
 # %% [markdown]
-# Six parts can be deleted, and what is left is still Python:
+# Take six parts that can be deleted:
 
 # %%
 WHEELS = {
@@ -158,7 +152,7 @@ WHEELS = {
 # A verdict holds the output of what is left beside that of the whole class.
 
 
-# %%
+# %% tags=["fold-input"]
 def verdict(text, whole, inputs):
     """Say how the output of what a text builds differs from that of the whole class."""
     try:
@@ -182,35 +176,33 @@ def verdict(text, whole, inputs):
 #
 # </details>
 #
-# Three more calls ask for more. One gives the cat sentence and a shorter one, with a card for the padding.
-# One gives `larger`, random matrices with 4 heads, a batch of 3 samples, 5 queries and 7 keys. The last does
-# the same, but one of the three samples is empty. (`cover` makes the card from the lengths; `padded` holds
-# the two sentences.)
-
-# %% tags=["hide-input"]
-texts = [one.EMBEDDINGS, one.embed(["the", "milk", "was", "sweet"])]
-padded = nn.utils.rnn.pad_sequence(texts, batch_first=True)  # (2, 8, 4)
-larger = PlainAttention(24, 4)
-asking, asked = torch.randn(3, 5, 24), torch.randn(3, 7, 24)  # (3, 5, 24), (3, 7, 24)
-
-
-def cover(*lengths: int) -> Tensor:
-    """Make the card of padding; every query of a sample has the same."""
-    return masks.block_padding(torch.tensor(lengths), max(lengths))[:, None]  # (b, 1, m)
-
+# Three more calls ask for more: the cat sentence and a shorter one, with a card for the padding; a larger
+# class with sizes that all differ, and a card that differs from query to query; and the same with one
+# empty sample.
 
 # %%
-calls = {
+shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
+padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
+padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
+
+larger = PlainAttention(24, 4)
+query, card = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
+key, value = torch.randn(2, 3, 7, 24)                           # (3, 7, 24)
+card[..., 0] = False  # every query sees the first key,
+emptied = card | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
+
+# %%
+trials = {
     "no card": (attention, (x, x, x)),
-    "padding": (attention, (padded, padded, padded, cover(8, 4))),
-    "other sizes": (larger, (asking, asked, asked, cover(7, 4, 6))),
-    "one empty": (larger, (asking, asked, asked, cover(7, 4, 0))),
+    "padding": (attention, (padded, padded, padded, padding[:, None])),
+    "other sizes": (larger, (query, key, value, card)),
+    "one empty": (larger, (query, key, value, emptied)),
 }
 told = {
-    name: [verdict(SOURCE.replace(part, ""), *call) for call in calls.values()]
+    name: [verdict(SOURCE.replace(part, ""), *trial) for trial in trials.values()]
     for name, part in WHEELS.items()
 }
-display.show(told, columns=[*calls], corner="without")
+display.show(told, columns=[*trials], corner="without")
 
 # %% [markdown]
 # Read the first column from top to bottom. Nothing stops. Three parts change the numbers, and the other three
@@ -219,10 +211,10 @@ display.show(told, columns=[*calls], corner="without")
 # Now read to the right. The padding's card stops the missing transposes, because it no longer fits the scores,
 # and shows that the first fill is gone. The card's axis is meaner. With as many sentences as heads, head 1
 # takes the card of sentence 1 and head 2 that of sentence 2, and nobody complains. With 3 samples and 4 heads
-# it stops. And the second fill is missed on one day only, when [a sample is
-# empty](06_masks.ipynb#cell-id=fully-masked-rows).
+# it stops. And the second fill is missed only where [a row has no
+# hole](06_masks.ipynb#cell-id=fully-masked-rows), as in an empty sample.
 #
-# Now take out several at once. Half of the wheels are missing here, and to the first call the watch is right:
+# Now take out several at once. Half of the six are missing here, and to the first call all is right:
 
 # %% tags=["hide-input"]
 from annotated_book.display.live_figures.wheels import wheels
@@ -237,33 +229,83 @@ def without(places: int) -> str:
 
 
 sets = [without(places) for places in range(2 ** len(WHEELS))]
-heard = {name: [verdict(text, *call) for text in sets] for name, call in calls.items()}
+heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
 lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
 start = next(i for i, line in enumerate(lines) if "def split" in line)
 quiet = [name for name, row in told.items() if row[0] == "unnoticed"]
 listing = [line.removeprefix("    ") for line in lines[start:]]
 wheels(listing, WHEELS, heard, quiet, name="wheels")
 
+
 # %% tags=["proof"]
-missed = {name: row[1:].count("unnoticed") for name, row in heard.items()}
-assert [*missed.values()] == [7, 1, 1, 0]
+def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
+    """Draw a class, and a call on it that has one empty sample."""
+    card = torch.rand(b, n, m) < 0.5  # (b, n, m)
+    card[0] = True
+    keys = torch.randn(2, b, m, h * d)  # (2, b, m, h * d)
+    return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, card)
+
+
 assert "stops" not in heard["no card"]
-unfilled = SOURCE.replace(WHEELS["the first fill"], "")
-assert verdict(unfilled, larger, (asking, asked, asked, cover(7, 7, 0))) == "unnoticed"
-for seed, (few, many) in enumerate(((4, 7), (2, 8), (7, 4))):
+assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
+    "no card": 7,
+    "padding": 1,
+    "other sizes": 1,
+    "one empty": 0,
+}
+drawn = []
+for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))):
     torch.manual_seed(seed)
-    another = PlainAttention(30, 5)
-    keys = torch.randn(3, many, 30)  # (3, ..., 30)
-    inputs = (torch.randn(3, few, 30), keys, keys, cover(0, many, many - 2))
-    assert "unnoticed" not in [verdict(text, another, inputs) for text in sets[1:]]
+    drawn.append(draw_trial(*sizes))
+    assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
 print(
     f"✓ Of {len(sets) - 1} ways to take some out, no card stops none; one empty shows each."
 )
 
 # %% [markdown]
-# So there is one call that misses none of the six, alone or together: **several samples, sizes that all
-# differ, padding in one sample, and another one empty.** Without that padding it would miss the first fill.
+# So there is a call that misses none of the six, alone or together: **several samples, sizes that all differ
+# and none of which is 1, values other than the keys, a card that differs from query to query, and one sample
+# empty.**
 #
+# That is six parts. Can you break a line so that this call does *not* notice?
+#
+# <details><summary>What do you expect?</summary>
+#
+# You can, in at least three ways. Take out the `raise`: only a wrong number of heads would meet it. Take out
+# `.bool()`, which only a call without a card reaches. Or fill with $-10^9$ in the place of $-\infty$: beside
+# other scores that is rounded to a weight of 0, and where a row has no hole, the second fill covers the
+# mistake.
+#
+# But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the card to its first query, `blocked[:, None,
+# :1]`. The call notices both, and a call whose values are its keys, with padding alone, notices neither.
+#
+# </details>
+
+# %% tags=["proof"]
+broken = {
+    "            raise ValueError": "            str",
+    ".bool()": "",
+    "-math.inf": "-1e9",
+    "self.w_v(value)": "self.w_v(key)",
+    "blocked[:, None]": "blocked[:, None, :1]",
+}
+texts = [SOURCE.replace(*change) for change in broken.items()]
+assert SOURCE not in texts
+of_padding = (
+    larger,
+    (query, key, key, masks.block_padding(torch.tensor([7, 4, 6]), 7)[:, None]),
+)
+for trial, noticed in (*((trial, 2) for trial in drawn), (of_padding, 0)):
+    assert [verdict(text, *trial) for text in texts] == ["unnoticed"] * (5 - noticed) + [
+        "differs"
+    ] * noticed
+assert verdict(texts[1], *trials["no card"]) == "stops"
+for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
+    narrow = draw_trial(*sizes)
+    assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
+print("✓ The call notices two of the five; padding alone, with keys for values, none.")
+
+# %% [markdown]
 # One verdict deserves a second look. *Differs* sounds like *is worse*. Here is what *it* says without the root:
 
 # %%
@@ -273,32 +315,34 @@ names = [f"{word}, {root}" for root in ("root", "no root") for word in ("thirsty
 display.show(says, names, one.FEATURES)
 
 # %% [markdown]
-# This I did not expect: it looks *better*. 0.99 against 0.08 is a clearer answer than 0.97 against 0.19. Had
+# It looks *better*: 0.99 against 0.08 is a clearer answer than 0.97 against 0.19. Had
 # you only the cat sentence, you would keep the change. But these heads are two numbers wide. In a wide one, as
 # [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measured, a single key takes nearly
 # everything, and hardly any gradient comes back to correct it.
 #
-# So a verdict is worth as much as what you compare with. Hold your watch beside another one.
+# So a verdict is worth as much as what you compare with. Compare yours with PyTorch's.
 
 # %% [markdown] name="in-pytorchs-place"
-# ## In another maker's case
+# ## Inside PyTorch's own layer
 #
-# PyTorch has its own movement, `nn.MultiheadAttention`, and a case for it, `nn.TransformerEncoderLayer`:
+# PyTorch has a class of its own, `nn.MultiheadAttention`, and a layer around it, `nn.TransformerEncoderLayer`:
 # attention, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Take theirs
-# out, put yours in, and see whether the hands stand where they stood.
+# out, put yours in, and see whether the layer still says the same.
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
 # cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`, and it passes them as numbers: $-\infty$ is
 # card, 0 is a hole. Then laying one on the other is a sum. These lines
-# cannot read other numbers, nor a flag `is_causal` without its card, so they refuse both.
+# cannot read other numbers, nor a flag `is_causal` without its card, so they refuse both. The layer also looks
+# at two attributes. `batch_first` is its order of axes, and `in_proj_bias = None` keeps it from its **fast
+# path**, which in evaluation would compute with PyTorch's own matrices and never call your `forward`.
 
 
 # %%
 class Fitted(PlainAttention):
-    """The 18 lines, for PyTorch's case."""
+    """The 18 lines, for PyTorch's layer."""
 
-    batch_first, in_proj_bias = True, None  # None: the layer must not skip `forward`
+    batch_first, in_proj_bias = True, None  # None: no fast path
 
     def forward(self, query, key, value, key_padding_mask=None, attn_mask=None, **flags):
         card = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
@@ -329,16 +373,14 @@ def fit(theirs):
 
 
 # %% [markdown]
-# Now the swap, on `texts`, (2, 8, 4), the cat sentence and the shorter one, under four pairs of cards: none,
-# one for the future, one for padding, both.
-
-# %% tags=["hide-input"]
-texts = padded.double()                                # (b, n, e)
-padding = torch.arange(8) >= torch.tensor([[8], [4]])  # (b, m)
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
-cards = [(None, None), (future, None), (None, padding), (future, padding)]
+# Now the swap, on the two sentences, under four pairs of cards: none, one for the future, one for padding,
+# both.
 
 # %%
+texts = padded.double()                              # (b, n, e)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
+cards = [(None, None), (future, None), (None, padding), (future, padding)]
+
 layer = nn.TransformerEncoderLayer(4, 2, 16, dropout=0, batch_first=True).double()
 before = [layer(texts, *pair) for pair in cards]
 layer.self_attn = fit(layer.self_attn)
@@ -419,41 +461,8 @@ gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], input
 torch.testing.assert_close(*gradients)
 print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradients, too.")
 
-# %% [markdown] name="a-score-of-your-own"
-# ## A wheel of your own
-#
-# You can also put in a wheel that nobody gave you. By product, a long key has an advantage. Let the
-# *distance* decide instead, the nearer the better: $-\lVert q - k \rVert^2 / 2$ in the place of $q \cdot
-# k$. That is half a line, and `build` puts it in place. The root, the cards, split and merge stay.
-
-# %%
-near = build(SOURCE.replace("q @ k.mT", "-torch.cdist(q, k).square() / 2"), attention)
-cats = one.EMBEDDINGS[None]                     # (1, 8, 4)
-said, by_product = attention(cats, cats, cats)  # (1, 8, 4), (1, 2, 8, 8)
-now, by_distance = near(cats, cats, cats)       # (1, 8, 4), (1, 2, 8, 8)
-keys = attention.split(attention.w_k(cats))     # (1, 2, 8, 2)
-columns = [*keys[0, 0].unbind(1), by_product[0, 0, it], by_distance[0, 0, it]]
-names = ["animal", "quality", "by product", "by distance"]
-display.show(torch.stack(columns, 1), one.WORDS, names)
-
-# %% [markdown]
-# Check it with a pencil. The first two columns are the keys of the animal head, and the query of *it* is
-# (2, 1). From there to *thirsty*, (2, 2), the squared distance is $0 + 1 = 1$; to *cat*, (3, 0), it is $1 +
-# 1 = 2$. Halved and divided by $\sqrt 2$, the scores differ by $1 / (2 \sqrt 2) \approx 0.354$, so *cat*
-# gets $e^{-0.354} \approx 0.70$ times the weight of *thirsty*. The table says 0.18 against 0.26. By product
-# the two were equal, because the 3 of *cat* made up for its missing quality. And what does *it* say now?
-
-# %% tags=["hide-input"]
-answers = torch.stack([said[0, it], now[0, it]])  # (2, 4)
-display.show(answers, ["by product", "by distance"], one.FEATURES)
-
-# %% [markdown]
-# The same answer, less firmly: 0.77 under animal against 0.47 under food. Whether this is the better wheel,
-# only training can say. In the package's class that half a line is a method, `score(q, k)`.
-
 # %% [markdown] name="before-you-swap"
-# <!-- deeper: For engineers: before you swap -->
-# ### Going deeper: before you swap
+# ## Before you swap
 #
 # For the day on which you put one of the two classes in the place of the other. Each row was run when this
 # page was built.
@@ -466,7 +475,7 @@ display.show(answers, ["by product", "by distance"], one.FEATURES)
 # | **True** | blocked here, and the opposite in `F.scaled_dot_product_attention` |
 # | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n is 1 or h, and with n = h a silent leak |
 # | **`is_causal`** | PyTorch's wants the mask beside the flag; in the package's the flag is enough |
-# | **an empty sentence** | NaN from PyTorch's with weights, zeros before $W_O$ from the package's; a fill with −10⁹ makes the row uniform |
+# | **an empty sentence** | zeros before $W_O$ from the package's; from PyTorch's NaN with weights, and without them on its fast path: self-attention with `batch_first`, in evaluation without gradients; otherwise zeros, too |
 # | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is kept, except by dropout in training on a CPU |
 # | **evaluation** | PyTorch's layer may take its fast path and skip `forward`, also one that you overrode; never with the package's class |
 
@@ -482,10 +491,17 @@ torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=card)[0])
 bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~card)  # (2, 4, 24)
 torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
 gone = torch.ones(2, 4, dtype=torch.bool)  # (2, 4)
-assert theirs(y, y, y, gone)[0].isnan().all()
 assert not final(y, y, y, gone)[1].any()
-filled = (y @ y.mT).masked_fill(gone[:, None], -1e9).softmax(-1)  # (2, 4, 4)
-assert filled.eq(0.25).all()
+for need, first, training, graded in itertools.product((True, False), repeat=4):
+    fresh = nn.MultiheadAttention(24, 4, batch_first=first).double().train(training)
+    with torch.set_grad_enabled(graded):
+        empty = fresh(y, y, y, gone if first else gone.mT, need_weights=need)
+    fast = first and not training and not graded
+    assert (
+        empty[0].isnan().all()
+        if need or fast
+        else not (empty[0] - fresh.out_proj.bias).any()
+    )
 each = card.repeat(8, 1, 1)  # (8, 4, 4), one for each head of each sample
 torch.testing.assert_close(theirs(y, y, y, attn_mask=each)[0], alone)
 print("✓ Masks, True, the bare card, the empty sentence: as the table says.")
@@ -524,9 +540,6 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
 print("✓ is_causal, weights, evaluation: as the table says.")
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: What the weights cost -->
@@ -702,16 +715,32 @@ exercises.multihead_attention.check_shapes.folded(my_shapes)
 
 # %% [markdown]
 # ## More exercises
-#
+
+# %% [markdown] name="a-score-of-your-own"
 # ### ALiBi
+#
+# You can also put in a part that nobody gave you. By product, a long key has an advantage. Let the
+# *distance* decide instead, the nearer the better: $-\lVert q - k \rVert^2 / 2$ in the place of $q \cdot
+# k$. That is half a line, and `build` puts it in place. What does *it* say now, of the cat sentence?
+
+# %%
+near = build(SOURCE.replace("q @ k.mT", "-torch.cdist(q, k).square() / 2"), attention)
+cats = one.EMBEDDINGS[None]  # (1, 8, 4)
+says = torch.cat(
+    [module(cats, cats, cats)[0][:, it] for module in (attention, near)]
+)  # (2, 4)
+display.show(says, ["by product", "by distance"], one.FEATURES)
+
+# %% [markdown]
+# The same answer, less firmly: 0.77 under animal against 0.47 under food. In the package's class that half a
+# line is a method, `score(q, k)`, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`.
 #
 # *Medium, 15 minutes.* Attention does not know the positions of the words. ALiBi makes up for this
 # by taking a little off each score for each step of distance [[Press et
 # al.](../docs/references.md#press-2022)]. Query i and key j get their scaled score **minus** $s
 # \cdot |i - j|$, and each head has its own slope $s$. With h heads, where h is a power of two,
 # the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and so on; the last has $2^{-8}$. The
-# slopes are not learned. In the package's class the wheel that you have just exchanged is a method,
-# `score(q, k)`, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`. Override it.
+# slopes are not learned. Override `score`.
 
 
 # %% tags=["exercise"]
@@ -837,13 +866,13 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > Hold your class beside another one: several samples, sizes that all differ, padding in one sample, and
-# > another one empty; gradients, too. (The empty one gets zeros before $W_O$ here, and NaN from PyTorch's class with weights.) A
+# > Hold your class beside another one: several samples, sizes that all differ and none of which is 1, values
+# > other than the keys, a card that differs from query to query, and one sample empty; gradients, too. (The
+# > empty one gets zeros before $W_O$ here, and from PyTorch's class NaN with weights or on its fast path.) A
 # > `state_dict` knows no settings: compare `batch_first` and `dropout` by eye.
 #
-# This is the end of Part I. You own a movement that you can take apart and put together again: you can
-# compute a head with a pencil, say what each of the 18 lines is for, and show that yours keeps time with
-# PyTorch's.
+# This is the end of Part I. The watch goes: you can compute a head with a pencil, say what each of the 18 lines
+# is for, and show that your class keeps time with PyTorch's.
 #
 # Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
 # nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in

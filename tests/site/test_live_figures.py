@@ -424,12 +424,16 @@ def wheels(data):
     seven = chapters.load("07_multihead_attention")
     small, larger = seven.PlainAttention(4, 2), seven.PlainAttention(24, 4)
     x = torch.randn(2, 8, 4)
-    wide = [torch.randn(3, 5, 24), *[torch.randn(3, 7, 24)] * 2]
+    wide = torch.randn(3, 5, 24), *torch.randn(2, 3, 7, 24)
+    card = torch.rand(3, 5, 7) < 0.5
+    card[..., 0] = False
+    emptied = card.clone()
+    emptied[2] = True
     calls = [
         (small, (x, x, x)),
-        (small, (x, x, x, seven.cover(8, 4))),
-        (larger, (*wide, seven.cover(7, 4, 6))),
-        (larger, (*wide, seven.cover(7, 4, 0))),
+        (small, (x, x, x, masks.block_padding(torch.tensor([8, 4]), 8)[:, None])),
+        (larger, (*wide, card)),
+        (larger, (*wide, emptied)),
     ]
     for done, names in [
         (None, ["the first fill", "the second fill", "the card's axis"]),
