@@ -13,8 +13,8 @@
 # Is *it* an animal or a food? You know at once, although only the last word differs. To a model, *it*
 # is the same word with the same numbers in both sentences. To tell the two apart, *it* has to collect
 # something from the other words. **Attention** is the step in which this happens, and one copy of
-# that step is a **head**. Here are two. Exchange the last word, and watch the bars; the slider lets
-# another word ask.
+# that step is a **head**. Here are two. Exchange the last word, and watch the bars; press another word
+# to let it ask.
 
 # %% tags=["hide-input"]
 import math
@@ -63,8 +63,8 @@ display.show(first, words, one.FEATURES, decimals=0)
 # A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
 # with e numbers each. The words that are asked are counted by m; here they are the same eight.
 # `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
-# (They come from the chapter [One head](01_one_head.ipynb), called `one` here. The imports are in the
-# notebook, and `display.show` writes a table.)
+# (They come from the chapter [One head](01_one_head.ipynb), called `one` here, as do the names in
+# `one.FEATURES`. The imports are in the notebook, and `display.show` writes a table.)
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -144,62 +144,26 @@ print("✓ The three lines give what the pencil gave, and PyTorch's own function
 # Turn a sentence around:
 
 # %%
-tame, wild = (one.embed(text.split()) for text in ("cat drank milk", "milk drank cat"))
+tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
 both = [attend(x, x, x)[1] for x in (tame, wild)]
 display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
 
 # %% [markdown]
-# *Drank* collects the same whether the cat drank the milk or the milk drank the cat. Attention is
-# blind to order: shuffle the words, and the outputs are shuffled along. A model has to be told
-# [positions](20_positions.ipynb) from outside.
-#
-# ## Why the root
-#
-# Why did the pencil divide by 2? A score adds up d products. If the numbers of both rows are random,
-# with mean 0 and variance 1, the sum has a variance of d, and a typical score has the size $\sqrt d$:
-# 32 in a head 1,024 wide. Undivided, one key then takes nearly everything, and a share so close to 1
-# hardly moves when the scores do. So the query gets hardly any gradient. Is that so? The table has
-# 2,000 random queries with eight keys each, and the size of the gradient that a random loss sends back
-# to each query.
-
-# %% tags=["fold-input"]
-torch.manual_seed(0)
-rows = {}
-for name, width, by in (
-    ("undivided", 1024, 1),
-    ("by d", 1024, 1024),
-    ("by √d", 1024, 32),
-    ("by √d, d = 64", 64, 8),
-):
-    queries = torch.randn(2000, 1, width, requires_grad=True)
-    keys, values = torch.randn(2000, 8, width), torch.randn(2000, 8, 16)
-    most = (queries @ keys.mT / by).softmax(-1)  # (2000, 1, 8)
-    loss = (most @ values * torch.randn(2000, 1, 16)).sum()
-    (gradient,) = torch.autograd.grad(loss, queries)
-    sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (2000,)
-    tenth = sizes[:200].sum() / sizes.sum()
-    rows[name] = [most.amax(-1).median(), sizes.mean(), sizes.median(), tenth]
-title = "Largest share, and size of the gradient, at d = 1,024"
-display.show(rows, columns=["share", "mean", "median", "top tenth"], title=title)
-
-# %% [markdown]
-# On average the undivided gradient is about three times as large as with the root. But its median is
-# 0.00: nine tenths of it go to one query in ten, in jolts, and half of the queries get next to nothing.
-# Divided by d, the obvious repair, every query gets something, but only 0.04, and the largest of eight
-# shares is hardly more than one eighth. With $\sqrt d$ the mean lies near the median, and both are as large at d = 64
-# as at 1,024. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
+# *Drank* collects the same whether the cat drank the milk or the milk drank the cat. Without a mask,
+# attention is blind to order: shuffle the words, and the outputs are shuffled along. Most models are
+# told [positions](20_positions.ipynb) from outside. Keep the two rows in mind; they come back.
 #
 # ## Three matrices
 #
-# With the same numbers in all three roles, a word can only find words like itself. So a head has a
+# With the same numbers in all three roles, a word finds words that share its features. So a head has a
 # [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it:
 # $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
 # hands over.
 #
 # Here the head is two numbers wide, set by hand, and asks: *is something said about an animal?*
 # Only words with a quality ask; the others have the query (0, 0) and look at all words evenly. A
-# word hands over its quality. The head has room for a second number, which nothing on this page
-# reads: a spare, filled with the word's animal.
+# word hands over its quality. (The head has room for a second number, a spare that nothing on this
+# page reads. Ours holds the word's animal.)
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -219,8 +183,7 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 # good for? Exchange the last word, and then do without the cat.
 
 # %%
-others = [one.embed(text.split()) for text in ("it was thirsty", "it was sweet")]
-both = [(first, it), (second, it), (others[0], 0), (others[1], 0)]
+both = [(first, it), (second, it), (first[it:], 0), (second[it:], 0)]
 said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, :1] for x, place in both]
 names = ["the cat … thirsty", "the cat … sweet", "it was thirsty", "it was sweet"]
 display.show(torch.stack(said), names, ["quality"])
@@ -230,6 +193,35 @@ display.show(torch.stack(said), names, ["quality"])
 # *cat*, which gives nothing. Shares have to go somewhere, and with the cat they do no harm. That is how
 # this head says *no*: 0.19. Without a cat its *no* is 1.23, louder than its *yes* in the first row. So
 # 0.19 is no property of the head. It takes the head and a cat.
+#
+# ## Why the root
+#
+# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
+# Why? A score adds up d products. If the numbers of both rows are random, with mean 0 and variance 1,
+# the sum has a variance of d, and a typical score has the size $\sqrt d$. So it grows with the width.
+# What does that do? Take 2,000 random queries with eight keys each, and let a random loss send a
+# gradient back to each query.
+
+# %% tags=["fold-input"]
+torch.manual_seed(0)
+rows = {}
+for divided in (False, True):
+    for width in (64, 1024):
+        queries = torch.randn(2000, 1, width, requires_grad=True)
+        keys, values = torch.randn(2000, 8, width), torch.randn(2000, 8, 16)
+        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (2000, 1, 8)
+        loss = (scores.softmax(-1) @ values * torch.randn(2000, 1, 16)).sum()
+        (gradient,) = torch.autograd.grad(loss, queries)
+        name = f"{'by √d' if divided else 'undivided'}, d = {width:,}"
+        largest = scores.softmax(-1).amax(-1)
+        rows[name] = [largest.median(), gradient.norm(dim=-1).median()]
+display.show(rows, columns=["largest share", "gradient"], title="Medians of 2,000 queries")
+
+# %% [markdown]
+# Undivided, the width decides. At 64, one key takes nearly everything; at 1,024 it takes all, and half
+# of the queries get next to no gradient, since a share so close to 1 hardly moves. Divided by the root,
+# both widths behave alike: the largest share is about a third, and the gradient is of one
+# size. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
@@ -253,7 +245,8 @@ display.show(both, names, ["animal", "food", "action", "warmth"])
 # So take two, each with a sum of its own. The second asks the same about food: its $W_K$ and $W_V$ pick
 # food where those of the first pick animal. Each head gives two numbers for every word. Side by side
 # they make four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours
-# writes the first head's quality under *animal*, the second head's under *food*, and nothing else.
+# writes the first head's quality in the first place, which now means *said of an animal*, and the
+# second head's in the second, *said of a food*. The rest stays 0.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -267,8 +260,9 @@ def two_heads(x):
     return torch.cat(collected, -1) @ W_O  # (n, h * d) x (h * d, e) -> (n, e)
 
 
-both = torch.stack([two_heads(first)[it], two_heads(second)[it]])
-display.show(both, ["it, thirsty", "it, sweet"], one.FEATURES)
+SAID = ["said of an animal", "said of a food"]
+both = torch.stack([two_heads(first)[it, :2], two_heads(second)[it, :2]])
+display.show(both, ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
 # Two answers, and they trade places: these are the bars at the top. Two heads have two sets of shares,
@@ -279,7 +273,7 @@ for x in (first, second):
     alone = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d)
     torch.testing.assert_close(two_heads(x)[:, 0], alone[:, 0])
 assert not two_heads(first)[:, 2:].any()
-print("✓ Under animal stands what the one head gave, for every word of both sentences.")
+print("✓ In the first place stands what the one head gave, for every word.")
 
 # %% [markdown]
 # ## One matrix for all heads
@@ -295,7 +289,7 @@ wide = [first @ w for w in (W_QS, W_KS, W_VS)]                   # (n, h * d)
 q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)            # (h, n, d)
 mixed = attend(q, k, v)                                          # (h, n, d)
 output = torch.cat([mixed[0], mixed[1]], -1) @ W_O               # (n, e)
-display.show(output[[it]], ["it, stacked"], one.FEATURES)
+display.show(output[[it], :2], ["it, stacked"], SAID)
 
 # %% [markdown]
 # Here is the whole way of *it*, once, with every number on it. ($W_O$ drops the second number of each
@@ -306,23 +300,34 @@ display.whole_way(name="whole-way-of-it")
 
 # %% [markdown]
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
-# to cut. And must you cut? Without it the scores of both heads add up, and [the two sentences get
-# the same answers](03_split_and_stack.ipynb).
+# to cut. And must you cut?
+
+# %%
+uncut = attend(*wide) @ W_O  # (n, e)
+display.show(uncut[[it], :2], ["it, uncut"], SAID)
+
+# %% [markdown]
+# Uncut, the scores of both heads add up, and there is one set of shares for both columns. Both hand
+# over quality, so both collect the same, 1.09, in any sentence. [Two sets of
+# shares](03_split_and_stack.ipynb) are what two heads are for, and the cut keeps them apart.
 
 # %% tags=["proof"]
 torch.testing.assert_close(output, two_heads(first))
 for head in range(2):
     torch.testing.assert_close((q @ k.mT)[head], q[head] @ k[head].mT)
-uncut = [attend(*(x @ w for w in (W_QS, W_KS, W_VS))) @ W_O for x in (first, second)]
-torch.testing.assert_close(uncut[0][it], uncut[1][it])
-print("✓ The stack gives what the loop gave; uncut, both sentences get the same.")
+for x in (second, torch.randn(8, 4)):
+    uncut = attend(*(x @ w for w in (W_QS, W_KS, W_VS))) @ W_O
+    torch.testing.assert_close(uncut[:, 0], uncut[:, 1])
+print(
+    "✓ The stack gives what the loop gave; uncut, both answers are one in other sentences, too."
+)
 
 # %% [markdown]
 # ## The reshape trick
 #
-# In practice, two views do the cutting and stacking. `unflatten` cuts the last axis into (h, d), and
-# `transpose` moves h in front of the words, without copying a number. The way back is `transpose`,
-# then `flatten`. A batch of b sentences is one more axis in front: here are both at once.
+# In practice, two views do the cutting and stacking, without copying a number: `unflatten` cuts the
+# last axis into (h, d), and `transpose` moves h in front of the words. The way back is `transpose`,
+# then `flatten`, which has to copy. A batch of b sentences is one more axis in front: here are both.
 
 
 # %%
@@ -337,34 +342,37 @@ def merge(x):
 pair = torch.stack([first, second])                             # (b, n, e)
 mixed = attend(*(split(pair @ w) for w in (W_QS, W_KS, W_VS)))  # (b, h, n, d)
 right = merge(mixed) @ W_O                                      # (b, n, e)
-display.show(right[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+display.show(right[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
 # Is the second `transpose` needed? A `reshape` goes straight to the shape that is wanted. Guess what
-# the two sentences get from it.
+# *it* gets.
 
 # %%
 wrong = mixed.reshape(2, 8, 4)  # (b, n, h * d)
-display.show((wrong @ W_O)[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+display.show((wrong @ W_O)[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# No error, the same shape, and both sentences now mean the same: 0.38 and 0.38. To see why, look at
-# whose numbers a row gets. Each cell stands for what a head has collected for the word in it.
+# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. So where has the answer
+# gone? Look at whose numbers a row gets. Each cell stands for what a head has collected for the word in it.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
 
 # %% [markdown]
 # In memory all of head 1 lies before head 2, and `reshape` only counts off as many numbers as a row
-# needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing and had
-# collected an even average, 0.38. No shape complains, and a model with this mistake even seems to
-# learn, as you see in [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb) shows
-# the same slip in `split`.
+# needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even
+# average, which says that something has a quality, no longer whose. The answer is not lost. What head 1
+# found for *it* now stands at *drank*, what head 2 found at *was*. A model with this mistake even seems
+# to learn, as you see in [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb)
+# shows the same slip in `split`.
 
 # %% tags=["proof"]
 torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
 assert wrong[:, it].equal(mixed[:, 1, 2:4].flatten(1))
 torch.testing.assert_close(wrong[:, it, 0], pair[..., 3].mean(-1))
+for word, head in (("drank", 0), ("was", 1)):
+    assert wrong[:, words.index(word), 2:].equal(mixed[:, head, it])
 assert split(pair).equal(torch.stack(pair.chunk(2, -1), 1))
 assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
@@ -372,34 +380,20 @@ print("✓ The split copies no number, and the answers are those of the loop.")
 # %% [markdown]
 # ## What to rub out, and when
 #
-# Sentences of a [batch](05_batches.ipynb) differ in length. The shorter one is filled up with
-# **padding**, here with rows of zeros. The padding comes first, as in a model that is to continue each
-# text. Nobody may look at padding.
+# A model that learns to write must not look at words to come. Why handicap it? Because then the row of
+# each word is what you would get if the text ended there. One pass trains every beginning of the text
+# at once, and none of them can copy the answer. The **causal mask** is True where the key comes later
+# than the query, and what is True has to be rubbed out.
 #
-# And a model that learns to write must not look at words to come. Why handicap it? Because then the
-# row of each word is what you would get if the text ended there. One pass over eight words is eight
-# lessons, and in none of them can a word copy the answer.
+# But how? The pencil can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since
+# $e^{-\infty} = 0$. Add up what *it* gives away in the first sentence.
 
 # %%
-short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
-texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
-padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)   # (n, m)
-blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
-
-# %% [markdown]
-# Where `blocked` is True, the query may not see the key. The **padding mask** says so for the keys
-# of each sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges
-# them. Axes of size 1 are stretched, one over the heads, the other over the queries.
-#
-# How do you rub out a key? The pencil can set its share to 0 after the softmax, or its *score* to
-# $-\infty$ before, since $e^{-\infty} = 0$. Add up what *it* gives away in the first sentence.
-
-# %%
-q, k, v = (split(texts @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
-scores = q @ k.mT / math.sqrt(2)                            # (b, h, n, m)
-late = scores.softmax(-1).masked_fill(blocked, 0)           # (b, h, n, m)
-early = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
+q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
+scores = q @ k.mT / math.sqrt(2)                           # (b, h, n, m)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)        # (n, m)
+late = scores.softmax(-1).masked_fill(future, 0)           # (b, h, n, m)
+early = scores.masked_fill(future, -math.inf).softmax(-1)  # (b, h, n, m)
 sums = torch.stack([weights[0, :, it].sum(-1) for weights in (late, early)])
 display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
@@ -407,6 +401,40 @@ display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 # Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone
 # to what comes later, nearly all of it to *thirsty*, which *it* must not know. With $-\infty$ the
 # visible words share the whole.
+#
+# And now ask *drank* once more, in the two sentences that attention could not tell apart.
+
+# %%
+both = []
+for x in (tame, wild):
+    seen = (x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1)
+    both.append((seen @ x)[1])
+display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
+
+# %% [markdown]
+# The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
+# *Drank* sees only what stands before it, and so it knows who came before and who did not. (Not in
+# which order: the proof has both of them before it.)
+
+# %% tags=["proof"]
+both = []
+for order in ([1, 3, 2], [3, 1, 2]):  # cat milk drank, milk cat drank
+    x = first[order]
+    both.append(((x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1) @ x)[2])
+torch.testing.assert_close(*both)
+print("✓ With cat and milk both before it, drank gets the same in either order.")
+
+# %% [markdown]
+# The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one
+# is filled up with **padding**, rows of zeros, here in front, as in a model that is to continue each
+# text. The **padding mask** hides those keys from everybody, and `|` merges the two. Axes of size 1 are
+# stretched, one over the heads, the other over the queries.
+
+# %%
+short = second[[0, 3, 6, 7]]  # the milk was sweet
+texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
+padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
+blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
 
 
 # %% tags=["proof"]
@@ -417,7 +445,7 @@ def filled_once(x, blocked):
 
 
 output = filled_once(texts, blocked)
-torch.testing.assert_close(output, merge(early @ v) @ W_O, equal_nan=True)
+torch.testing.assert_close(output[0], (merge(early @ v) @ W_O)[0])
 torch.testing.assert_close(filled_once(short[None], future[:4, :4])[0], output[1, 4:])
 changed = texts.masked_fill(padding[..., None], 100)
 torch.testing.assert_close(filled_once(changed, blocked)[1, 4:], output[1, 4:])
@@ -433,22 +461,26 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 #
 # The rows of padding ask, too, and before them there is only padding. Such a row is **fully
 # masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
-# harmless? Let a loss read only the *first* sentence, which has no padding, and ask for the gradient
-# of $W_V$: how many of its 16 numbers are NaN?
+# harmless? Let a loss read only the *first* sentence, which has no padding, and ask for the gradients
+# of the three matrices. Each has 16 numbers; how many are NaN?
 
 # %%
-W_VS.requires_grad_()
-twice, found = early.masked_fill(blocked, 0), {}
-for name, weights in (("filled once", early), ("filled twice", twice)):
-    output = merge(weights @ split(texts @ W_VS)) @ W_O  # (b, n, e)
-    (gradient,) = torch.autograd.grad(output[0].sum(), W_VS)
-    found[name] = gradient.isnan().sum(), gradient.numel()
-display.show(found, columns=["NaN in the gradient of W_V", "of"])
+three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
+q, k, v = (split(texts @ matrix) for matrix in three)      # (b, h, n, d)
+scores = q @ k.mT / math.sqrt(2)                           # (b, h, n, m)
+once = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
+twice, found = once.masked_fill(blocked, 0), {}
+for name, weights in (("filled once", once), ("filled twice", twice)):
+    loss = (merge(weights @ v) @ W_O)[0].sum()
+    gradients = torch.autograd.grad(loss, three, retain_graph=True)
+    found[name] = [gradient.isnan().sum() for gradient in gradients]
+display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimals=0)
 
 # %% [markdown]
-# All of them. The loss sends a gradient of 0 into those rows, but on its way back it is multiplied by
-# their weights, and $0 \cdot \mathrm{NaN}$ is NaN. $W_V$ is shared by all sentences, so one empty row
-# spoils it for all.
+# All of $W_V$. The loss sends a gradient of 0 into those rows, but on its way to the values it is
+# multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share $W_V$, so one
+# empty row spoils it for all. ($W_Q$ and $W_K$ are safe, because `masked_fill` lets no gradient through
+# where it fills. *Add* $-\infty$ to the scores instead, and all three are spoiled.)
 #
 # A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and on
 # the way back $0 \cdot 0$ is 0. So rub out twice, before the softmax and after.
@@ -458,7 +490,7 @@ display.show(found, columns=["NaN in the gradient of W_V", "of"])
 # %% tags=["hide-input"]
 padded = [*"····", "the", "milk", "was", "sweet"]
 display.masked_map(
-    twice[1, 1],
+    twice[1, 1].detach(),
     blocked[1, 0],
     padded,
     padded,
@@ -467,14 +499,10 @@ display.masked_map(
 )
 
 # %% tags=["proof"]
-three = [matrix.detach().clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
-q, k, v = (split(texts @ matrix) for matrix in three)
-once = (q @ k.mT / math.sqrt(2)).masked_fill(blocked, -math.inf).softmax(-1)
-for weights, lost in ((once, [0, 0, 16]), (once.masked_fill(blocked, 0), [0, 0, 0])):
-    loss = (merge(weights @ v) @ W_O)[0].sum()
-    gradients = torch.autograd.grad(loss, three, retain_graph=True)
-    assert [int(gradient.isnan().sum()) for gradient in gradients] == lost
-print("✓ W_Q and W_K are safe already: no gradient passes through a filled score.")
+added = (scores + torch.where(blocked, -math.inf, 0.0)).softmax(-1)
+gradients = torch.autograd.grad((merge(added @ v) @ W_O)[0].sum(), three)
+assert all(gradient.isnan().all() for gradient in gradients)
+print("✓ With −∞ added, the gradients of all three matrices are NaN throughout.")
 
 # %% [markdown]
 # ### One mask by hand
@@ -514,9 +542,8 @@ exercises.short_path.check_mask.folded(my_mask)
 # Everything is there; put it into a class. In training the four matrices are learned, so each
 # becomes an `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by
 # side are e wide again. Queries may come from another text than keys and values, so `forward` takes
-# three inputs. `blocked` has three axes, (b, n, m), and `[:, None]` adds that of the heads. A mask that
-# is the same for all sentences needs an axis of size 1 in front: of a bare (n, m) with n = h, each head
-# would take one row, without an error. Without a mask, nothing is blocked: False everywhere.
+# three inputs. `blocked` has three axes, (b, n, m), and `[:, None]` adds that of the heads. Without a
+# mask, nothing is blocked: False everywhere.
 
 
 # %%
@@ -545,11 +572,26 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-# %% tags=["proof"]
+# %% [markdown]
+# (A mask that is the same for all sentences needs an axis of size 1 in front. A bare (n, m) with n = h
+# gives each head one row of it, and no error.)
+#
+# Give the class our matrices. What does *it* get from whole sentences, and under the causal mask?
+
+# %%
 by_class = PlainAttention(4, 2)
 layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
 for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
-    layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
+    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
+rows = [by_class(pair, pair, pair, mask)[0][:, it, :2] for mask in (None, future[None])]
+names = ["it, thirsty", "it, sweet", "causal, thirsty", "causal, sweet"]
+display.show(torch.cat(rows).detach(), names, SAID)
+
+# %% [markdown]
+# The first two rows are the bars at the top. Under the causal mask, *it* cannot tell: the word that
+# decides comes later.
+
+# %% tags=["proof"]
 torch.testing.assert_close(
     by_class(texts, texts, texts, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
 )
@@ -563,63 +605,42 @@ for head, row in enumerate(bare):
 print("✓ With the matrices made by hand, the class gives what this page has built.")
 
 # %% [markdown]
-# Give the class our matrices. What does *it* get from whole sentences, and under the causal mask?
-
-# %% tags=["hide-input"]
-whole, seen = (by_class(pair, pair, pair, mask)[0][:, it] for mask in (None, future[None]))
-names = ["it, thirsty", "it, sweet", "it, causal mask"]
-display.show(torch.cat([whole, seen[:1]]).detach(), names, one.FEATURES)
-
-# %% [markdown]
-# The first two rows are the bars at the top. The last is, rounded, what the button *nothing yet* shows:
-# before the word that decides, 0.10 and 0.10.
-
-# %% [markdown]
 # ## The red pencil
 #
-# `nn.MultiheadAttention` is the judge: the same parameters, both masks at once, and the outputs, the
-# weights and the gradients have to agree. Sizes and masks are new, and three rules make them sharp.
-# All sizes differ, and none is 1. Query, key and value are three different tensors, or a value
-# projected from the key would pass. And the second sentence has a single key: the rest is padding,
-# and the next table shows why so much. PyTorch keeps its three matrices in one, below each other.
+# Is it right with any numbers? `nn.MultiheadAttention` is the judge. It gets the same parameters (it
+# keeps its three matrices in one, below each other), the same random inputs and both masks. `lengths`
+# says how many keys of each sentence are no padding, and `same` lets key and value be one tensor.
+
 
 # %%
-torch.manual_seed(0)
-b, n, m, h, d = 2, 3, 5, 4, 6
-ours = PlainAttention(h * d, h).double()
-theirs = nn.MultiheadAttention(h * d, h, batch_first=True).double()
-layers = (ours.w_q, ours.w_k, ours.w_v)
-theirs.in_proj_weight.data = torch.cat([layer.weight for layer in layers]).detach()
-theirs.in_proj_bias.data = torch.cat([layer.bias for layer in layers]).detach()
-theirs.out_proj = ours.w_o
+def pytorchs(ours):
+    """Make PyTorch's layer with the parameters of ours."""
+    theirs = nn.MultiheadAttention(ours.w_o.in_features, ours.num_heads, batch_first=True)
+    layers = (ours.w_q, ours.w_k, ours.w_v)
+    theirs.in_proj_weight.data = torch.cat([layer.weight for layer in layers]).detach()
+    theirs.in_proj_bias.data = torch.cat([layer.bias for layer in layers]).detach()
+    theirs.out_proj = ours.w_o
+    return theirs
+
 
 # %%
-inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
-padding = torch.arange(m) >= torch.tensor([[5], [1]])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1)    # (n, m)
-mine = ours(*inputs, padding[:, None, :] | future)
-masks = {"key_padding_mask": padding, "attn_mask": future}
-right = theirs(*inputs, **masks, average_attn_weights=False)
+def off_by(kind, lengths, n=4, m=5, h=2, d=6, same=False):
+    """Say how far the outputs of a class are from PyTorch's, at most."""
+    ours, b = kind(h * d, h), len(lengths)
+    query, key, value = (torch.randn(b, length, h * d) for length in (n, m, m))
+    inputs = (query, key, key if same else value)
+    padding = torch.arange(m) >= torch.tensor(lengths)[:, None]  # (b, m)
+    future = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
+    masks = {"key_padding_mask": padding, "attn_mask": future, "need_weights": False}
+    found = ours(*inputs, padding[:, None, :] | future)[0]  # (b, n, h * d)
+    right = pytorchs(ours)(*inputs, **masks)[0]             # (b, n, h * d)
+    return (found - right).abs().max().item()
 
-# %% tags=["proof"]
-mixture = torch.arange(mine[0].numel()).cos().view_as(mine[0])  # each output counts
-own = [[getattr(x, kind) for x in layers] for kind in ("weight", "bias")]
-stacked = [theirs.in_proj_weight, theirs.in_proj_bias]
-after = [ours.w_o.weight, ours.w_o.bias]
-found = torch.autograd.grad((mine[0] * mixture).sum(), [*inputs, *after, *own[0], *own[1]])
-slopes = [[*found[:5], torch.cat(found[5:8]), torch.cat(found[8:])]]
-slopes.append(torch.autograd.grad((right[0] * mixture).sum(), [*inputs, *after, *stacked]))
-torch.testing.assert_close(mine, right)
-torch.testing.assert_close(slopes[0], [*slopes[1]])
-print("✓ Outputs, weights, and the gradients of all inputs and parameters agree.")
 
 # %% [markdown]
 # ## Would it have noticed?
 #
-# A judge who has never said no proves little, so break the class. Override `merge`, then `split` as
-# well, with reshapes that keep every shape. Then ignore the padding, and forget the axis of heads in the
-# mask. Beside the comparison runs a test that needs no class to compare with: under a causal mask, how
-# far do the earlier outputs move when the last word changes?
+# A judge who has never said no proves little. So here are five suspects, and all of them are wrong.
 
 
 # %%
@@ -628,18 +649,18 @@ class WrongMerge(PlainAttention):
         return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
 
 
-class WrongSplitToo(WrongMerge):
-    def split(self, x):
-        return x.reshape(x.size(0), self.num_heads, x.size(1), -1)  # (b, h, ..., d)
+class ValuesFromKey(PlainAttention):
+    def forward(self, query, key, value, blocked):
+        return super().forward(query, key, key, blocked)
 
 
-# %% tags=["fold-input"]
 class NoPadding(PlainAttention):
     def forward(self, query, key, value, blocked):
         no_padding = blocked[:1]  # the first sentence has none
         return super().forward(query, key, value, no_padding)
 
 
+# %% tags=["fold-input"]
 class NoAxis(PlainAttention):
     def forward(self, query, key, value, blocked):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
@@ -648,128 +669,161 @@ class NoAxis(PlainAttention):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-def differ(module, theirs, inputs, padding):
-    """Say how far output and gradients are from PyTorch's."""
-    future = torch.ones(inputs[0].size(1), padding.size(1), dtype=torch.bool).triu(
-        1
-    )  # (n, m)
-    masks = {"key_padding_mask": padding, "attn_mask": future}
-    found = module(*inputs, padding[:, None, :] | future)[0], theirs(*inputs, **masks)[0]
-    mixture = torch.arange(found[0].numel()).cos().view_as(found[0])
-    ours, right = (torch.autograd.grad((y * mixture).sum(), inputs) for y in found)
-    far = [
-        (a - b).abs().max().item() for a, b in zip((found[0], *ours), (found[1], *right))
-    ]
-    return [far[0], max(far[1:])]
+class FilledOnce(PlainAttention):
+    def forward(self, query, key, value, blocked):
+        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        weights = scores.masked_fill(blocked[:, None], -math.inf).softmax(
+            -1
+        )                                                  # (b, h, n, m)
+        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
-
-def past_moves(module, b, n):
-    """Say how far earlier outputs move when the last word changes."""
-    width = module.w_o.out_features
-    x, last = torch.randn(b, n, width).double(), torch.randn(b, 1, width).double()
-    causal = torch.ones(1, n, n, dtype=torch.bool).triu(1)
-    both = (x, torch.cat([x[:, :-1], last], 1))
-    before, after = (module(z, z, z, causal)[0][:, :-1] for z in both)
-    return (before - after).abs().max().item()
-
-
-# %% tags=["fold-input"]
-trials = {
-    "the class": (PlainAttention, [5, 1]),
-    "wrong merge": (WrongMerge, [5, 1]),
-    "wrong split, too": (WrongSplitToo, [5, 1]),
-    "padding ignored, 5 and 1 keys": (NoPadding, [5, 1]),
-    "padding ignored, 5 and 3 keys": (NoPadding, [5, 3]),
-    "no axis of heads, b = 2": (NoAxis, [5, 1]),
-    "no axis of heads, b = 4": (NoAxis, [5, 1, 2, 3]),
-    "no axis of heads, b = 1": (NoAxis, [1]),
-}
-rows = {}
-for name, (kind, lengths) in trials.items():
-    module = kind(h * d, h).double()
-    module.load_state_dict(ours.state_dict())
-    drawn = [torch.randn(len(lengths), length, h * d) for length in (n, m, m)]
-    drawn = [x.double().requires_grad_() for x in drawn]
-    try:
-        far = differ(
-            module, theirs, drawn, torch.arange(m) >= torch.tensor(lengths)[:, None]
-        )
-    except RuntimeError:
-        far = ["error", "error"]
-    rows[name] = [*far, past_moves(module, len(lengths), n)]
-names = ["output", "gradient", "the past moves"]
-display.show(rows, columns=names, title="At most off by")
 
 # %% [markdown]
-# The comparison sees both wrong reshapes. The other test sees only one. With the wrong merge, words
-# to come leak into the past. With both reshapes together, each head gets a stretch of the text
-# instead of its part of every word, and the wrong merge puts the stretches back in their places:
-# nothing leaks, and almost nothing is right. So compare values wherever you can; [Testing
-# attention](17_testing_attention.ipynb) is for where you cannot.
+# The fold has the other two: one forgets the axis of heads in the mask, one fills only once. Each
+# suspect now brings a test of its own choice.
+
+# %%
+passed = {
+    "wrong merge: one query": off_by(WrongMerge, [5, 3], n=1),
+    "values from key: key is value": off_by(ValuesFromKey, [5, 3], same=True),
+    "padding ignored: 4 of 5 keys": off_by(NoPadding, [5, 4]),
+    "no axis of heads: one sentence": off_by(NoAxis, [3]),
+    "filled once: 3 of 5 keys": off_by(FilledOnce, [5, 3]),
+}
+display.show({name: [off] for name, off in passed.items()}, columns=["off by"])
+
+# %% [markdown]
+# All five pass. What does each test lack?
 #
-# Ignored padding is off by 0.48. But leave the second sentence three of its keys, and the same slip is
-# off by 0.00: three queries under a causal mask never get to the fourth key, so that padding was
-# hidden anyway. The last three rows are one slip, too. Two sentences make it an error. With four,
-# as many as heads, nothing complains, each *head* gets the mask of one *sentence*, and only the values
-# tell. With one sentence it does no harm, so no test of a single sentence can see it.
+# <details><summary>What would you change?</summary>
 #
-# ## An empty sentence
+# - *Sizes that all differ, and none is 1.* With one query, or one head, both orders in memory are the
+#   same. With one sentence the missing axis does no harm.
+# - *Three different inputs.*
+# - *Padding that the causal mask leaves in sight.* Four queries never get to the fifth key, padding or
+#   not. So let one sentence have a single key.
+# - *An empty sentence*, all padding, whose rows see nothing.
 #
-# Last, the fully masked row. Let the second sentence be all padding, and let the loss read the first
-# one alone.
+# </details>
+#
+# Put it all into one test, and call them in again.
+
+# %%
+suspects = {"wrong merge": WrongMerge, "values from key": ValuesFromKey}
+suspects |= {
+    "padding ignored": NoPadding,
+    "no axis of heads": NoAxis,
+    "filled once": FilledOnce,
+}
+rows = {"the class": [off_by(PlainAttention, [5, 1, 0])]}
+for name, kind in suspects.items():
+    try:
+        rows[name] = [off_by(kind, [5, 1, 0])]
+    except RuntimeError:
+        rows[name] = ["error"]
+display.show(
+    rows, columns=["off by"], title="Lengths 5, 1 and 0; n = 4, m = 5, h = 2, d = 6"
+)
+
+# %% [markdown]
+# Nobody gets through but the class. The missing axis of heads even raises an error, and that is luck:
+# with as many sentences as heads it would have been silent, and each head would have taken the mask of
+# one *sentence*. Where there is no class to compare with, [Testing
+# attention](17_testing_attention.ipynb) helps.
+
+# %% tags=["proof"]
+assert max(passed.values()) < 1e-5
+assert rows["the class"][0] < 1e-5
+assert (
+    min(rows[name][0] for name in ("wrong merge", "values from key", "padding ignored"))
+    > 0.1
+)
+assert rows["no axis of heads"] == ["error"]
+assert math.isnan(rows["filled once"][0])
+for h in (2, 3):  # as many sentences as heads: no error
+    assert off_by(NoAxis, [5, 1, 3][:h], h=h) > 0.01
+print("✓ No axis of heads: silent and wrong where b = h, by the same test.")
+
+# %% tags=["proof"]
+torch.manual_seed(0)
+b, n, m, h, d = 3, 4, 5, 2, 6
+ours = PlainAttention(h * d, h).double()
+theirs, three = pytorchs(ours), (ours.w_q, ours.w_k, ours.w_v)
+inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
+padding = torch.arange(m) >= torch.tensor([[5], [1], [0]])  # (b, m)
+future = torch.ones(n, m, dtype=torch.bool).triu(1)         # (n, m)
+masks = {"key_padding_mask": padding, "attn_mask": future}
+mine = ours(*inputs, padding[:, None, :] | future)
+right = theirs(*inputs, **masks, need_weights=False)[0]
+mixture = torch.arange(right.numel()).cos().view_as(right)  # each output counts
+both = [*inputs, ours.w_o.weight, ours.w_o.bias]
+own = [getattr(layer, kind) for kind in ("weight", "bias") for layer in three]
+found = torch.autograd.grad((mine[0] * mixture).sum(), [*both, *own])
+slopes = [*found[:5], torch.cat(found[5:8]), torch.cat(found[8:])]
+stacked = [theirs.in_proj_weight, theirs.in_proj_bias]
+expected = torch.autograd.grad((right * mixture).sum(), [*both, *stacked])
+torch.testing.assert_close(mine[0], right)
+torch.testing.assert_close(slopes, [*expected])
+shares = theirs(*inputs, **masks, average_attn_weights=False)[1]  # (b, h, n, m)
+torch.testing.assert_close(mine[1][:2], shares[:2])
+assert not mine[1][2].any()
+print("✓ Weights agree, too, and the gradients of all inputs and parameters.")
+
+# %% [markdown]
+# ## The judge's own slip
+#
+# Why does the test say `need_weights=False`? Let the third sentence be empty, and let the loss read the
+# first one alone.
 
 # %% tags=["fold-input"]
-empty, rows = torch.tensor([[False] * 5, [True] * 5]), []
-three = [layer.weight for layer in layers]
+empty, rows = torch.tensor([[False] * 5, [False] * 5, [True] * 5]), []
 for needed in (True, False):
     output, _ = theirs(*inputs, key_padding_mask=empty, need_weights=needed)
     (gradient,) = torch.autograd.grad(output[0].sum(), theirs.in_proj_weight)
-    rows.append([output[1].isnan().sum(), gradient.isnan().sum()])
+    rows.append([output[2].isnan().sum(), gradient.isnan().sum()])
 mine, _ = ours(*inputs, empty[:, None, :])
-gradients = torch.cat(torch.autograd.grad(mine[0].sum(), three))  # (3 * e, e)
-rows.append([mine[1].isnan().sum(), gradients.isnan().sum()])
+matrices = [layer.weight for layer in three]
+gradients = torch.cat(torch.autograd.grad(mine[0].sum(), matrices))  # (3 * e, e)
+rows.append([mine[2].isnan().sum(), gradients.isnan().sum()])
 names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
 columns = ["NaN in output", "NaN in gradient"]
 title = f"PyTorch {torch.__version__.split('+')[0]}"
 display.show(torch.tensor(rows), names, columns, title=title, decimals=0)
 
 # %% tags=["proof"]
-wild, alone = (
-    torch.randn(2, 5, h * d).double(),
-    {"key_padding_mask": empty, "need_weights": False},
-)
+wild = torch.randn(3, 5, h * d).double()
+alone = {"key_padding_mask": empty, "need_weights": False}
 with torch.no_grad():
     quick = theirs.eval()(wild, wild, wild, **alone)[0]
 theirs.train()
-assert quick[1].isnan().all()
+assert quick[2].isnan().all()
 assert not theirs(wild, wild, wild, **alone)[0].isnan().any()
 print(
     "✓ Self-attention in evaluation, without gradients and without weights: NaN once more."
 )
 
 # %% [markdown]
-# PyTorch's class has more than one path inside. By default it returns its weights, and then one empty sentence
-# gives 72 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 1,728 numbers.
-# With `need_weights=False` it takes another, and nothing is spoiled. (Self-attention in evaluation takes
-# a third, its fast path, and there the NaN come back.) A flag that says
-# what you want to *see* decides whether you can train. The class of this page returns its weights
-# always, and loses no number: an empty row collects nothing, so the last layer writes its bias alone.
+# The judge fails his own test. By default PyTorch's class returns its weights, and then one empty
+# sentence gives 48 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 432
+# numbers: it adds the $-\infty$. With `need_weights=False` it takes another path, and nothing is
+# spoiled. A flag that says what you want to *see* decides whether you can train. The class of this page
+# returns its weights always, and loses no number: an empty row collects nothing, so the last layer
+# writes its bias alone.
 #
 # > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, gives an empty row zeros in this
 # > version. It has another trap: in its `attn_mask`, True means *may look*. In its class, and here, True
 # > means *may not*. Hand it `~blocked`.
 
 # %% tags=["proof"]
-torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
-q, k, v = (torch.randn(2, 4, length, 6).double() for length in (n, m, m))
-hidden = padding[:, None, None] | future  # (2, 1, n, m)
-weights = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -math.inf).softmax(-1)
-fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~hidden)  # (2, 4, n, 6)
-torch.testing.assert_close(weights @ v, fused)
-hidden = hidden | empty[:, None, None]  # (2, 1, n, m)
+torch.testing.assert_close(mine[2], ours.w_o.bias.expand(n, -1))
+q, k, v = (torch.randn(b, h, length, d).double() for length in (n, m, m))
+hidden = padding[:, None, None] | future  # (b, 1, n, m)
+weights = (q @ k.mT / math.sqrt(d)).masked_fill(hidden, -math.inf).softmax(-1)
 fused = F.scaled_dot_product_attention(q.requires_grad_(), k, v, attn_mask=~hidden)
+torch.testing.assert_close((weights @ v)[:2], fused[:2])
+assert not fused[2].any()
 (gradient,) = torch.autograd.grad(fused[0].sum(), q)
-assert fused.isfinite().all()
 assert gradient.isfinite().all()
 print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
 
@@ -841,5 +895,6 @@ exercises.short_path.check_attention.folded(MyAttention)
 # > output = merge(weights @ v) @ w_o                                # (b, n, e)
 # > ```
 # >
-# > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch: all sizes
-# > different and none 1, padding that the causal mask does not hide, and an empty row as well.
+# > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch's class, and
+# > its `need_weights=False`: sizes that all differ and none 1, three different inputs, padding that the
+# > causal mask leaves in sight, and an empty sentence.

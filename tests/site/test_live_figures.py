@@ -299,6 +299,8 @@ def first_look(data):
         (("checkbox", line, ""), "sweet", 5, False),
         (("button", "sweet asks", ""), "sweet", last, False),
         (("button", "nothing yet", ""), "…", last, False),
+        (("checkbox", line, ""), "…", last, True),
+        (("button", "cat asks", ""), "…", 1, True),
     ]:
         x = one.embed([*one.WORDS[:-1], ending if ending != "…" else "the"])  # (n, e)
         heads = [path.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in path.HEADS]
@@ -311,7 +313,9 @@ def first_look(data):
             for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
         animal, food = gets[query, :2].tolist()
-        said = [f"“{words[query]}” gets {animal:.2f} of animal and {food:.2f} of food."]
+        said = [f"“{words[query]}” gets {animal:.2f} said of an animal and {food:.2f} of a food."]
+        if transposed and not x[query, 3]:  # no quality, so the query is (0, 0)
+            said += ["It asks nothing, so it gets the average of all words."]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
             first, second = (

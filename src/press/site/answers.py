@@ -41,8 +41,18 @@ def ask(soup: BeautifulSoup, source: dict[str, str]) -> None:
             form["data-cell"] = str(stub["data-cell"])
             form.select("div")[-1]["data-cell"] = str(check["data-cell"])
             stub.insert_before(form)
+            form.insert_before(_without_scripts(soup, source[str(stub["data-cell"])]))
             stub.decompose()
             check.decompose()
+
+
+def _without_scripts(soup: BeautifulSoup, stub: str) -> Tag:
+    """Give what stands in the form's place where no script can judge: the stub of the notebook."""
+    shown, code = (soup.new_tag(name) for name in ("noscript", "pre"))
+    shown["data-search-exclude"] = ""
+    code.string = stub
+    shown.append(code)
+    return shown
 
 
 def export(exercise: "Exercise") -> dict[str, Any] | None:

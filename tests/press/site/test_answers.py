@@ -91,4 +91,5 @@ def test_fields_stand_for_the_cells_of_an_answer_and_its_check_and_a_function_ha
             soup, {"a": "my = (None, None, None, None)", "b": f"exercises.short_path.{call}"}
         )
         assert len(soup.select("form[data-cell=a] [data-cell=b]")) == forms
+        assert len(soup.select("noscript:has(+ form) > pre")) == forms, "without scripts, the stub"
         assert len(soup.select("p[data-cell]")) == 2 * (not forms)

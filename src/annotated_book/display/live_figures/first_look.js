@@ -12,8 +12,24 @@ const [WIDTH, HEIGHT, LEAST] = [356, 190, 5]; // of the curves; a smaller share 
 // Of each head: its colour, the way its curves go, where they end, where its shares and its question stand; and the
 // side of a word on which its bar stands.
 const HEADS = [
-  { ink: "var(--aa-h)", way: -1, end: 74, share: 86, asks: 12, name: "animal", side: -8 },
-  { ink: "var(--aa-d)", way: 1, end: 124, share: 118, asks: HEIGHT - 4, name: "food", side: 1 },
+  {
+    ink: "var(--aa-h)",
+    way: -1,
+    end: 74,
+    share: 86,
+    asks: 12,
+    name: "said of an animal",
+    side: -8,
+  },
+  {
+    ink: "var(--aa-d)",
+    way: 1,
+    end: 124,
+    share: 118,
+    asks: HEIGHT - 4,
+    name: "of a food",
+    side: 1,
+  },
 ];
 const [FLOOR, TALL] = [70, 46]; // where bars stand, and the height of one whole
 
@@ -54,10 +70,16 @@ export default {
       look.show(all, weights[now.ending], now.query);
       gets.show(all, found, now.query);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      const parts = HEADS.map(
-        ({ name }, head) => `${hundredth(found[now.query][head])} of ${name}`,
-      );
-      said.replaceChildren(`“${all[now.query]}” gets ${parts.join(" and ")}. `, ...slip(all));
+      const parts = HEADS.map(({ name }, head) => `${hundredth(found[now.query][head])} ${name}`);
+      const heard = `“${all[now.query]}” gets ${parts.join(" and ")}. `;
+      said.replaceChildren(heard, even(), ...slip(all));
+    }
+
+    // A word without a quality has the query (0, 0).
+    function even() {
+      const rows = weights[now.ending].map((head) => head[now.query]);
+      const asks = rows.some((row) => row.some((share) => share !== row[0]));
+      return asks || !now.transposed ? "" : "It asks nothing, so it gets the average of all words.";
     }
 
     // Without the transpose two neighbours of one head share a row.
@@ -140,7 +162,7 @@ function bars(places) {
   const numbers = HEADS.map(({ ink }) => svg("text", { class: "aa-number", fill: ink }));
   const legend = HEADS.map(({ ink, name }) => svg("tspan", { fill: ink, dx: 5 }, name));
   const title = { x: 2, y: 11, "font-size": 12.4, "text-anchor": "start" };
-  const head = svg("text", title, "what each word gets:", ...legend);
+  const head = svg("text", title, "each word gets:", ...legend);
   const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names, ...numbers);
   const show = (all, found, query) => {
     HEADS.forEach(({ side }, head) => {
@@ -159,7 +181,10 @@ function bars(places) {
       names[j].setAttribute("font-weight", j === query ? "bold" : "normal");
     });
     const said = all.map((word, j) => `${word} ${found[j].map(hundredth).join(" and ")}`);
-    root.setAttribute("aria-label", `Animal and food that each word gets: ${said.join(", ")}.`);
+    root.setAttribute(
+      "aria-label",
+      `What each word gets, said of an animal and of a food: ${said.join(", ")}.`,
+    );
   };
   return { root, show };
 }

@@ -71,7 +71,7 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
-    drawn = _still(weights[0], places, it, alt) + _bars("what each word gets", right[0], places)
+    drawn = _still(weights[0], places, it, alt) + _bars("each word gets", right[0], places)
     if merge:
         drawn += _bars("without the transpose", wrong[0], places)
     return live(
@@ -139,8 +139,8 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
 
 
 def _bars(title: str, found: list[list[int]], places: list[float]) -> str:
-    """Draw what each word gets of animal and food, as ``first_look.js`` does."""
-    inks = {"animal": ("h", -8), "food": ("d", 1)}
+    """Draw what each word gets from both heads, as ``first_look.js`` does."""
+    inks = {"said of an animal": ("h", -8), "of a food": ("d", 1)}
     legend = "".join(
         f'<tspan fill="var(--aa-{letter})" dx="5">{name}</tspan>'
         for name, (letter, _) in inks.items()
@@ -157,7 +157,9 @@ def _bars(title: str, found: list[list[int]], places: list[float]) -> str:
     said = ", ".join(
         f"{word} {a / 100:.2f} and {b / 100:.2f}" for word, (a, b) in zip(WORDS, found, strict=True)
     )
-    return _canvas("aa-gets", FLOOR + 18, f"Animal and food, {title}: {said}.", drawn)
+    return _canvas(
+        "aa-gets", FLOOR + 18, f"Said of an animal and of a food, {title}: {said}.", drawn
+    )
 
 
 def _canvas(name: str, height: int, alt: str, drawn: str) -> str:
