@@ -139,9 +139,8 @@ for x in (first, second):
 print("✓ The three lines give what the pencil gave, and PyTorch's own function.")
 
 # %% [markdown]
-# The last word decides. (That thirst goes with animals is written into our numbers; a trained model
-# has to find such things by itself.) But nothing in these lines knows that the word stands last.
-# Turn a sentence around:
+# The last word decides. (That thirst goes with animals is written into our numbers.) But nothing in
+# these lines knows that it stands last. Turn a sentence around:
 
 # %%
 tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
@@ -151,7 +150,7 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 # %% [markdown]
 # *Drank* collects the same whether the cat drank the milk or the milk drank the cat. Without a mask,
 # attention is blind to order: shuffle the words, and the outputs are shuffled along. Most models are
-# told [positions](20_positions.ipynb) from outside. Keep the two rows in mind; they come back.
+# told [positions](20_positions.ipynb) from outside. The two rows will come back.
 #
 # ## Three matrices
 #
@@ -198,9 +197,8 @@ display.show(torch.stack(said), names, ["quality"])
 #
 # The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
 # Why? A score adds up d products. If the numbers of both rows are random, with mean 0 and variance 1,
-# the sum has a variance of d, and a typical score has the size $\sqrt d$. So it grows with the width.
-# What does that do? Take 2,000 random queries with eight keys each, and let a random loss send a
-# gradient back to each query.
+# the sum has a variance of d, and a typical score has the size $\sqrt d$. What does that do? Take 2,000
+# random queries with eight keys each, and let a random loss send a gradient back to each query.
 
 # %% tags=["fold-input"]
 torch.manual_seed(0)
@@ -220,8 +218,7 @@ display.show(rows, columns=["largest share", "gradient"], title="Medians of 2,00
 # %% [markdown]
 # Undivided, the width decides. At 64, one key takes nearly everything; at 1,024 it takes all, and half
 # of the queries get next to no gradient, since a share so close to 1 hardly moves. Divided by the root,
-# both widths behave alike: the largest share is about a third, and the gradient is of one
-# size. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
+# both widths behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
@@ -302,14 +299,13 @@ display.whole_way(name="whole-way-of-it")
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
 # to cut. And must you cut?
 
-# %%
+# %% tags=["fold-input"]
 uncut = attend(*wide) @ W_O  # (n, e)
 display.show(uncut[[it], :2], ["it, uncut"], SAID)
 
 # %% [markdown]
-# Uncut, the scores of both heads add up, and there is one set of shares for both columns. Both hand
-# over quality, so both collect the same, 1.09, in any sentence. [Two sets of
-# shares](03_split_and_stack.ipynb) are what two heads are for, and the cut keeps them apart.
+# Uncut, the scores of both heads add up to one set of shares. Both columns hold quality, so both
+# collect the same, here 1.09, in any sentence. [The cut](03_split_and_stack.ipynb) keeps two sets apart.
 
 # %% tags=["proof"]
 torch.testing.assert_close(output, two_heads(first))
@@ -319,7 +315,7 @@ for x in (second, torch.randn(8, 4)):
     uncut = attend(*(x @ w for w in (W_QS, W_KS, W_VS))) @ W_O
     torch.testing.assert_close(uncut[:, 0], uncut[:, 1])
 print(
-    "✓ The stack gives what the loop gave; uncut, both answers are one in other sentences, too."
+    "✓ The stack gives what the loop gave; uncut, both answers are the same in others, too."
 )
 
 # %% [markdown]
@@ -426,9 +422,9 @@ print("✓ With cat and milk both before it, drank gets the same in either order
 
 # %% [markdown]
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one
-# is filled up with **padding**, rows of zeros, here in front, as in a model that is to continue each
-# text. The **padding mask** hides those keys from everybody, and `|` merges the two. Axes of size 1 are
-# stretched, one over the heads, the other over the queries.
+# is filled up with **padding**, rows of zeros, here in front, as for a model that continues the text.
+# The **padding mask** hides them as keys, and `|` merges the two. Axes of size 1 are stretched, one over
+# the heads, the other over the queries.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -482,8 +478,8 @@ display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimal
 # empty row spoils it for all. ($W_Q$ and $W_K$ are safe, because `masked_fill` lets no gradient through
 # where it fills. *Add* $-\infty$ to the scores instead, and all three are spoiled.)
 #
-# A second fill cures it, of the weights and with 0. A fully masked row now collects nothing, and on
-# the way back $0 \cdot 0$ is 0. So rub out twice, before the softmax and after.
+# A second fill cures it, of the weights and with 0: on the way back $0 \cdot 0$ is 0. So rub out twice,
+# before the softmax and after.
 # [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both masks;
 # what is hatched is blocked.
 
@@ -573,10 +569,9 @@ class PlainAttention(nn.Module):
 
 
 # %% [markdown]
-# (A mask that is the same for all sentences needs an axis of size 1 in front. A bare (n, m) with n = h
-# gives each head one row of it, and no error.)
-#
-# Give the class our matrices. What does *it* get from whole sentences, and under the causal mask?
+# (A mask for all sentences needs an axis of size 1 in front: of a bare (n, m) with n = h, each head
+# takes one row, without an error.) Give the class our matrices. What does *it* get, also under the
+# causal mask?
 
 # %%
 by_class = PlainAttention(4, 2)
@@ -607,12 +602,11 @@ print("✓ With the matrices made by hand, the class gives what this page has bu
 # %% [markdown]
 # ## The red pencil
 #
-# Is it right with any numbers? `nn.MultiheadAttention` is the judge. It gets the same parameters (it
-# keeps its three matrices in one, below each other), the same random inputs and both masks. `lengths`
-# says how many keys of each sentence are no padding, and `same` lets key and value be one tensor.
+# `nn.MultiheadAttention` is the judge. It gets the same parameters, the same random inputs and both
+# masks. `lengths` says how many keys of each sentence are no padding.
 
 
-# %%
+# %% tags=["fold-input"]
 def pytorchs(ours):
     """Make PyTorch's layer with the parameters of ours."""
     theirs = nn.MultiheadAttention(ours.w_o.in_features, ours.num_heads, batch_first=True)
@@ -640,10 +634,11 @@ def off_by(kind, lengths, n=4, m=5, h=2, d=6, same=False):
 # %% [markdown]
 # ## Would it have noticed?
 #
-# A judge who has never said no proves little. So here are five suspects, and all of them are wrong.
+# A judge who has never said no proves little. In the fold are five suspects, and all are wrong. Each
+# brings a test of its own choice.
 
 
-# %%
+# %% tags=["fold-input"]
 class WrongMerge(PlainAttention):
     def merge(self, x):
         return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
@@ -660,7 +655,6 @@ class NoPadding(PlainAttention):
         return super().forward(query, key, value, no_padding)
 
 
-# %% tags=["fold-input"]
 class NoAxis(PlainAttention):
     def forward(self, query, key, value, blocked):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
@@ -678,10 +672,6 @@ class FilledOnce(PlainAttention):
         )                                                  # (b, h, n, m)
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
-
-# %% [markdown]
-# The fold has the other two: one forgets the axis of heads in the mask, one fills only once. Each
-# suspect now brings a test of its own choice.
 
 # %%
 passed = {
@@ -707,9 +697,9 @@ display.show({name: [off] for name, off in passed.items()}, columns=["off by"])
 #
 # </details>
 #
-# Put it all into one test, and call them in again.
+# Now one test with all of it:
 
-# %%
+# %% tags=["fold-input"]
 suspects = {"wrong merge": WrongMerge, "values from key": ValuesFromKey}
 suspects |= {
     "padding ignored": NoPadding,
@@ -727,10 +717,9 @@ display.show(
 )
 
 # %% [markdown]
-# Nobody gets through but the class. The missing axis of heads even raises an error, and that is luck:
-# with as many sentences as heads it would have been silent, and each head would have taken the mask of
-# one *sentence*. Where there is no class to compare with, [Testing
-# attention](17_testing_attention.ipynb) helps.
+# Only the class gets through. The missing axis of heads even raises an error, and that is luck: with as
+# many sentences as heads, each head would silently have taken the mask of one *sentence*. Where there
+# is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.
 
 # %% tags=["proof"]
 assert max(passed.values()) < 1e-5
@@ -805,11 +794,10 @@ print(
 
 # %% [markdown]
 # The judge fails his own test. By default PyTorch's class returns its weights, and then one empty
-# sentence gives 48 NaN in its output and spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 432
-# numbers: it adds the $-\infty$. With `need_weights=False` it takes another path, and nothing is
-# spoiled. A flag that says what you want to *see* decides whether you can train. The class of this page
-# returns its weights always, and loses no number: an empty row collects nothing, so the last layer
-# writes its bias alone.
+# sentence spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$.
+# With `need_weights=False` it takes another path, and nothing is spoiled. A flag that says what you want
+# to *see* decides whether you can train. Our class returns its weights always, and loses no number: an
+# empty row collects nothing, and gets the bias of the last layer.
 #
 # > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, gives an empty row zeros in this
 # > version. It has another trap: in its `attn_mask`, True means *may look*. In its class, and here, True
@@ -880,10 +868,10 @@ exercises.short_path.check_attention.folded(MyAttention)
 # %% [markdown]
 # ## What you have now
 #
-# You began with a pencil, and you have a class that you could write again and know to be right. From
-# here, three ways lead on: the book takes each of these steps slowly, beginning with [One
-# head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class against the
-# clock; and the [package](../docs/package/index.md) has one that takes the place of PyTorch's.
+# A class that you could write again and know to be right. Three ways lead on: the book takes each step
+# slowly, beginning with [One head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you
+# write the class against the clock; and the [package](../docs/package/index.md) has one that takes the
+# place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.

@@ -315,7 +315,7 @@ def first_look(data):
         animal, food = gets[query, :2].tolist()
         said = [f"“{words[query]}” gets {animal:.2f} said of an animal and {food:.2f} of a food."]
         if transposed and not x[query, 3]:  # no quality, so the query is (0, 0)
-            said += ["It asks nothing, so it gets the average of all words."]
+            said += ["This word asks nothing: an even average."]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
             first, second = (

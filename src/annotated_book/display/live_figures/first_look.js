@@ -79,7 +79,7 @@ export default {
     function even() {
       const rows = weights[now.ending].map((head) => head[now.query]);
       const asks = rows.some((row) => row.some((share) => share !== row[0]));
-      return asks || !now.transposed ? "" : "It asks nothing, so it gets the average of all words.";
+      return asks || !now.transposed ? "" : "This word asks nothing: an even average.";
     }
 
     // Without the transpose two neighbours of one head share a row.
