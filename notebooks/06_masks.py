@@ -3,7 +3,7 @@
 #
 # *Which words must not be seen?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *15 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
 # > the cat drank milk because it was thirsty
@@ -15,6 +15,7 @@
 # does it?
 
 # %% tags=["hide-input"]
+import itertools
 import math
 
 import torch
@@ -37,8 +38,9 @@ labels = [*SHORT, "·", "·", "·", "·"]
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nearly half. A row of zeros scores 0 with every query, and the exponential of 0 is 1. A score of 0
+# Nearly half, for *was*. A row of zeros scores 0 with every query, and the exponential of 0 is 1. A score of 0
 # does not say *no*. It says *nothing in common*, and *was* has nothing in common with *milk* either.
+# (A word that scores high with itself gives them less: *milk* gives them next to nothing.)
 #
 # </details>
 #
@@ -48,10 +50,10 @@ labels = [*SHORT, "·", "·", "·", "·"]
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
 x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
 _, weights = one.attend(x, x, x)                            # (b, n, d), (b, n, m)
-display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
+display.show(weights[1, [1, 2]], ["milk looks at", "was looks at"], labels, heat=True)
 
 # %% [markdown]
-# Each dot gets as much as *milk*. The repair that comes to mind: let the head finish, then set those
+# For *was*, each dot gets as much as *milk*. The repair that comes to mind: let the head finish, then set those
 # four weights to zero. The second bar of the figure is what that leaves.
 
 # %% tags=["hide-input"]
@@ -72,8 +74,7 @@ display.shares(bars, labels, name="shares-of-was")
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the
 # softmax. Which score has an exponential of exactly 0? Not 0, as you have seen, and not −5 either:
-# only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar. (A very negative number is rounded to 0,
-# too, but only beside larger scores.)
+# only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar.
 #
 # Picture the scores as a table, a row for each query and a column for each key. A **mask** is a sheet
 # of card laid over the table, with a hole wherever a query may look. What the card covers reads
@@ -146,8 +147,7 @@ display.show(torch.stack([seen[it], written[it]]), cards, one.FEATURES)
 # So was the opening example wrong? It was an example of *reading*. A model that has the whole text
 # before it, an **encoder**, needs no staircase, and there *it* may look ahead. A model that *writes*
 # cannot settle the matter in the row of *it*, whatever its matrices are. The first row that sees both
-# *it* and the word that decides is the row of *thirsty*. With these vectors it gives *cat* 0.23 and *milk*
-# 0.01, which proves little, as *thirsty* has *animal* among its own features. But no earlier row can know.
+# *it* and the word that decides is the row of *thirsty*.
 #
 # Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the card, and
 # with it?
@@ -172,11 +172,9 @@ display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved 
 # Seven zeros, and they are exact. This is also how you test such a card in any model: change the last word,
 # and no row before it may move.
 #
-# Why train a model that may see less? Count what the card buys. The row of *drank* has seen *the cat
-# drank* and nothing else, so it is what you would get if the text ended there. One pass over eight
-# words holds eight unfinished texts, and after each of them you may ask: what comes next? The staircase turns
-# one pass into a lesson for every
-# word, and in none of them can the model copy the answer.
+# Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
+# you would get if the text ended there. One pass over eight words is eight lessons in what comes next, and in none
+# of them can the model copy the answer.
 
 # %% tags=["proof"]
 for length in range(1, 9):
@@ -232,8 +230,11 @@ display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=
 # *sweet* itself; head 2 asks for a food, and shares its attention between *milk* and *sweet*.
 #
 # PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
-# the staircase, as `attn_mask`. Here are two shorter texts under both, with the weights that show through
-# the holes. Press the column heading *cat*, and watch the other weights of each row grow.
+# the staircase, as `attn_mask`. And it has two conventions: True blocks in `nn.MultiheadAttention`, as here,
+# and True lets through in `F.scaled_dot_product_attention`.
+#
+# Here are two shorter texts under both, with the weights that show through
+# the holes. Press the column heading *cat*, and watch the other weights grow in each row that sees *cat*.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -245,9 +246,10 @@ display.mask_merger(texts, scores, masks.block_padding(torch.tensor([5, 3]), 5))
 # %% [markdown] name="fully-masked-rows"
 # ## A row without a hole
 #
-# The first row of a staircase has one hole. Cover that one, too (in the figure, press the first *the*), and the row
-# is card from end to end: a **fully masked row**. All its scores are $-\infty$, all
-# exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a number*.
+# The first row of a staircase has one hole. Cover that one, too (in the figure, start again, and press the first
+# *the*), and the row is card from end to end: a **fully masked row**. All its scores are $-\infty$, all
+# exponentials are 0, and so is their sum. On paper each weight is 0 divided by 0. PyTorch subtracts the largest
+# score first, $-\infty - (-\infty)$. Either way it is NaN, *not a number*.
 #
 # Who makes such a card on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
 # each has a row in the output. Nobody reads these rows, and a tidy mind covers them, too.
@@ -269,8 +271,7 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # All of them. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN, for every
 # sentence that this model will ever read. How did it get there, from rows that the loss never touched?
 #
-# Walk back the way the gradient goes. It leaves the loss and comes to the row of a dot. Nobody has read
-# that row, so the gradient there is 0. So far, so innocent.
+# Walk back the way the gradient goes. Nobody has read the row of a dot, so the gradient there is 0.
 #
 # On its way to the values the gradient is multiplied by the weights of the row, and these are NaN. To a
 # computer, $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
@@ -282,12 +283,49 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 
 # %% [markdown]
-# The surprise is the right branch. On the way back the softmax, too, multiplies by its weights, so the
-# covered scores do get NaN, and by rights $W_Q$ and $W_K$ are lost as well. Yet both come out clean.
-#
-# The card itself stops the NaN. A score that `masked_fill` has overwritten has no say in the result, so its
-# gradient is *written* as 0, and nothing is multiplied. (A card that is *added* to the scores stops
-# nothing, as *Going deeper* shows at the end.)
+# That is one layer. In its right branch $W_Q$ and $W_K$ come out clean (*Going deeper* says how). Put a
+# second layer on top, which collects from what the first has collected. The loss still reads the first sentence
+# alone. How many of the six matrices have NaN in their gradient?
+
+
+# %% tags=["fold-input"]
+def spoiled_by(attend, layers, x, blocked):
+    """Count the NaN in the gradient of each matrix; each layer adds to its input."""
+    matrices = [torch.eye(4).double().requires_grad_() for _ in range(3 * layers)]
+    y = x
+    for i in range(layers):
+        q, k, v = (y @ matrix for matrix in matrices[3 * i : 3 * i + 3])  # (b, n, d)
+        y = y + attend(q, k, v, blocked)[0]                               # (b, n, d)
+    gradients = torch.autograd.grad(y[0].square().mean(), matrices)
+    return [gradient.isnan().sum().item() for gradient in gradients]
+
+
+# %% tags=["hide-input"]
+places = [f"{w}, layer {layer}" for layer in (1, 2) for w in ("W_Q", "W_K", "W_V")]
+one_layer, two_layers = (spoiled_by(attend, layers, x, tidy) for layers in (1, 2))
+lost = {"1 layer": one_layer + [None] * 3, "2 layers": two_layers}
+display.show(lost, columns=places, corner="NaN, of 16")
+
+# %% tags=["proof"]
+below = x.clone().requires_grad_()  # (b, n, d)
+(of_below,) = torch.autograd.grad(attend(below, below, below, tidy)[0][0].sum(), below)
+assert of_below.isnan().all(-1).any(-1).tolist() == [False, True]
+assert of_below[1].isnan().all()
+generator = torch.Generator().manual_seed(2)
+wide = torch.randn(2, 8, 16, dtype=torch.float64, generator=generator)  # (2, 8, 16)
+for kept in (0, 1):  # without and with a residual connection
+    matrices = [torch.randn(16, 16).double().requires_grad_() for _ in range(6)]
+    y = wide
+    for q, k, v in (matrices[:3], matrices[3:]):
+        y = kept * y + attend(y @ q, y @ k, y @ v, tidy)[0]  # (2, 8, 16)
+    for gradient in torch.autograd.grad(y[0].square().mean(), matrices):
+        assert gradient.isnan().all()
+print("✓ Random matrices, with and without what each layer adds to: all six, as well.")
+
+# %% [markdown]
+# All six, and every number in them. The gradient of a matrix is multiplied by what the matrix was given, and the
+# second layer is given the rows of the dots, which are NaN. What it sends down from there is NaN, too. One row that
+# nobody reads has cost the whole model. (Even with one layer the words of its sentence send NaN to whatever embedded them.)
 #
 # How do you mend it? The first idea is to replace the NaN where you see it, in the output.
 
@@ -317,11 +355,9 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %%
+of_both = spoiled_by(attend_safely, 2, x, tidy)
+print("NaN in the gradients of two layers:", sum(of_both), "of 96")
 mended, _ = attend_safely(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
-gradients = torch.autograd.grad(mended[0].square().mean(), [W_Q, W_K, W_V])
-print(
-    "NaN in the three gradients:", sum(g.isnan().sum().item() for g in gradients), "of 48"
-)
 print("row of the last dot:", mended[1, 7].tolist())
 
 # %% tags=["proof"]
@@ -359,12 +395,37 @@ print("✓ With heads, and a query that sees nothing, PyTorch's function does th
 # leaves out every target of −100, its `ignore_index`.) But an empty sentence makes a row without a hole,
 # and so does padding in *front* of a text under a staircase. For those days there is the second fill.
 #
-# Zeros are this book's choice, and not everybody's. PyTorch's class gives NaN in such a row when it is
-# asked for weights. A large negative number in the place of $-\infty$, say $-10^9$, gives **uniform**
-# weights: all scores of the row are then equal, and it attends evenly to everything that it must not
-# see. The last menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
-# which library does what.
+# Zeros are this book's choice, and not everybody's:
 #
+# | a row without a hole gets | from whom |
+# |---|---|
+# | zeros | this book, `F.scaled_dot_product_attention`, and PyTorch's class without weights |
+# | NaN | a softmax alone, and PyTorch's class with weights; without weights on its **fast path**: self-attention with `batch_first`, in evaluation, without gradients |
+# | **uniform** weights | who fills with a large negative number, say $-10^9$: all scores of the row are equal, and it attends evenly to everything that it must not see (in float16 such a fill is an error) |
+#
+# The last menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
+# which library does what.
+
+# %% tags=["proof"]
+empty = torch.tensor([[False] * 8, [True] * 8])  # (b, m)
+class_of_torch = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+for need_weights, training, graded in itertools.product((True, False), repeat=3):
+    with torch.set_grad_enabled(graded):
+        row, _ = class_of_torch.train(training)(x, x, x, empty, need_weights=need_weights)
+    nan = need_weights or not (training or graded)
+    rest = row[1] - class_of_torch.out_proj.bias  # (n, d)
+    assert rest.isnan().all() if nan else not rest.any()
+uniform = torch.zeros(3, 5).masked_fill(torch.ones(3, 5).bool(), -1e9).softmax(-1)  # (3, 5)
+assert uniform.eq(0.2).all()
+try:
+    torch.zeros(2, dtype=torch.float16).masked_fill(torch.ones(2).bool(), -1e9)
+    message = ""
+except RuntimeError as error:
+    message = str(error)
+assert "overflow" in message
+print("✓ Zeros, NaN, uniform: each as the table says.")
+
+# %% [markdown]
 # ## Exercises
 #
 # ### Merge by hand
@@ -417,6 +478,11 @@ exercises.masks.check_merged.folded(merged_by_hand)
 # %% [markdown] name="deeper-other-cures"
 # <!-- deeper: Which other cures fail, and why the package lifts -->
 # ### Going deeper: Which other cures fail, and why the package lifts
+#
+# Why are $W_Q$ and $W_K$ clean in a single layer? On the way back the softmax, too, multiplies by its weights, so
+# the covered scores do get NaN. But a score that `masked_fill` has overwritten has no say in the result, so its
+# gradient is *written* as 0, and nothing is multiplied. That helps as long as queries and keys are finite
+# themselves, which in a second layer they are not.
 #
 # A card can also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. PyTorch's class does so,
 # and so does the package, because its masks may hold other numbers, too. An addition passes every
