@@ -15,6 +15,8 @@
 # stack. This is the whole way of *it*:
 
 # %% tags=["hide-input"]
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -98,6 +100,13 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # All queries lie in one sheet, all keys in another. So score them as they are, one wide row against
 # another, and spare yourself the scissors. What does *it* receive?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Every shape fits. But a product of wide rows adds up over all their columns, so the scores of the two heads are
+# added, and there is one set of weights. Both questions are answered with it, and get the same answer.
+#
+# </details>
 
 # %%
 uncut = []
@@ -106,10 +115,18 @@ for words in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS):
     uncut.append((mixed @ two.W_O)[it])
 display.show(torch.stack(uncut), ["it, thirsty", "it, sweet"], one.FEATURES)
 
+# %% tags=["proof"]
+for word in (*one.WORDS, "sweet"):
+    ending = one.embed([*one.WORDS[:-1], word])                      # (n, e)
+    mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d), (n, n)
+    animal, food, *_ = (mixed @ two.W_O)[it]
+    torch.testing.assert_close(animal, food)
+print("✓ Whichever of the nine words comes last, animal and food are the same.")
+
 # %% [markdown]
-# Every shape fits, and both sentences say 1.09 to both questions. A product of wide rows adds up
-# over all their columns, so the scores of the two heads are added, and out of two questions comes
-# one. Two sets of weights are what two heads are for. The cut is what keeps them apart.
+# Both sentences say 1.09 to both questions. One set of weights serves both: whatever the last word is, *it* collects
+# one amount of quality, and writes that under animal and under food alike. Two sets of weights are what two heads
+# are for, and the cut keeps them apart.
 #
 # ## Split, then stack
 #
@@ -220,13 +237,14 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
 
 
-merged = unstack_and_concatenate(mixed)  # (8, 4)
-rows = torch.stack([merged[it], (merged @ two.W_O)[it]])
+merged = unstack_and_concatenate(mixed)                        # (8, 4)
+spare = merged[it] * torch.tensor([1, math.nan, 1, math.nan])  # (4,), not shown
+rows = [[None if x != x else x for x in spare.tolist()], (merged @ two.W_O)[it].tolist()]
 display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"])
 
 # %% [markdown]
 # In the merged row, the first two numbers come from head 1: the quality that it has collected, 0.97,
-# and the spare that nobody reads. The last two come from head 2. If attention ended here, each head
+# and a spare that nobody reads (left out in the table). The last two come from head 2. If attention ended here, each head
 # could write into its own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets
 # every head write into every feature. Ours moves the quality of head 2, 0.19, from the third place to
 # the second, under *food*; in training, the model finds out what goes where.
@@ -294,22 +312,8 @@ display.show(table, ["1 head", "2 heads", "8 heads"], ["a list", "a stack"], dec
 # one for $W_O$, whatever h is. Each call has a fixed cost, and [Speed](15_speed.ipynb) measures how
 # much time that is.
 #
-# So the stack is the list, as long as both hold the same numbers. Are they also born with the same? Both
-# ask `xavier_uniform_`. (The size is the standard deviation.)
-
-# %%
-born = {
-    "one of 8 heads": two.Heads(512, 8).heads[0].w_q,
-    "8 heads side by side": SplitAndStack(512, 8).w_q,
-    "PyTorch's, with K and V": nn.MultiheadAttention(512, 8).in_proj_weight,
-}
-sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in born.items()}
-display.show(sizes, columns=["shape", "size at birth"], decimals=3)
-
-# %% [markdown]
-# They are not. Xavier looks at the shape of a matrix, and the shape does not say how many heads lie in it. The
-# wider the matrix, the smaller its numbers: 0.059 for a head on its own, 0.044 in the wide matrix, and
-# 0.031 where PyTorch packs three of these into one. Trained from their own beginnings, list and stack are two models.
+# So the stack is the list, as long as both hold the same numbers: one model. What differs is where each begins, as
+# the fold below measures.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -342,6 +346,31 @@ of_asking, of_asked, of_in, of_out = one.gradients(both[0], [asking, asked, *pac
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
 print("✓ It is what nn.MultiheadAttention computes, gradients included.")
+
+# %% [markdown]
+# <!-- deeper: one model, several starting points -->
+# ### Going deeper: one model, several starting points
+#
+# List and stack both ask `xavier_uniform_` for their first numbers. Are they born alike? (The size is the
+# standard deviation; PyTorch keeps its matrix transposed, so it is turned here.)
+
+# %%
+born = {
+    "one of 8 heads": two.Heads(512, 8).heads[0].w_q,
+    "8 heads side by side": SplitAndStack(512, 8).w_q,
+    "PyTorch's, with K and V": nn.MultiheadAttention(512, 8).in_proj_weight.mT,
+    "a single head": two.Heads(512, 1).heads[0].w_q,
+}
+sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in born.items()}
+display.show(sizes, columns=["shape", "size at birth"], decimals=3)
+
+# %% [markdown]
+# With several heads they are not. Xavier looks at the shape of a matrix, and the shape does not say how many heads
+# lie in it. The wider the matrix, the smaller its numbers: 0.059 for a head on its own, 0.044 in the wide matrix, and
+# 0.031 where PyTorch packs three of these into one. With one head there is one matrix, and list and stack begin alike.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
