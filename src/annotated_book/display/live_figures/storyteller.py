@@ -75,4 +75,4 @@ def storyteller(
         "texts": [{"name": key, "text": value} for key, value in texts.items()],
     }
     static = finish(drawing, name=name, alt=alt)
-    return live(static, "storyteller", data, room=(540, 800))
+    return live(static, "storyteller", data, room=(640, 965))
