@@ -83,7 +83,8 @@ looks = weights[:, :, it].flatten(0, 1)  # (b * h, n)
 display.show(looks, rooms, words, heat=True, title="where “it” looks, room by room")
 
 # %% [markdown]
-# Take away the `[i]`, and the loop is gone. Two sentences with two heads each make four rooms. In each of them
+# Take away the `[i]`, and the loop is gone. Strips, halves of a shelf and rooms are one thing: an axis in front of
+# the last two. Two sentences with two heads each make four rooms. In each of them
 # *it* looks around on its own account, and each row adds up to one. `attend` has not been touched: it works on
 # the last two axes and leaves all others alone. `split_heads` leaves them alone, too, because it counts from
 # the end: `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now
@@ -104,7 +105,8 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %% [markdown]
 # Published code often *flattens* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
-# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms.
+# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms. **Merge only axes that are
+# neighbours, in their order.**
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what that
 # does to a mask.
 #
@@ -121,8 +123,8 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # <details><summary>What do you expect?</summary>
 #
 # Two. A reshape walks straight along the shelf, one whole sentence after the other. So each row holds two
-# neighbours from *one* sentence instead of one word from *each*. Only the very first and the very last word
-# end up right.
+# neighbours from *one* sentence instead of one word from *each*. With two sentences of eight words, only the very
+# first and the very last word end up right.
 #
 # </details>
 
@@ -130,6 +132,9 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 number = torch.arange(16).view(2, 8)                   # (2, 8), the words of both sentences
 transposed, reshaped = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
 print("in their place:", (transposed == reshaped).sum().item(), "of 16")
+
+# %% [markdown]
+# Here are the eight rows of both, two words each:
 
 # %% tags=["hide-input"]
 sentences = (one.WORDS, one.SWEET)
@@ -140,9 +145,9 @@ named = {
 display.show(named, columns=[*map(str, range(8))], corner="row")
 
 # %% [markdown]
-# Each column is a row of the (8, 2) tensor, first sentence / second sentence. The
-# transpose puts *thirsty* beside *sweet*, the reshape beside *was*. `x.transpose(0, 1)` leads from either layout
-# to the other.
+# Each row of the transpose holds the words at one place, first sentence / second sentence; *thirsty* is beside
+# *sweet*. Each row of the reshape holds two neighbours, and *thirsty* is beside *was*. `x.transpose(0, 1)` leads from
+# either layout to the other.
 
 # %% tags=["proof"]
 for batch_first in (True, False):
@@ -161,8 +166,16 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 # ## A house with the wrong walls
 #
 # Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first data. The code takes the 8
-# words for 8 samples, and the 2 sentences for 2 words. What happens: an error, a wrong shape, or wrong
-# numbers? And what does *it* collect?
+# words for 8 samples, and the 2 sentences for 2 words. In the figure, press a word, and its rooms light up, one
+# for each head. Then put the batch second.
+
+# %% tags=["hide-input"]
+through = four_axes(*(each.transpose(0, 1) for each in (q, k, v)), h)[1]  # (n, h, b, b)
+layouts = {"batch first": weights, "batch second, unnoticed": through}
+display.rooms(sentences, q, k, layouts, (0, it), name="rooms")
+
+# %% [markdown]
+# What happens to the output: an error, a wrong shape, or wrong numbers? And what does *it* collect?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -174,18 +187,14 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %%
 turned = [each.transpose(0, 1) for each in (q, k, v)]  # (n, b, h * d)
-crossed, through = four_axes(*turned, h)               # (n, b, h * d), (n, h, b, b)
+crossed, _ = four_axes(*turned, h)                     # (n, b, h * d), (n, h, b, b)
 print(tuple(crossed.shape))
 display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # The shape is what the caller expects. But *it*, which should say yes to one question and no to the other, says
 # 1.00 to both, in both sentences. Each head hands on the *quality* of what it hears, and here it heard only
-# itself and its twin, half and half. Look into the rooms: press a word, and its rooms light up, one for each head. Then put the batch second.
-
-# %% tags=["hide-input"]
-layouts = {"batch first": weights, "batch second, unnoticed": through}
-display.rooms(sentences, q, k, layouts, (0, it), name="rooms")
+# itself and its twin, half and half.
 
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                                        # (b, n, h * d)
@@ -203,81 +212,36 @@ print(
 # Neither an error nor the shape of the output reveals the mistake. Changing one word does: *it* no longer reacts to *thirsty*.
 #
 # Does cross-attention complain, at least? Put the batch second, with 3 queries and 5 keys. Then try a single
-# query.
+# query, and a single key.
+
 
 # %%
-queries, keys = torch.randn(3, 2, 24), torch.randn(5, 2, 24)  # (3, 2, 24), (5, 2, 24)
-try:
-    four_axes(queries, keys, keys, 4)
-except RuntimeError as error:
-    print(error)
-answer, _ = four_axes(queries[:1], keys, keys, 4)  # (5, 2, 24), (5, 4, 2, 2)
-print("one query:", tuple(answer.shape))
+def put_second(n, m):
+    """Attend with the batch second, and say what comes back."""
+    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)  # (n, 2, 24), (m, 2, 24)
+    try:
+        given = four_axes(query, keys, keys, 4)[0]
+    except RuntimeError:
+        return ["an error", None]
+    right = four_axes(query.transpose(0, 1), *[keys.transpose(0, 1)] * 2, 4)[0].transpose(
+        0, 1
+    )
+    same = given.shape == right.shape and torch.allclose(given, right)
+    return [str(tuple(given.shape)), "right" if same else "wrong"]
+
+
+# %% tags=["hide-input"]
+sizes = {"3 queries, 5 keys": (3, 5), "1 query, 5 keys": (1, 5), "3 queries, 1 key": (3, 1)}
+told = {name: [str((n, 2, 24)), *put_second(n, m)] for name, (n, m) in sizes.items()}
+display.show(told, columns=["should be", "comes back", "numbers"])
 
 # %% [markdown]
-# Taken for samples, 3 queries and 5 keys do not match, and the code stops. A single query stops nothing,
-# because an axis of size 1 is stretched to any other: five rows come back for one query, where (1, 2, 24)
-# would be right.
+# Taken for samples, 3 queries and 5 keys do not match, and the code stops. A size of 1 stops nothing, because it is
+# stretched to any other. One query brings back five rows. And one key brings back the right shape, with wrong
+# numbers.
 #
 # > **Pitfall.** The more your sizes agree, the less a test can see. Test with cross-attention, and with
 # > sizes that all differ and are not 1.
-
-# %% [markdown] name="deeper-what-is-copied"
-# <!-- deeper: what is copied -->
-# ### Going deeper: what is copied
-#
-# The split itself is a view, but the next step copies wherever the order in memory does not suit it.
-# PyTorch calls such a copy `clone`. Count the numbers that `four_axes` copies, and those that it
-# copies with the fused kernel in place of `attend`.
-
-
-# %%
-from torch.utils._python_dispatch import TorchDispatchMode
-
-
-class Copies(TorchDispatchMode):
-    """Counts the numbers that are copied inside its ``with`` block."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation is torch.ops.aten.clone.default:
-            self.numbers += args[0].numel()
-        return operation(*args, **(kwargs or {}))
-
-
-# %%
-from annotated_attention import scaled_dot_product_attention
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend with four axes through the fused kernel; batch-first."""
-    parts = (split_heads(each, h) for each in (q, k, v))
-    heads = scaled_dot_product_attention(*parts, need_weights=False)[0]  # (b, h, n, d)
-    return merge_heads(heads)                                            # (b, n, h * d)
-
-
-# %%
-counted = {}
-for function, samples in ((four_axes, 2), (four_axes, 1), (fused, 2)):
-    inputs = [each.detach()[:samples] for each in triple]
-    with Copies() as copies:
-        made = function(*inputs, 4)
-    output = made[0] if function is four_axes else made  # (..., 24)
-    size = sum(each.numel() for each in inputs)
-    counted[f"{function.__name__}, b = {samples}"] = [copies.numbers, size, output.numel()]
-assert [row[0] for row in counted.values()] == [624 + 144, 72, 0]
-display.show(counted, columns=["copied", "in q, k and v", "in the output"])
-
-# %% [markdown]
-# With two samples, the product copies all of q, k and v, and the merge copies the output: `@` joins
-# samples and heads into one axis, and no single stride leads through both. With one sample only the
-# merge copies. The fused kernel steps through `(b, h, n, d)` by its strides and
-# writes the output token by token, so nothing is copied. It is used only where nobody asks for the
-# weights.
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
