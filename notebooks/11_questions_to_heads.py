@@ -506,7 +506,7 @@ display.show(rows, columns=columns, corner="share of the questions")
 
 # %% [markdown]
 # *It* has an alibi in both, and the quality is needed. The rest is different. In the first model the row of
-# *the* carries the answer between the layers, whatever is asked. In the second it never does. If a thing is in
+# *the* carries the answer between the layers, whatever is asked. In the second it hardly ever does. If a thing is in
 # question, the answer still sits in the row of the quality. If it is two animals, that row carries some
 # answers and the row of *so* others. So how does the second model fall apart?
 
