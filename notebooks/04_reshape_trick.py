@@ -31,9 +31,9 @@ from annotated_book import chapters, display
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
 three = chapters.load("03_split_and_stack")
-n, h, d = 8, 2, 2
 
 # %%
+n, h, d = 8, 2, 2
 x = one.EMBEDDINGS           # (n, h * d)
 cut = x.view(n, h, d)        # (n, h, d)
 heads = cut.transpose(0, 1)  # (h, n, d)
@@ -93,7 +93,7 @@ display.shelf(layouts, features, one.WORDS, name="shelf", step=16)
 #
 # ## The shorter way
 #
-# Many people write `x.reshape(h, n, d)` first. It raises no error, has the shape (2, 8, 2), and loses no number.
+# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the shape (2, 8, 2), and loses no number.
 # Give every place its own
 # number, so that no two are alike. How many of the 32 stand where the trick puts them: all, half, or hardly
 # any?
@@ -107,7 +107,8 @@ print("in their place:", (short == right).sum().item(), "of 32")
 # %% [markdown]
 # Four: the first two and the last two. A reshape reads the shelf from the left and fills head 1 until it is
 # full. So head 1 is the first half of the shelf, four words with all their features, and *it* is not among
-# them. You wanted to cut every *row*, and you have cut the *shelf*.
+# them. You wanted to cut every *row*, and you have cut the *shelf*. (The einops
+# library has the right two steps in one, `rearrange(x, "n (h d) -> h n d", h=h)`: you write down which axis is cut.)
 #
 # ## The way back
 #
@@ -130,13 +131,14 @@ except RuntimeError as error:
     print(error)
 merged = rows.reshape(n, h * d)  # (n, h * d)
 print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
+print("cat stands at", torch.arange(32).view(h, n, d)[:, one.WORDS.index("cat")].flatten())
 
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15,
 # and a step of
 # 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk will
-# do, it copies all the numbers, and does not say so. In the next picture each board of the shelf holds one
-# head.
+# do, it copies all the numbers, and does not say so. (With one token or one head there is nothing to move, and
+# it copies nothing.) In the next picture the first half of the shelf is head 1, the second half head 2.
 
 # %% tags=["hide-input"]
 back = {
@@ -148,16 +150,23 @@ letters = ["a", "b"] * 8 + ["c", "d"] * 8
 display.shelf(back, letters, owners, name="shelf-of-attend", step=4)
 
 # %% [markdown]
-# The right merge goes from board to board: a and b of *the*, then c and d of *the*. And there is the
+# The right merge goes from half to half: a and b of *the*, then c and d of *the*. And there is the
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
 # first row, which belongs to *the*, holds two numbers of *the* and two of *cat*.
 #
-# The package calls the right pair `split_heads`, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, and
-# `merge_heads`, `x.transpose(-3, -2).flatten(-2)`. Both count axes from the end, so that others may stand in
-# front: `(..., h, n, d)`.
+# The package counts axes from the end in both, so that others may stand in front, `(..., h, n, d)`:
+#
+# ```python
+# split_heads(x, h) == x.unflatten(-1, (h, -1)).transpose(-3, -2)
+# merge_heads(heads) == heads.transpose(-3, -2).flatten(-2)
+# ```
 
 # %% tags=["proof"]
+assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
+assert torch.equal(merge_heads(mixed), mixed.transpose(-3, -2).flatten(-2))
 assert torch.equal(merged, merge_heads(mixed))
+for few in (torch.randn(1, 5, 3), torch.randn(4, 1, 3)):  # one head, one token
+    assert few.transpose(0, 1).reshape(few.size(1), -1).data_ptr() == few.data_ptr()
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
@@ -168,11 +177,21 @@ print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same s
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
-# So there are two mistakes, both one transpose short, and in the code two functions:
-#
-# - **wrong split**, `split_wrongly`: `x.reshape(h, n, d)`
-# - **wrong merge**, `merge_wrongly`: `mixed.reshape(n, h * d)`
-#
+# So there are two mistakes, both one transpose short: a **wrong split** and a **wrong merge**.
+
+
+# %%
+def split_wrongly(x, h):
+    """Fill the heads, one after the other, in the order of the shelf."""
+    return x.reshape(h, len(x), -1)
+
+
+def merge_wrongly(mixed):
+    """Fill the rows, one after the other, in the order of the shelf."""
+    return mixed.reshape(mixed.size(1), -1)
+
+
+# %% [markdown]
 # The usual check is the round trip: split, merge, and compare with the input. Each step can be right or
 # wrong, which makes four ways. Which of them give the input back?
 #
@@ -182,13 +201,6 @@ print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same s
 # the reading order, so two of them in a row change nothing at all.
 #
 # </details>
-
-# %% tags=["hide-input"]
-from attention_doctor.mistakes.reshapes import merge_without_transpose as merge_wrongly
-from attention_doctor.mistakes.reshapes import split_without_transpose as split_wrongly
-
-assert torch.equal(merge_wrongly(heads), heads.reshape(n, h * d))
-assert torch.equal(split_wrongly(x, h), x.reshape(h, n, d))
 
 # %%
 WAYS = {
@@ -272,12 +284,10 @@ display.live(static, "where_numbers_go", data, room=(490, 420))
 # What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between split and
 # merge, and ask what *it* collects, once with *thirsty* and once with *sweet*.
 
-# %% tags=["hide-input"]
-WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
-it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
-
-
 # %%
+WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
+
+
 def layer(x, split, merge):
     """Attend with two heads; how to split and merge is a setting."""
     q, k, v = (split(x @ w, 2) for w in WIDE)
@@ -286,27 +296,26 @@ def layer(x, split, merge):
 
 
 # %% tags=["hide-input"]
-asked = [f"{word}: {what}" for word in ("thirsty", "sweet") for what in ("animal", "food")]
+it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
+said = {"thirsty": one.EMBEDDINGS, "sweet": one.SWEET_EMBEDDINGS}
+said["nothing"] = one.EMBEDDINGS * (torch.arange(8)[:, None] < 7)  # the last row is zeros
+asked = [f"{word}: {what}" for word in said for what in ("animal", "food")]
 
 
-def use(way):
-    """Give the layer with one of the ways, as a model of x alone."""
-    return lambda x: layer(x, *way)
+def collected(way, sentences) -> list[float]:
+    """Give what *it* collects of animal and food, in each sentence."""
+    place = one.WORDS.index("it")
+    return [y for words in sentences for y in layer(words, *way)[place, :2].tolist()]
 
 
-def collected(way) -> list[float]:
-    """Give what *it* collects of animal and food, in both sentences."""
-    both, place = (one.EMBEDDINGS, one.SWEET_EMBEDDINGS), one.WORDS.index("it")
-    return [y for words in both for y in layer(words, *way)[place, :2].tolist()]
-
-
-found = {name: collected(way) for name, way in WAYS.items()}
+found = {name: collected(way, said.values()) for name, way in WAYS.items()}
 display.show(found, columns=asked)
 
 # %% [markdown]
-# The right way says yes and no, and then no and yes. Each wrong way gives the same numbers for *thirsty* and for
-# *sweet*. Take the wrong merge: what it puts into the row of *it* is
-# what head 2 found for *drank* and *milk*. Whatever is said at the end, both sentences now mean the same.
+# (*Nothing*: the last row is zeros.) The right way says yes and no, and then no and yes. Each wrong way gives the
+# same numbers for *thirsty* and for *sweet*. With the wrong merge *it* still hears that something has a quality,
+# 0.38 against 0.12 with nothing said, and no longer what: into its row came what head 2 found for *drank* and
+# *milk*. What was found for *it* is not lost. It stands in the rows of *drank* and *was*.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
@@ -314,10 +323,15 @@ display.show(found, columns=asked)
 # You saw this because you knew the right numbers. In a model of your own you do not, and neither shapes nor the
 # round trip will tell you. This attention does not know where a
 # word stands. **Shuffle** the words, and the rows of the output must be shuffled along, and hold the same
-# numbers as before. Set up in the notebook: `use(way)` is the `layer` above with one of the ways.
+# numbers as before. `use(way)` is the `layer` above with one of the ways.
 
 
 # %%
+def use(way):
+    """Give the layer with one of the ways, as a model of x alone."""
+    return lambda x: layer(x, *way)
+
+
 def shuffle_gap(model, x):
     """Compare the output of shuffled words with the shuffled output."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
@@ -369,9 +383,15 @@ passed = [(gap < 1e-5, reaction) for gap, reaction in told.values()]
 one_wrong = (False, True)
 assert passed == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
 for name, way in WAYS.items():
-    *thirsty, animal, food = collected(way)
-    alike = torch.allclose(torch.tensor(thirsty), torch.tensor([animal, food]))
+    thirsty, sweet, _ = torch.tensor(collected(way, said.values())).view(
+        3, 2
+    )  # (2,), (2,), (2,)
+    alike = torch.allclose(thirsty, sweet)
     assert alike == (name != "right"), name
+mixed = one.attend(*(split_heads(x @ w, h) for w in WIDE))[0]  # (h, n, d)
+merged = merge_wrongly(mixed)                                  # (n, h * d)
+assert torch.equal(merged[it], mixed[1, 2:4].flatten())  # drank and milk
+assert torch.equal(merged[[2, 6], 2:], mixed[:, it])  # in drank and was
 print("✓ Only the right way passes both tests, and only it tells the sentences apart.")
 
 # %% [markdown]
@@ -597,7 +617,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
-# >   number once if the heads stand one after the other in memory
+# >   number once if several heads and tokens stand one after the other in memory
 # > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
