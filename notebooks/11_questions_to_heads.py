@@ -157,9 +157,16 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
     return noted[0]  # (b, n, e)
 
 
-def blanked(model: nn.Module, place: int, asked=ASKED) -> list[float]:
-    """Say what a model names with a word blanked."""
-    rows = entering(model, ten.TESTED, 0)[ten.TESTED != 0]  # (..., e)
+def blanked(
+    model: nn.Module, place: int, asked=ASKED, *, here: bool = False
+) -> list[float]:
+    """Say what a model names with a word blanked: by the mean word, or by the mean word here."""
+    if here:
+        rows = entering(model, ten.as_ids([text.split() for text, *_ in asked]), 0)[
+            :, place
+        ]
+    else:
+        rows = entering(model, ten.TESTED, 0)[ten.TESTED != 0]
     with put(model, 0, place, rows.mean(0)):
         return named(model, asked)
 
@@ -168,12 +175,14 @@ def blanked(model: nn.Module, place: int, asked=ASKED) -> list[float]:
 ANSWERS = ["the one meant", "the other", "a third word", "who acts"]
 PLACES = {"“it”": -6, "“was”": -5, "the quality": -4, "“.”": -3, "“so”": -2}
 rows = {word: blanked(model, place) for word, place in PLACES.items()}
+rows["the quality, by the mean quality"] = blanked(model, -4, here=True)
 display.show(rows, columns=ANSWERS, corner="blanked")
 
 # %% [markdown]
-# *It* has an alibi. You can take this word out, and every answer stays right. Without the quality, half
-# of them are, and the last column says which half: the model tosses no coin, it always names the one who
-# acts. So the answer needs the quality, and it is worked out somewhere after it. This is what [the causal
+# *It* has an alibi. You can blank this word, and every answer stays right. Without the quality, half of them
+# are. Which half? Put the mean of all words in its place, and the model always names the one who acts; put
+# the mean quality there, and it nearly always names the other. That it cannot choose is the model's doing.
+# What it says instead is yours. So the answer needs the quality, and it is worked out somewhere after it. This is what [the causal
 # mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
 # later row can.
 
@@ -438,9 +447,8 @@ print("✓ Without the first, where the second looks no longer depends on who is
 
 # %% [markdown]
 # It still points, but the quality has lost its say in where. Whoever is meant, its weights are the same. So
-# these are not two heads with a job each. They are two steps of one: the first reads the quality and tells
-# the second where to look. (They are not all of it. More than half of the answers stay right without head
-# 2.2, so there is another path.)
+# these are not two heads with a job each. They look like two steps of one: the first reads the quality, and
+# where the second looks depends on the first.
 
 # %% [markdown]
 # <!-- deeper: another value in the head's place -->
@@ -472,11 +480,11 @@ for name, asked in {"a thing": ASKED, "two animals": FAIR}.items():
 display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% [markdown]
-# With all three values the choice is lost without head 1.1, and hardly a third word comes; and without head 2.2
+# With all three values hardly any choice is left without head 1.1, and hardly a third word comes; and without head 2.2
 # the wrong answers are third words where a thing is in question, and the other one where it is two animals. But
 # *which* answer a model without head 1.1 falls back on depends on the value: who acts, or between two animals
-# the other, or a coin. That it cannot choose is a fact about the model. What it says instead is a fact about
-# what you put in.
+# the other, or some of both: as with the blanked quality, what it says instead is a fact about what you put
+# in.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -518,13 +526,14 @@ for head, (name, asked) in itertools.product(HEADS, sets.items()):
 display.show(rows, columns=ANSWERS, corner="silenced in the second")
 
 # %% [markdown]
-# Ask for things alone, and you would find the same two jobs, in other hands: without head 2.1 the choice is
-# lost, without 1.1 or 2.2 the name. Ask for animals as well, and again only half of this is left. Head 2.1
-# still decides: without it, every answer is the one who acts. Without head 1.1 the other one comes nearly as
-# often as a third word, and head 2.2 is not needed at all.
+# Ask for things alone, and you would find two jobs again, in other hands: without head 2.1 the choice is
+# lost, without 1.1 or 2.2 the name. Ask for animals as well, and one of the two is gone. Without 2.1 every
+# answer is still the one who acts, but without 1.1 the other one comes nearly as often as a third word, and
+# 2.2 is not needed at all.
 #
-# So one finding stands in both models and in both sets: there is a head without which the model answers as
-# if it had not heard the quality, and names whoever acts. It is head 1.1 in one and 2.1 in the other.
+# So one finding stands in both models and in both sets: there is a head without which the model's answer no
+# longer changes with the quality. It is head 1.1 in one and 2.1 in the other. (That the answer is then the one
+# who acts is the work of the mean in the head's place.)
 #
 # And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
 # Ask the second, and ask it about the cat and its milk, too.
@@ -562,13 +571,14 @@ with without(second, "1.1"):
 print("✓ In both models one head is missed for the choice, in both sets of questions.")
 
 # %% [markdown]
-# It says that the carried one is tired, as you would. It was told the same kind of stories, in which *tired*
-# never meant the other, so my explanation explained nothing. With the sweet milk it is the other way round:
-# the second model names neither. No story of this world holds either text, so no loss could have warned you.
+# It says that the carried one is tired. It was told the same kind of stories, in which *tired* never meant the
+# other, so my explanation fits one model of two. With the sweet milk it is the other way round: the second
+# model names neither. No story of this world holds either text, so no loss could have warned you.
 # Two models that agree on every test may not agree outside.
 #
 # So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions.
-# `make seeds` has trained and questioned five, each by the head that looks most at the one meant:
+# `make seeds` has trained five anew (rows 0 and 4 are not the two models above) and questioned each by the
+# head that looks most at the one meant:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/world.json")
@@ -647,9 +657,10 @@ print("✓ They come out as the text below says.")
 
 # %% [markdown]
 # Without 1.1 the sweet milk turns into the cat. Without 2.2 it turns into another drink: the kind survives,
-# and the name does not. Without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck* 0.15. In the
-# fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And the order does
-# not decide. Animals drink in this world, so the cat is thirsty wherever it stands.
+# and the name does not. Here, without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck* 0.15. In the
+# fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
+# a leading question the order does not decide: animals drink in this world, so the cat is thirsty wherever it
+# stands.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -749,8 +760,8 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > Three things mislead: a bright line, what stands in the silenced head's place, and questions that give
 # > away half of the answer. Ask a second set of questions, and a second seed.
 #
-# *It* was never the witness. In a model that writes, the row of *it* cannot know what it means, and nobody
-# asks it. The word that decides, and the word that has to speak, settle the matter between them.
+# *It* was never the witness. In a model that writes, the row of *it* cannot know what it means, and it is hardly
+# needed. The matter is settled from the quality on: in the word that speaks, or partly on the way there.
 #
 # The storyteller reads and writes one text. [Training](12_training.ipynb) goes back to a model that reads
 # one and writes another, and to a loss that looks perfect while the output is garbage.
