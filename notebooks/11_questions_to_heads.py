@@ -157,6 +157,7 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
     return noted[0]  # (b, n, e)
 
 
+# %% tags=["fold-input"]
 def blanked(
     model: nn.Module, place: int, asked=ASKED, *, here: bool = False
 ) -> list[float]:
