@@ -161,7 +161,7 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
 def blanked(
     model: nn.Module, place: int, asked=ASKED, *, here: bool = False
 ) -> list[float]:
-    """Say what a model names with a word blanked: by the mean word, or by the mean word here."""
+    """Say what a model names with a word blanked, by the mean word (here)."""
     if here:
         rows = entering(model, ten.as_ids([text.split() for text, *_ in asked]), 0)[
             :, place
