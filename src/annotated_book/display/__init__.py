@@ -40,6 +40,7 @@ _HOMES = {
     "shelf": "memory",
     "show": "tables",
     "shares": "mask_figures",
+    "side_by_side": "way_through",
     "soft_look_up": "look_up",
     "source": "code",
     "staircase": "mask_figures",

@@ -22,7 +22,7 @@ def looks(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    drawing, axes = panels(560, 190 * len(sentences), rows=len(sentences))
+    drawing, axes = panels(344, 190 * len(sentences), rows=len(sentences))
     said = []
     for ax, (words, weights) in zip(axes, sentences, strict=True):
         for i, (row, (letter, style)) in enumerate(
@@ -30,7 +30,7 @@ def looks(
         ):
             look: dict[str, Any] = {"color": COLOURS[letter]}
             height = 1.45 - 0.17 * i
-            ax.text(-0.55, height, f"head {i + 1}", ha="right", fontsize=12, **look)
+            ax.text(-0.4, 0.16 - 0.17 * i, f"head {i + 1}", fontsize=12, **look)
             for j, weight in enumerate(row):
                 ends = [query + 0.06 * i - 0.03, j + 0.06 * i - 0.03], [0.08, 0.98]
                 ax.plot(*ends, lw=0.3 + 9 * weight, linestyle=style, alpha=0.85, **look)
@@ -40,9 +40,9 @@ def looks(
             )
             said.append(f"“{words[-1]}” last, head {i + 1}: {told}")
         for j, word in enumerate(words):
-            ax.text(j, 1.06, word, ha="center", fontsize=13, color=COLOURS["m"])
-        ax.text(query, -0.1, words[query], ha="center", fontsize=13, color=COLOURS["n"])
-        ax.set(xlim=(-1.5, len(words) - 0.4), ylim=(-0.15, 1.6))
+            ax.text(j, 1.06, word, ha="center", fontsize=12, color=COLOURS["m"])
+        ax.text(query, -0.1, words[query], ha="center", fontsize=12, color=COLOURS["n"])
+        ax.set(xlim=(-0.55, len(words) - 0.45), ylim=(-0.15, 1.6))
         ax.axis("off")
     alt = f"What “{sentences[0][0][query]}” looks at. {'; '.join(said)}."
     return finish(drawing, name=name, alt=alt, caption=caption)

@@ -122,7 +122,7 @@ def attention_lines(
         Figure: The sentence “cat it” looks at itself. The weights of “it”: cat 0.75, it 0.25.
     """
     n, rows = len(words), weights.tolist()
-    drawing, (ax,) = panels(50 * n, 210)
+    drawing, (ax,) = panels(43 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
     for i in sorted(range(n), key=lambda i: i == query):  # the lit ones last

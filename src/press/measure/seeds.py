@@ -7,6 +7,7 @@ The loop, the tasks and the measurements are the chapter's own; the chapter draw
 The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
 A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones;
 another trains models to look at a far key.
+The modules of "Two heads" are so small that each is trained from twenty seeds.
 For the chapter "Fewer keys", trained models are made to share keys, and trained on.
 The storytellers of "A little world" are trained as they should be and with leaks; two of them are
 kept, packed. "Questions to heads" questions those that are right.
@@ -35,6 +36,7 @@ from press.measure.machine import provenance
 
 FOLDER = measured.DATA.parent
 SEEDS = range(5)
+MANY = range(20)  # for what trains in seconds
 Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -63,6 +65,8 @@ WARM_UP_STEPS = 200
 # Of the storytellers, what is wrong with them, if anything, and the seeds of those that are kept.
 STORYTELLERS = ("right", "mask forgotten", "mask one late", "wrong merge")
 KEPT = (0, 4)
+# Heads of a module that is to tell two warmths, and whether its keys see them.
+GLASSES = [(1, "blind"), (1, "seeing"), (2, "blind"), (2, "seeing")]
 # KV heads of a copier with four heads in each of two layers, and where they come from.
 GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
 
@@ -244,6 +248,13 @@ def far_key(setup: tuple[str, int], seed: int) -> dict[str, Any]:
     return {"kind": kind, "asked": asked, "seed": seed, "steps": steps} | rounded
 
 
+def glasses(setup: tuple[int, str], seed: int) -> dict[str, Any]:
+    """Train a module of "Two heads", and say how far off it stays."""
+    heads, keys = setup
+    error = chapters.load("02_two_heads").learn(heads, keys, seed)
+    return {"heads": heads, "keys": keys, "seed": seed, "off by": round(error, 4)}
+
+
 def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
     """Let the heads of a trained copier share keys, and train on; or share from the first step."""
     keys: Any = chapters.load("22_fewer_keys")
@@ -286,6 +297,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
     """List what is trained: for each file of data its tables, and of each the setups."""
     kinds = list(chapters.load("20_positions").KINDS)
     return {
+        "two_heads": {"runs": (GLASSES, glasses)},
         "world": {"runs": (STORYTELLERS, run_storyteller), "questions": (("",), question)},
         "positions": {"runs": (kinds, positions)},
         "far_key": {"runs": (list(product(kinds, (0, 1))), far_key)},
@@ -299,12 +311,13 @@ def main(only: Sequence[str] = ()) -> None:
     """Train every setup from every seed, and rewrite the data, all of it or the named files."""
     wanted = {file: x for file, x in experiments().items() if file in only or not only}
     for file, tables in wanted.items():
+        begun = MANY if file == "two_heads" else SEEDS
         found: dict[str, Any] = {"provenance": provenance("make seeds")}
         for name, (setups, train) in tables.items():
             rows = found[name] = list[dict[str, Any]]()
-            for seed, setup in product(SEEDS, setups):
+            for seed, setup in product(begun, setups):
                 rows.append(train(setup, seed))
-                print(f"{file} {len(rows)}/{len(setups) * len(SEEDS)} {rows[-1]}", flush=True)
+                print(f"{file} {len(rows)}/{len(setups) * len(begun)} {rows[-1]}", flush=True)
         (FOLDER / f"{file}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

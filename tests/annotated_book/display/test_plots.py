@@ -63,13 +63,32 @@ def the_wrong_merge(name="merge"):
     return display.wrong_merge(name=name)
 
 
+def two_glasses(name="glasses"):
+    collected, w_o = torch.tensor([1.5, -2.0]), torch.tensor([[1.0, 0, 0], [0, 2, 0]])
+    return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name)
+
+
+def two_looks(name="looks"):
+    return display.looks([(WORDS, weights(2, 3, 3))] * 2, 1, name=name)
+
+
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
 
 @pytest.mark.parametrize(
     "draw",
-    [a_masked_map, some_lines, curves, a_shelf, what_flows, the_whole_way, the_wrong_merge],
+    [
+        a_masked_map,
+        some_lines,
+        curves,
+        a_shelf,
+        what_flows,
+        the_whole_way,
+        the_wrong_merge,
+        two_glasses,
+        two_looks,
+    ],
 )
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
@@ -98,6 +117,19 @@ def test_panels_are_drawings_of_their_own_that_lose_nothing():
     assert (top, high) == (same, height), "those of a row are as high"
     assert left < wide < other + width <= 402, "each is where it was drawn"
     assert [len(panel.select("[id*=axes_]")) for panel in panels] == [1, 1]
+
+
+def test_what_heads_add_is_summed():
+    assert "x 1.50, y -4.00, z 0.00 is the sum" in two_glasses().text
+    assert texts(two_glasses()).count("-4.00") == 2, "what head 2 adds, and the sum"
+
+
+def test_sentences_of_eight_words_fit_a_phone():
+    words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
+    lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
+    for figure in (lines, display.looks([(words, weights(2, 8, 8))], 5, name="two"), two_glasses()):
+        narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
+        assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 
 
 def test_a_masked_map_hatches_what_is_blocked():
