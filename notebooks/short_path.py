@@ -290,7 +290,7 @@ display.show(output[[it], :2], ["it, stacked"], SAID)
 
 # %% [markdown]
 # Here is the whole way of *it*, once, with every number on it. ($W_O$ drops the second number of each
-# head, the spare.)
+# head, the spare. Behind it, *animal* means said of an animal.)
 
 # %% tags=["hide-input"]
 display.whole_way(name="whole-way-of-it")
@@ -299,7 +299,7 @@ display.whole_way(name="whole-way-of-it")
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
 # to cut. And must you cut?
 
-# %% tags=["fold-input"]
+# %%
 uncut = attend(*wide) @ W_O  # (n, e)
 display.show(uncut[[it], :2], ["it, uncut"], SAID)
 
@@ -409,8 +409,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 
 # %% [markdown]
 # The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees only what stands before it, and so it knows who came before and who did not. (Not in
-# which order: the proof has both of them before it.)
+# *Drank* sees only what stands before it, and so it knows who came before and who did not. (Of two
+# words that both came before, it does not know which was first.)
 
 # %% tags=["proof"]
 both = []
@@ -666,11 +666,10 @@ class NoAxis(PlainAttention):
 class FilledOnce(PlainAttention):
     def forward(self, query, key, value, blocked):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        weights = scores.masked_fill(blocked[:, None], -math.inf).softmax(
-            -1
-        )                                                  # (b, h, n, m)
-        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
+        scores = q @ k.mT / math.sqrt(q.size(-1))                 # (b, h, n, m)
+        scores = scores.masked_fill(blocked[:, None], -math.inf)  # (b, h, n, m)
+        weights = scores.softmax(-1)                              # (b, h, n, m)
+        return self.w_o(self.merge(weights @ v)), weights         # (b, n, e), (b, h, n, m)
 
 
 # %%
