@@ -175,8 +175,8 @@ display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
 # Now look for who decides. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last word both get
-# the same again, because *sweet* scores 4, too. No weight changes between the two sentences. So the look
-# does not decide. What does?
+# the same again, because *sweet* scores 4, too. In this pair, no weight changes between the two
+# sentences. So here the look does not decide. What does?
 
 # %% tags=["hide-input"]
 shares = (EMBEDDINGS @ EMBEDDINGS.mT / 2).softmax(-1)  # (8, 8)
@@ -209,7 +209,8 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 # library, and only the pages differ. A bright line in an attention map is a number, not a reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
-# > numbers by hand. A trained model has to find hundreds of such features, and few have a name.
+# > numbers by hand. A trained model has to find hundreds of such features, and few have a name. And
+# > *sweet* mirrors *thirsty*: a last word that scores more would change the look as well.
 #
 # ## All words at once
 #
@@ -345,7 +346,8 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
 # scores are equal, and one such line goes through *cat* and *thirsty*: one is all animal, the other
 # half quality, and both score 6. (For the weights, scores are divided by $\sqrt 2$.) Make the arrow
-# longer, and the winner takes more. Turn it around, and the five words that have nothing win.
+# longer, and the two winners take more. Turn it around, and the five words that have nothing win. (The
+# slider *temperature* divides all scores once more: below 1 the best keys take more, above 1 less.)
 #
 # ## A book with blank pages
 #
@@ -365,23 +367,26 @@ display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 #
 # Now look at its weights again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
 # Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. So
-# take this book off the shelf, out of keys and values, and add a sentence without a last word, in which
-# nothing is said. Do the answers change?
+# take this book off the shelf, out of keys and values; then put back a thicker one, a cat with 5 of
+# *animal*. In a third sentence there is no last word, and nothing is said. Do the answers change?
 
 # %%
-others, rows = torch.tensor([word != "cat" for word in WORDS]), []
+cat, asks = WORDS.index("cat"), q[[it]]
+rows = {"with the cat": [], "without": [], "a cat of 5": []}
 for x in (EMBEDDINGS, SWEET_EMBEDDINGS, EMBEDDINGS[:-1]):
-    for seen in (x, x[others[: len(x)]]):
-        found = attend(x[[it]] @ W_Q, seen @ W_K, seen @ W_V)[0]  # (1, d)
-        rows.append((found @ W_O)[0, 0])
-table = torch.stack(rows).view(3, 2).mT  # with and without, three sentences
-names = ["thirsty", "sweet", "no last word"]
-display.show(table, ["with the cat", "without"], names)
+    without, stronger = torch.cat([x[:cat], x[cat + 1 :]]), x.clone()
+    stronger[cat, 0] = 5
+    for row, seen in zip(rows.values(), (x, without, stronger)):
+        row.append((attend(asks, seen @ W_K, seen @ W_V)[0] @ W_O)[0, 0])
+for row in rows.values():
+    row.append(row[0] - row[1])
+display.show(rows, columns=["thirsty", "sweet", "no last word", "difference"])
 
 # %% [markdown]
-# All of them grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63. Blank pages
-# take up reading time that would else go to whoever is left, here to *it* itself. So the cat does not
-# tell *thirsty* from *sweet*. It sets the zero.
+# Without the cat all of them grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63.
+# Blank pages take up reading time that would else go to whoever is left, here to *it* itself. The
+# difference between *thirsty* and *sweet* stays, 0.78 and 0.83; what changes is what *no* looks like. But a
+# cat that is more of an animal, 5 instead of 3, takes up so much that it eats the *yes*, too: 0.12.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -445,31 +450,22 @@ by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# Undivided, in a head 256 wide, the derivative of the median query is nearly 0: its softmax is
-# **saturated**. So the queries get no gradient any more. Is that so? Here is what a random loss sends
-# back to each of 1,000 queries.
+# What a loss sends back to the scores passes through this derivative. Here it is at three widths, with the
+# largest weight at the last.
 
 # %% tags=["fold-input"]
-torch.manual_seed(0)
 rows = {}
-for name, by in (("not divided", 1), ("by d", 256), ("by √d", 16)):
-    asking = torch.randn(1000, 1, 256, requires_grad=True)
-    asked, told = torch.randn(1000, 16, 256), torch.randn(1000, 16, 8)
-    shares = (asking @ asked.mT / by).softmax(-1)  # (1000, 1, 16)
-    loss = (shares @ told * torch.randn(1000, 1, 8)).sum()
-    (gradient,) = torch.autograd.grad(loss, asking)
-    sizes = gradient.norm(dim=-1).flatten().sort(descending=True).values  # (1000,)
-    tenth = sizes[:100].sum() / sizes.sum()
-    rows[name] = [shares.amax(-1).mean(), sizes.mean(), sizes.median(), tenth]
-title = "Largest weight, and size of the gradient"
-display.show(rows, columns=["weight", "mean", "median", "top tenth"], title=title)
+for name, power in (("not divided", 0), ("by d", 1), ("by √d", 0.5)):
+    found = [measure(by_width[d] / d**power) for d in (64, 128, 256)]
+    rows[name] = [*(size for _, size, _ in found), found[-1][2]]
+columns = ["d = 64", "128", "256", "weight"]
+display.show(rows, columns=columns, title="Size of the derivative, and the largest weight")
 
 # %% [markdown]
-# On the average it is not: undivided, the mean gradient is the largest of the three. But it comes in
-# jolts. More than half of it goes to one query in ten, and the median is far below the mean. Divided by
-# d, every query gets little, and the largest of 16 weights is 0.07, hardly more than one sixteenth: every
-# wide head starts as a plain average. With the root, mean and median are close, and one weight can stand
-# out.
+# Undivided, what the softmax does depends on the width: the derivative of the median query is 0.12 at 64 and
+# nearly 0 at 256, where its softmax is **saturated**. Divided by d, the derivative stays, but the largest of
+# 16 weights is 0.07, hardly more than one sixteenth: a wide head starts as a plain average. With the root
+# the width hardly matters, and one weight can stand out.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
