@@ -524,7 +524,7 @@ people = [text for number, text in enumerate(grammar) if PEOPLE[number // 4]]
 
 
 @torch.no_grad()
-def nearer() -> Tensor:
+def nearer(model: nn.Module, people: list[str]) -> Tensor:
     """Say of each sentence about people whether the one who is meant is nearer."""
     ends = [text.split()[-1] for text in people]
     told = {}
@@ -540,13 +540,13 @@ layer, head = chosen["grammar"]
 tokens, blocked = model.tokenize([plain(text) for text in people])  # (b, n), (b, n)
 attention = model.encoder.layers[layer].self_attn
 mean = asking.mean_outputs(model, attention, ~blocked, tokens, blocked)  # (h, d)
-rows = {"nothing": [nearer().sum(), len(people)]}
+rows = {"nothing": [nearer(model, people).sum(), len(people)]}
 for name, which in {
     f"layer 2, head {head + 1}": [head],
     "all of layer 2": range(heads),
 }.items():
     with asking.silenced(*((attention, i, mean[i]) for i in which)):
-        rows[name] = [nearer().sum(), len(people)]
+        rows[name] = [nearer(model, people).sum(), len(people)]
 columns = ["the one meant is nearer", "of"]
 display.show(rows, columns=columns, corner="silenced, by the mean")
 # what the text below claims
