@@ -105,7 +105,7 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %% [markdown]
 # Published code often *flattens* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
 # `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
-# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms. **Merge only axes that are
+# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms (and copies them). **Merge only axes that are
 # neighbours, in their order.**
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what that
 # does to a mask.

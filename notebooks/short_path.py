@@ -409,8 +409,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATUR
 
 # %% [markdown]
 # The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees only what stands before it, and so it knows who came before and who did not. (Of two
-# words that both came before, it does not know which was first.)
+# *Drank* sees only what stands before it, and so it knows who came before and who did not. (In one
+# layer, that is all: of two words that both came before, it does not know which was first.)
 
 # %% tags=["proof"]
 both = []

@@ -38,6 +38,8 @@ def test_the_first_picture_is_in_sight_on_a_phone_and_the_doors_where_there_is_r
         page = visit(viewport=dict(zip(("width", "height"), size, strict=True)))
         expect(page.locator(".aa-stage .aa-look")).to_be_in_viewport(ratio=1)
         expect(page.get_by_role("checkbox", name="heads")).to_be_in_viewport(ratio=1)
+        cut = page.locator(".aa-tick-line code span")
+        assert cut.evaluate("x => getComputedStyle(x).clipPath") == "none", "the call is seen"
         for name in names:
             link = page.locator("article").get_by_role("link", name=name, exact=True)
             expect(link).to_be_in_viewport(ratio=1)

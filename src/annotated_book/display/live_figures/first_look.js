@@ -87,7 +87,8 @@ export default {
       if (now.transposed) return [];
       const [one, two] = [now.query, now.query + words.length].map((row) => all[row >> 1]);
       const moved = `What head 1 found for “${all[now.query]}” now stands at “${one}”, what head 2 found at “${two}”.`;
-      const blind = same(wrong) && !same(right) ? " Thirsty or sweet, it gets the same." : "";
+      const blind =
+        now.ending < 2 && same(wrong) && !same(right) ? " Thirsty or sweet, it gets the same." : "";
       return [element("strong", {}, "No error. Same shape."), ` ${moved}${blind}`];
     }
 
