@@ -335,7 +335,9 @@ display.show(says, names, one.FEATURES)
 # card, 0 is a hole. Then laying one on the other is a sum. These lines
 # cannot read other numbers, nor a flag `is_causal` without its card, so they refuse both. The layer also looks
 # at two attributes. `batch_first` is its order of axes, and `in_proj_bias = None` keeps it from its **fast
-# path**, which in evaluation would compute with PyTorch's own matrices and never call your `forward`.
+# path**, which in evaluation would compute with PyTorch's own matrices and never call your `forward`. Two
+# things these lines leave out: dropout, so the layer below has none, and what a whole `nn.TransformerEncoder`
+# asks for besides, which fails with an error; [the package's class](../docs/package/in-place.md) has both.
 
 
 # %%

@@ -633,7 +633,8 @@ LEAKS = {
 # Lower. Each of the three shows a place words that come after it. Reading the answer is easier than
 # knowing the world, and in training the answers are there to be read. With the wrong merge and two heads,
 # row i in the first half of a text is made of the rows 2i and 2i + 1, which lie further on; in the second
-# half, of rows that lie before. So this leak is only half open.
+# half, of rows that lie before. In one layer the leak is half open. But a second layer reads rows that have
+# looked ahead, and most of the others see, too.
 #
 # </details>
 

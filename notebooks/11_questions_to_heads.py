@@ -529,8 +529,8 @@ display.show(rows, columns=ANSWERS, corner="silenced in the second")
 # %% [markdown]
 # Ask for things alone, and you would find two jobs again, in other hands: without head 2.1 the choice is
 # lost, without 1.1 or 2.2 the name. Ask for animals as well, and one of the two is gone. Without 2.1 every
-# answer is still the one who acts, but without 1.1 the other one comes nearly as often as a third word, and
-# 2.2 is not needed at all.
+# answer is still the one who acts, but without 1.1 the other one comes nearly as often as a third word, at
+# least in questions of this short form, and 2.2 is not needed at all.
 #
 # So one finding stands in both models and in both sets: there is a head without which the model's answer no
 # longer changes with the quality. It is head 1.1 in one and 2.1 in the other. (That the answer is then the one
