@@ -4,7 +4,7 @@
 # *Who decides what “it” means?*
 #
 # *20 minutes and 5 of exercises. Afterwards you can ask a trained model which word and which head an
-# answer comes from, and you know how such answers mislead, and how questions do.*
+# answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
 #

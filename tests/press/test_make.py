@@ -65,7 +65,9 @@ def book(tmp_path_factory):
     # A lock that looks newer than .venv would have this checkout installed there, in place of ours.
     os.utime(root / "requirements.lock", (0, 0))
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-    pages = "notation references glossary symptoms messages questions contributing"
+    pages = (
+        "notation references glossary symptoms messages questions contributing codes shape-comments"
+    )
     for name in pages.split():
         (root / "docs" / f"{name}.md").write_text(f"# {name}\n\nText.\n")
     (root / "notebooks").mkdir()

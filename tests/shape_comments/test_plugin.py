@@ -116,7 +116,7 @@ def test_another_loader_is_left_alone(tmp_path, monkeypatch):
     assert finder.find_spec("no_such_module") is None
 
 
-def test_the_page_shows_what_its_example_says(pytester):
+def test_the_page_shows_what_its_example_says(pytester, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "shape-comments.md").read_text(encoding="utf-8")
     layer, test, command, report = re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)[:4]
     for file, text in {"src/layer.py": layer, "tests/test_layer.py": test}.items():
@@ -124,6 +124,7 @@ def test_the_page_shows_what_its_example_says(pytester):
         path.parent.mkdir()
         path.write_text(text)
     pytester.syspathinsert("src")
+    monkeypatch.delitem(sys.modules, "layer", raising=False)  # another test's
     plugins = ["-p", "no:cacheprovider", "--disable-plugin-autoload"]
     done = pytester.runpytest_inprocess(*plugins, *command.split()[1:])
     assert report in done.stdout.str()

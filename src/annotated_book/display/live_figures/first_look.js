@@ -31,7 +31,7 @@ const HEADS = [
     side: 1,
   },
 ];
-const [FLOOR, TALL] = [70, 46]; // where bars stand, and the height of one whole
+const [FLOOR, TALL] = [80, 46]; // where bars stand, and the height of one whole
 
 export default {
   render({ model, el }) {
