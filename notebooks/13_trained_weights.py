@@ -367,13 +367,15 @@ def choose(found: Tensor) -> tuple[int, int]:
     return divmod(int(rank.argmax()), rank.size(1))
 
 
-def count(name: str, found: Tensor, layer: int, head: int) -> bool:
-    """Count one head's hits and the control's; say whether it passes."""
+COUNTED = ["layer, head", "hits", "interval", "control's hits"]
+
+
+def count(found: Tensor, layer: int, head: int) -> tuple[bool, list]:
+    """Say whether one head passes; give its hits, their interval, and the control's hits."""
     N, (hits, control) = len(found), found[:, :2, layer, head].sum(0).int().tolist()
     (low, high), (_, above) = interval(hits, N), interval(control, N)
-    where = f"{layer + 1}, {head + 1}"
-    print(f"{name:13} {where:>5}  {hits:2}/{N}  {low:.2f}-{high:.2f} {control:3}")
-    return low > max(0.5, above)
+    where, span = f"{layer + 1}, {head + 1}", f"{low:.2f} to {high:.2f}"
+    return low > max(0.5, above), [where, f"{hits} of {N}", span, control]
 
 
 # %% [markdown]
@@ -425,14 +427,14 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # neighbour gets when the words are shuffled.
 
 # %% tags=["needs-weights", "fold-input"]
-print("test           head  hits   interval  control")
-chosen, passing = {}, []
+chosen, passing, rows = {}, [], {}
 for name, result in tests.items():
     # the dots are the sentences, the 3 are the hit, the control's hit and the weight
     first, second = result.chunk(2)  # (..., 3, l, h), (..., 3, l, h)
     chosen[name] = choose(first)  # most hits; of several, the one with the most weight
-    if count(name, second, *chosen[name]):  # prints the line
-        passing.append(name)
+    passes, rows[name] = count(second, *chosen[name])
+    passing += [name] * passes
+display.show(rows, columns=COUNTED, corner="test")
 print("passed:", ", ".join(passing))
 # what the text below claims
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
@@ -495,7 +497,9 @@ for number, (a, b) in enumerate(PAIRS):
     for one, two, says in (("+", "-", him), ("-", "+", her)):
         cannot += both_orders(f"the {one}{a} and the {two}{b} {VERBS[number % 6]} {says}")
 print(f"{len(cannot)} sentences, such as: {plain(cannot[2])}")
-assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"])
+passes, row = count(pointing(model, cannot).chunk(2)[1], *chosen["grammar"])
+display.show({"agreement": row}, columns=COUNTED, corner="test")
+assert passes
 
 # %% [markdown]
 # The columns are the same as in the table. In all 48 sentences of the second half the head looks
@@ -598,14 +602,18 @@ turn = (cat[0] > milk[0]) & (milk[1] > cat[1])
 assert divmod(int(cat[0].argmax()), heads) == (5, 11)  # looks most at "cat"
 assert turn[3, 1]
 assert not turn[5, 11]
-for layer, head in ((5, 11), (3, 1)):
-    print(f"layer {layer + 1}, head {head + 1}")
-    for k, last in enumerate(LAST):
-        one, two = cat[k, layer, head], milk[k, layer, head]
-        print(f"  ... {last:8} cat {one:.2f}, milk {two:.2f}")
+rows = {
+    f"layer {layer + 1}, head {head + 1}: {last}": [
+        cat[k, layer, head],
+        milk[k, layer, head],
+    ]
+    for layer, head in ((5, 11), (3, 1))
+    for k, last in enumerate(LAST)
+}
 (passive,) = look(model, ["the milk was drunk by the cat because it was thirsty"])
 two, one = passive[3, 1, 9, [2, 7]].tolist()  # from "it" to "milk" and "cat"
-print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
+rows["layer 4, head 2: the milk was drunk … thirsty"] = [one, two]
+display.show(rows, columns=["cat", "milk"], corner="“it” looks at")
 
 # %% [markdown]
 # Layer 1 keeps the balance. Only in layers 4 and 5 does *sweet* change it clearly more than

@@ -322,7 +322,8 @@ def first_look(data):
                 words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
             )
             moved = f"now stands at “{first}”, what head 2 found at “{second}”."
-            said += ["No error. Same shape.", moved]
+            row = f"In the row of “{words[query]}” stand {animal:.2f} and {food:.2f}."
+            said = [row, "No error. Same shape.", moved]
         shown = {
             ".aa-look .aa-ask text": words,
             ".aa-look .aa-share": shares,

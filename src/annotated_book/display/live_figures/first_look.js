@@ -68,10 +68,13 @@ export default {
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
       look.show(all, weights[now.ending], now.query);
-      gets.show(all, found, now.query);
+      gets.show(all, found, now.query, now.transposed);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      const parts = HEADS.map(({ name }, head) => `${hundredth(found[now.query][head])} ${name}`);
-      const heard = `“${all[now.query]}” gets ${parts.join(" and ")}. `;
+      const numbers = found[now.query].map(hundredth);
+      const parts = HEADS.map(({ name }, head) => `${numbers[head]} ${name}`);
+      const heard = now.transposed
+        ? `“${all[now.query]}” gets ${parts.join(" and ")}. `
+        : `In the row of “${all[now.query]}” stand ${numbers.join(" and ")}. `;
       said.replaceChildren(heard, even(), ...slip(all));
     }
 
@@ -163,9 +166,11 @@ function bars(places) {
   const numbers = HEADS.map(({ ink }) => svg("text", { class: "aa-number", fill: ink }));
   const legend = HEADS.map(({ ink, name }) => svg("tspan", { fill: ink, dx: 5 }, name));
   const title = { x: 2, y: 11, "font-size": 12.4, "text-anchor": "start" };
-  const head = svg("text", title, "each word gets:", ...legend);
+  const what = svg("tspan");
+  const head = svg("text", title, what, legend[0], ",", legend[1]);
   const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names, ...numbers);
-  const show = (all, found, query) => {
+  const show = (all, found, query, transposed) => {
+    what.textContent = transposed ? "each word gets:" : "without the transpose:";
     HEADS.forEach(({ side }, head) => {
       found.forEach((pair, j) => {
         const high = (Math.min(pair[head], 100) * TALL) / 100;
@@ -184,7 +189,7 @@ function bars(places) {
     const said = all.map((word, j) => `${word} ${found[j].map(hundredth).join(" and ")}`);
     root.setAttribute(
       "aria-label",
-      `What each word gets, said of an animal and of a food: ${said.join(", ")}.`,
+      `${what.textContent} ${HEADS.map(({ name }) => name).join(", ")}: ${said.join(", ")}.`,
     );
   };
   return { root, show };

@@ -141,7 +141,7 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
 def _bars(title: str, found: list[list[int]], places: list[float]) -> str:
     """Draw what each word gets from both heads, as ``first_look.js`` does."""
     inks = {"said of an animal": ("h", -8), "of a food": ("d", 1)}
-    legend = "".join(
+    legend = ",".join(
         f'<tspan fill="var(--aa-{letter})" dx="5">{name}</tspan>'
         for name, (letter, _) in inks.items()
     )
