@@ -47,6 +47,15 @@ def test_lists_of_codes_become_tables_of_every_code():
     assert said == ["no-mask is no code of the doctor"]
 
 
+def test_three_causes_are_open_and_the_others_folded():
+    four = "mask-ignored mask-inverted nan-row nan-spreads"
+    shown, folded = signs.write(f"- [Masks](../notebooks/06_masks.ipynb#x): {four}\n", print).split(
+        "<summary>Less likely: 1</summary>"
+    )
+    found = [re.findall(r"\| \[`([\w-]+)`\]", part) for part in (shown, folded)]
+    assert found == [four.split()[:3], four.split()[3:]]
+
+
 def test_every_code_has_a_section():
     written = signs.reference((scripts.ROOT / "docs" / "codes.md").read_text(encoding="utf-8"))
     sections = re.findall(r"^### (.*)$", written, re.MULTILINE)
