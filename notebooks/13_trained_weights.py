@@ -371,7 +371,7 @@ COUNTED = ["layer, head", "hits", "interval", "control's hits"]
 
 
 def count(found: Tensor, layer: int, head: int) -> tuple[bool, list]:
-    """Say whether one head passes; give its hits, their interval, and the control's hits."""
+    """Say whether one head passes; give its hits, the interval, the control's hits."""
     N, (hits, control) = len(found), found[:, :2, layer, head].sum(0).int().tolist()
     (low, high), (_, above) = interval(hits, N), interval(control, N)
     where, span = f"{layer + 1}, {head + 1}", f"{low:.2f} to {high:.2f}"
