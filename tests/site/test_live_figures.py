@@ -327,7 +327,6 @@ def first_look(data):
         shown = {
             ".aa-look .aa-ask text": words,
             ".aa-look .aa-share": shares,
-            ".aa-gets .aa-number": [f"{animal:.2f}", f"{food:.2f}"],
         }
         pairs = zip(words, gets[:, :2].tolist(), strict=True)
         all_get = (f"{word} {a:.2f} and {b:.2f}" for word, (a, b) in pairs)

@@ -31,7 +31,7 @@ const HEADS = [
     side: 1,
   },
 ];
-const [FLOOR, TALL] = [80, 46]; // where bars stand, and the height of one whole
+const [FLOOR, TALL] = [72, 46]; // where bars stand, and the height of one whole
 
 export default {
   render({ model, el }) {
@@ -70,12 +70,13 @@ export default {
       look.show(all, weights[now.ending], now.query);
       gets.show(all, found, now.query, now.transposed);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      const numbers = found[now.query].map(hundredth);
-      const parts = HEADS.map(({ name }, head) => `${numbers[head]} ${name}`);
-      const heard = now.transposed
-        ? `“${all[now.query]}” gets ${parts.join(" and ")}. `
-        : `In the row of “${all[now.query]}” stand ${numbers.join(" and ")}. `;
-      said.replaceChildren(heard, even(), ...slip(all));
+      const parts = HEADS.map(({ ink, name }, head) => {
+        const part = `${hundredth(found[now.query][head])}${now.transposed ? ` ${name}` : ""}`;
+        return element("b", { style: `color: ${ink}` }, part);
+      });
+      const word = `“${all[now.query]}”`;
+      const heard = now.transposed ? `${word} gets ` : `In the row of ${word} stand `;
+      said.replaceChildren(heard, parts[0], " and ", parts[1], ". ", even(), ...slip(all));
     }
 
     // A word without a quality has the query (0, 0).
@@ -163,24 +164,19 @@ function bars(places) {
   const made = HEADS.map(({ ink, side }) =>
     places.map((x) => svg("rect", { x: x + side, width: 7, fill: ink })),
   );
-  const numbers = HEADS.map(({ ink }) => svg("text", { class: "aa-number", fill: ink }));
   const legend = HEADS.map(({ ink, name }) => svg("tspan", { fill: ink, dx: 5 }, name));
   const title = { x: 2, y: 11, "font-size": 12.4, "text-anchor": "start" };
   const what = svg("tspan");
   const head = svg("text", title, what, legend[0], ",", legend[1]);
-  const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names, ...numbers);
+  const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names);
   const show = (all, found, query, transposed) => {
     what.textContent = transposed ? "each word gets:" : "without the transpose:";
-    HEADS.forEach(({ side }, head) => {
+    HEADS.forEach((_, head) => {
       found.forEach((pair, j) => {
         const high = (Math.min(pair[head], 100) * TALL) / 100;
         made[head][j].setAttribute("y", FLOOR - high);
         made[head][j].setAttribute("height", high);
       });
-      const high = (Math.min(found[query][head], 100) * TALL) / 100;
-      numbers[head].textContent = hundredth(found[query][head]);
-      numbers[head].setAttribute("x", places[query] + side + (side < 0 ? -5.5 : 12.5));
-      numbers[head].setAttribute("y", FLOOR - high - 3);
     });
     all.forEach((word, j) => {
       names[j].textContent = word;

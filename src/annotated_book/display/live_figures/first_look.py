@@ -27,7 +27,7 @@ ENDINGS = {
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
 LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, of the whole
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
-FLOOR, TALL = 80, 46  # where the bars stand, and the height of one whole
+FLOOR, TALL = 72, 46  # where the bars stand, and the height of one whole
 ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
