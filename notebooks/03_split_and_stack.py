@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Split and stack
 #
-# *Does every head need matrices of its own?*
+# *All heads in one matrix: what keeps them apart?*
 #
 # *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix and compute them
 # all at once.*
@@ -11,12 +11,10 @@
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
 # run 41 products one after the other. For the same numbers, four matrices and six products do, for
 # eight heads or for eighty. Think of a wide sheet of paper with one strip per head. You fill in the
-# whole sheet at once, cut it between the strips, and lay the strips in a stack. Multiply once, split,
-# stack. This is the whole way of *it*:
+# whole sheet at once, cut it between the strips, and lay the strips in a stack. Here are the keys of our pair
+# of heads:
 
 # %% tags=["hide-input"]
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +22,12 @@ from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
-display.whole_way(name="from-row-to-row")
+pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
+display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
+
+# %% [markdown]
+# Multiply once, split, stack. The first step makes every number; the other two only move paper, and look like
+# tidying up. Which of the three makes two heads out of one?
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -34,8 +37,7 @@ display.whole_way(name="from-row-to-row")
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 #
-# Take the pair of heads from the last chapter, one for what is said about an animal and one for a
-# food.
+# Head 1 asks what is said about an animal, head 2 about a food:
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
@@ -45,43 +47,11 @@ w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
 w_v = torch.cat([v_1, v_2], dim=1)  # (e, h * d)
 k = x @ w_k                         # (n, e) x (e, h * d) -> (n, h * d)
 
-# %% tags=["fold-input"]
-from matplotlib.patches import Rectangle
-
-
-def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -> None:
-    shade = matrix / matrix.max()
-    for i, name in enumerate(names):
-        ax.text(-0.25, i + 0.5, name, ha="right", va="center")
-        for j, number in enumerate(matrix[i].tolist()):
-            alpha, colour = 0.06 + 0.6 * shade[i, j].item(), display.COLOURS[letter]
-            ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha, linewidth=0))
-            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center")
-    ax.text(2, -1.5, title, ha="center", fontsize=11)
-    ax.set(xlim=(-3.2, 4.2), ylim=(8.2, -2.2), aspect="equal")
-    ax.axis("off")
-
-
-drawing, axes = display.panels(520, 300, columns=3)
-draw_matrix(axes[0], x, "X", one.WORDS, "n")
-draw_matrix(axes[1], w_k, "W_K", one.FEATURES, "h")
-draw_matrix(axes[2], k, "K = X W_K", one.WORDS, "h")
-for ax, rows in zip(axes[1:], (4, 8)):
-    ax.add_patch(Rectangle((1.95, -0.3), 0.1, rows + 0.5, color="black", linewidth=0))
-    for head in (1, 2):
-        ax.text(2 * head - 1, -0.4, f"head {head}", ha="center", color=display.COLOURS["h"])
-told = ", ".join(f"{number:.0f}" for number in k[it])
-alt = f"X times W_K is K. Two columns are head 1, two are head 2. Row it of K: {told}."
-display.finish(drawing, name="columns-by-head", alt=alt)
-
 # %% tags=["proof"]
 assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
-# The first two columns of $K$ are the keys for head 1, an animal and a quality; the last two are
-# those for head 2, a food and a quality. The dark lines show where the sheet will be cut.
-#
 # A model of width e gives each of its h heads d = e / h columns, so that the strips side by side are
 # as wide as the model. In a model of width 24, what is the shape of the wide $W_Q$ with 2 heads, with
 # 4, and with 8?
@@ -98,22 +68,24 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # ## Why cut at all?
 #
-# All queries lie in one sheet, all keys in another. So score them as they are, one wide row against
-# another, and spare yourself the scissors. What does *it* receive?
+# So leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
+# they are, one wide row against another. No shape complains. What does *it* receive with *thirsty* as the
+# last word, and what with *sweet*?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Every shape fits. But a product of wide rows adds up over all their columns, so the scores of the two heads are
-# added, and there is one set of weights. Both questions are answered with it, and get the same answer.
+# The same. A product of two wide rows adds up over all their columns, so each score is a sum over both heads.
+# That leaves one row of weights, and both strips are collected with it.
 #
 # </details>
 
 # %%
-uncut = []
+rows = []
 for words in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS):
-    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    uncut.append((mixed @ two.W_O)[it])
-display.show(torch.stack(uncut), ["it, thirsty", "it, sweet"], one.FEATURES)
+    mixed, weights = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
+    rows.append(torch.cat([(mixed @ two.W_O)[it, :2], weights[it]]))
+columns = ["animal", "food", *one.WORDS[:-1], "last word"]
+display.show(torch.stack(rows), ["it, thirsty", "it, sweet"], columns, heat=columns[2:])
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -121,12 +93,14 @@ for word in (*one.WORDS, "sweet"):
     mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d), (n, n)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
+torch.testing.assert_close(rows[0], rows[1])
 print("✓ Whichever of the nine words comes last, animal and food are the same.")
 
 # %% [markdown]
-# Both sentences say 1.09 to both questions. One set of weights serves both: whatever the last word is, *it* collects
-# one amount of quality, and writes that under animal and under food alike. Two sets of weights are what two heads
-# are for, and the cut keeps them apart.
+# Two equal rows, and 1.09 four times. Uncut, *cat* and *milk* fit equally well, 0.17 each, and the last word
+# fits best, 0.46, be it *thirsty* or *sweet*. In the picture of the last chapter there is one glass again, and
+# *quality* is poured from it under animal and under food alike. Uncut, the sheet is one head of width four. It
+# is not the multiplication that makes two heads. It is the cut.
 #
 # ## Split, then stack
 #
@@ -146,21 +120,20 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     return torch.stack(pieces)                         # (h, n, d)
 
 
-k_heads = split_and_stack(k, 2)  # (2, 8, 2)
-display.show(k_heads[:, 1], ["cat, head 1", "cat, head 2"], ["1st", "2nd"], decimals=0)
-
 # %% [markdown]
-# The heads now come first: `k_heads[0]` is the whole first strip.
-#
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
 # independent problems. The other steps of `attend` also count from the end: `.mT`, `softmax(-1)`,
 # and `size(-1)`, which is now the width of a head, d = 2. So `attend` works unchanged for the whole
 # stack, as long as the heads come first.
 
 # %%
-q_heads, v_heads = (split_and_stack(x @ w, 2) for w in (w_q, w_v))  # (2, 8, 2)
-mixed, weights = one.attend(q_heads, k_heads, v_heads)              # (2, 8, 2), (2, 8, 8)
+heads = [split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v)]  # (h, n, d)
+mixed, weights = one.attend(*heads)                           # (h, n, d), (h, n, n)
 display.show(weights[:, it], ["it, head 1", "it, head 2"], one.WORDS, heat=True)
+
+# %% [markdown]
+# Two rows of weights again. Head 1 looks at *cat* and *thirsty*, head 2 at *milk*, with 0.80. The scissors
+# have computed nothing, and they have made two heads out of one.
 
 # %% tags=["proof"]
 for head, matrices in enumerate(two.HEADS):
@@ -171,56 +144,57 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 # %% [markdown]
 # ## The other way to stack
 #
-# `torch.stack(pieces, dim=1)` would put the heads in the middle, `(n, h, d)`: beside each word its
-# strips. That looks just as tidy. The figure shows which pieces then attend to one another.
+# Does it matter how the strips are stacked? `torch.stack(pieces, dim=1)` would put the heads in the middle,
+# `(n, h, d)`: beside each word its strips. That looks just as tidy. Merge them along the same axis
+# afterwards, and what does *it* receive: an error, another shape, or wrong numbers?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Wrong numbers in the right shape. The last two axes are now (h, d), so `@` takes each word for a
+# problem of its own: the two strips of *it* attend to each other, and no other word is there.
+#
+# </details>
+
+
+# %% tags=["fold-input"]
+def with_stack(dim, x, matrices):
+    """Attend with the pair, its strips stacked along dim and merged along the same axis."""
+    parts = (torch.stack((x @ w).split(2, dim=-1), dim) for w in matrices)
+    mixed, _ = one.attend(*parts)
+    return torch.cat(mixed.unbind(dim), dim=-1) @ two.W_O
+
+
+wide, said = (w_q, w_k, w_v), [one.EMBEDDINGS, one.SWEET_EMBEDDINGS]
+rows = [torch.cat([with_stack(dim, x, wide)[it, :2] for x in said]) for dim in (0, 1)]
+columns = ["thirsty: animal", "food", "sweet: animal", "food"]
+display.show(torch.stack(rows), ["dim=0", "dim=1"], columns)
+
+# %% [markdown]
+# The first row is the answer that you know. The second is a loud yes to everything: *it* hears nothing but its
+# own *quality*, 1.00, from both strips.
 
 # %% tags=["hide-input"]
 display.stacks(
     one.WORDS, 2, ("dim=0: (h, n, d)", "dim=1: (n, h, d)"), name="who-shares-a-frame"
 )
 
-# %% [markdown]
-# With the heads in the middle, `@` treats each word as a problem of its own, a frame in the lower
-# drawing. The two heads of *it* attend to each other, and *it* sees no other word. Would you notice?
-# If you merge along the same axis, the output has the right shape. So ask autograd, with three heads
-# on eight words of random numbers: how strongly, in shares, does the output row of *it* react to each?
-
-
-# %% tags=["fold-input"]
-def attend_stacked(
-    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
-) -> tuple[Tensor, Tensor]:
-    """Stack the heads along ``dim``, attend, and merge them along the same axis."""
-    width = q.size(-1) // num_heads
-    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
-    mixed, weights = one.attend(q, k, v)
-    return torch.cat(mixed.unbind(dim), dim=-1), weights
-
-
-torch.manual_seed(0)
-reacts, inputs = [], torch.randn(8, 12, requires_grad=True)
-for dim in (0, 1):
-    output, _ = attend_stacked(inputs, inputs, inputs, 3, dim)
-    (gradient,) = torch.autograd.grad(output[it].sum(), inputs)  # (8, 12)
-    sizes = gradient.abs().sum(-1)                               # (8,)
-    reacts.append(sizes / sizes.sum())
-display.show(torch.stack(reacts), ["dim=0", "dim=1"], one.WORDS, heat=True)
-
-# %% [markdown]
-# > **Pitfall.** With `dim=1` seven of the eight numbers are exactly 0: *it* hears nobody but itself.
-# > To catch this in any code, change the first word and see whether the other rows move.
-#
-# (With `dim=0`, *it* hears itself most mainly because here query and key are equal.)
-
 # %% tags=["proof"]
-assert reacts[0].all()
-assert reacts[1].nonzero().tolist() == [[it]]
-same, across = (attend_stacked(inputs, inputs, inputs, 3, dim) for dim in (0, 1))
-assert same[0].shape == across[0].shape == inputs.shape
-assert (tuple(same[1].shape), tuple(across[1].shape)) == ((3, 8, 8), (8, 3, 3))
-print("✓ The outputs have one shape; only the weights, (n, h, h), tell of it.")
+for dim in (0, 1):
+    moved = []
+    for word in range(8):
+        changed = x.clone()
+        changed[word] += torch.arange(4)
+        gap = with_stack(dim, changed, wide)[it] - with_stack(dim, x, wide)[it]
+        moved.append(gap.abs().max().item())
+    assert all(moved) if dim == 0 else not any(moved[:it] + moved[it + 1 :])
+stacked = [torch.stack((x @ w).split(2, dim=-1), 1) for w in wide]
+assert one.attend(*stacked)[1].shape == (8, 2, 2)
+print("✓ With dim=0 each word moves the row of “it”, with dim=1 no other word does.")
 
 # %% [markdown]
+# > **Pitfall.** With `dim=1` no word hears another, and the output has the right shape; only the weights,
+# > `(n, h, h)`, would tell. To catch this in any code, change one word and see whether other rows move.
+#
 # ## Back together, and what W_O is for
 #
 # After attention the strips go back side by side: take the stack apart along the first axis, and
@@ -237,17 +211,16 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
 
 
-merged = unstack_and_concatenate(mixed)                        # (8, 4)
-spare = merged[it] * torch.tensor([1, math.nan, 1, math.nan])  # (4,), not shown
-rows = [[None if x != x else x for x in spare.tolist()], (merged @ two.W_O)[it].tolist()]
+merged = unstack_and_concatenate(mixed)  # (n, h * d)
+rows = torch.stack([merged, merged @ two.W_O])[:, it]
 display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"])
 
 # %% [markdown]
-# In the merged row, the first two numbers come from head 1: the quality that it has collected, 0.97,
-# and a spare that nobody reads (left out in the table). The last two come from head 2. If attention ended here, each head
-# could write into its own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets
-# every head write into every feature. Ours moves the quality of head 2, 0.19, from the third place to
-# the second, under *food*; in training, the model finds out what goes where.
+# The first strip of the merged row is head 1's: 0.97 of quality, and 2.34 of animal that came with it. The second
+# strip is head 2's: 0.19 of quality, and 2.49 of food. If attention ended here, each head could write into its
+# own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets every head write into every
+# feature. Ours takes the two qualities, and moves the one of head 2 from the third place to the second, under
+# *food*; in training, the model finds out what goes where.
 #
 # ## The module
 #
@@ -281,11 +254,12 @@ torch.testing.assert_close(module(x, x, x), two.two_heads(x))
 print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
-# What is saved? Not work: every multiplication is still done. PyTorch can report every operation
-# that it runs, so count the matrix products, of the list from the last chapter and of the stack.
+# Eight heads took 41 products, and take six now. How much of the multiplying does that save? PyTorch can report
+# every operation that it runs, so count for the list of the last chapter and for the stack.
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 
 class Products(TorchDispatchMode):
@@ -298,22 +272,26 @@ class Products(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-long, counts = torch.randn(64, 32), []
+long, counts = torch.randn(64, 32), {}
 for heads in (1, 2, 8):
+    calls, work = [], set()
     for kind in (two.Heads, SplitAndStack):
-        with Products() as products:
-            kind(embed_dim=32, num_heads=heads)(long, long, long)
-        counts.append(products.calls)
-table = torch.tensor(counts).view(3, 2)
-display.show(table, ["1 head", "2 heads", "8 heads"], ["a list", "a stack"], decimals=0)
+        module = kind(embed_dim=32, num_heads=heads)
+        with Products() as products, FlopCounterMode(display=False) as counter:
+            module(long, long, long)
+        calls.append(products.calls)
+        work.add(counter.get_total_flops() // 2)  # a product and a sum each
+    (each,) = work
+    counts[f"h = {heads}"] = [*calls, each]
+columns = ["products, list", "products, stack", "multiplications, either"]
+display.show(counts, columns=columns)
 
 # %% [markdown]
-# Six large calls instead of 41 small ones: three to project in, one for all scores, one to mix, and
-# one for $W_O$, whatever h is. Each call has a fixed cost, and [Speed](15_speed.ipynb) measures how
-# much time that is.
+# Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
+# mix, and one for $W_O$. What is saved is the calls, and each has a fixed cost; [Speed](15_speed.ipynb) measures
+# how much time that is.
 #
-# So the stack is the list, as long as both hold the same numbers: one model. What differs is where each begins, as
-# the fold below measures.
+# So the stack is the list, as long as both hold the same numbers: one model. What differs is where each begins.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -479,9 +457,9 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
-# > one matrix, so h is a setting and no longer visible in the parameters. The heads come first,
-# > because `@` multiplies the last two axes. Four matrices and six products serve any number of
-# > heads that divides the width.
+# > one matrix, and h is a setting that says where to cut. The cut makes the heads: uncut, the sheet is one
+# > wide head. In the stack they come first, because `@` multiplies the last two axes. Four matrices and six
+# > products serve any number of heads that divides the width.
 #
 # `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. The
 # chapter [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -40,6 +40,7 @@ _HOMES = {
     "shelf": "memory",
     "show": "tables",
     "shares": "mask_figures",
+    "sheet_and_stack": "way_through",
     "side_by_side": "way_through",
     "soft_look_up": "look_up",
     "source": "code",

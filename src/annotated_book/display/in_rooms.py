@@ -6,7 +6,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
 from annotated_book.display._html import Output
-from annotated_book.display.plots import COLOURS, finish, panels
+from annotated_book.display.plots import COLOURS, FAINT, finish, panels
+
+_HEADS = "hd"  # the letters whose colours the two heads have
 
 
 def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: str) -> Output:
@@ -24,6 +26,7 @@ def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: s
         rooms = range(heads) if by_head else range(n)
         for room in rooms:
             corner, size = ((-0.42, room - 0.36), (n - 0.16, 0.72))
+            colour = COLOURS[_HEADS[room % 2]] if by_head else FAINT
             if not by_head:
                 corner, size = ((room - 0.42, -0.36), (0.84, heads - 0.28))
             ax.add_patch(
@@ -31,15 +34,16 @@ def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: s
                     corner,
                     *size,
                     "round,pad=0.02",
-                    facecolor=to_rgba(COLOURS["h"], 0.14),
-                    edgecolor=COLOURS["h"],
+                    facecolor=to_rgba(colour, 0.1),
+                    edgecolor=colour,
                     linewidth=1.6,
                 )
             )
         for i in range(heads):
-            ax.text(-0.7, i, f"head {i + 1}", ha="right", va="center", fontsize=12)
+            colour = COLOURS[_HEADS[i % 2]]
+            ax.text(-0.7, i, f"head {i + 1}", ha="right", va="center", fontsize=12, color=colour)
             for j, word in enumerate(words):
-                ax.text(j, i, word, ha="center", va="center", fontsize=12, color=COLOURS["m"])
+                ax.text(j, i, word, ha="center", va="center", fontsize=12, color=colour)
         ax.set(xlim=(-1.7, n - 0.4), ylim=(heads - 0.4, -0.6))
         ax.set_title(title, fontsize=12)
         ax.axis("off")

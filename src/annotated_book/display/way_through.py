@@ -1,6 +1,7 @@
-"""The whole way of one word through two heads, and whose numbers a wrong merge hands to it."""
+"""The ways of numbers through two heads: of one word, of a matrix that is cut, of a wrong merge."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -34,9 +35,9 @@ def whole_way(*, name: str) -> Output:
     for (title, grid), left in zip(grids.items(), (70, 186, 288, 390), strict=True):
         heads = "" if title == "X" else _HEADS
         above.text(left + 40, 12, title if title == "X" else f"{title} = X W_{title}", ha="center")
-        for i, row in enumerate(grid[: c.LENGTH].tolist()):
+        for i, row in enumerate(_whole(grid[: c.LENGTH])):
             y = 34 + 18 * i
-            _cells(above, left, y, [f"{number:.0f}" for number in row], 20, heads)
+            _cells(above, left, y, row, 20, heads)
             if title == "X":
                 bold = "bold" if i == it else "normal"
                 above.text(64, y, words[i], ha="right", va="center", fontweight=bold)
@@ -112,6 +113,51 @@ def side_by_side(collected: Tensor, w_o: Tensor, features: Sequence[str], *, nam
     return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.")
 
 
+def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) -> Output:
+    """Draw a product with the matrices of two heads side by side, cut between them and stacked.
+
+    Args:
+        x: (n, e).
+        w: (e, h * d), the columns of head 1 before those of head 2.
+        words: n of them.
+        name: the figure's name, see ``finish``.
+    """
+    product = x @ w  # (n, h * d)
+    wide = 10 * w.size(1)  # of a strip
+    drawing, (filled, cut) = panels(640, 230, columns=2)
+    for ax in (filled, cut):
+        ax.set(xlim=(0, 320), ylim=(222, 0))
+        ax.axis("off")
+    grids = (("X", x, 50, ""), ("× W_K", w, 144, _HEADS), ("= K", product, 238, _HEADS))
+    for title, grid, left, heads in grids:
+        filled.text(left + 10 * grid.size(1), 12, title, ha="center", fontsize=11)
+        for i, row in enumerate(_whole(grid)):
+            _cells(filled, left, 40 + 18 * i, row, 20, heads)
+    for i, word in enumerate(words):
+        filled.text(45, 40 + 18 * i, word, ha="right", va="center", fontsize=11)
+    for left, rows in ((144, len(w)), (238, len(x))):
+        filled.plot([left + wide] * 2, [26, 36 + 18 * rows], "k--", linewidth=1.4)
+    cut.text(60, 12, "split: h pieces (n, d)", ha="center", fontsize=11)
+    cut.text(238, 12, "stack: (h, n, d)", ha="center", fontsize=11)
+    _arrow(cut, (126, 110), (160, 110))
+    for head, strip in enumerate(product.chunk(2, dim=1)):
+        rows, letter = _whole(strip), _HEADS[head]
+        lying, up = 204 + (wide + 4) // 2 * head, 58 - 20 * head  # head 2 lies behind head 1
+        for i, row in enumerate(rows):
+            _cells(cut, 10 + 60 * head, 40 + 18 * i, row, 20, letter)
+            seen = row if head == 0 or i == 0 else row[len(row) // 2 :]
+            _cells(cut, lying + 20 * (len(row) - len(seen)), up + 18 * i, seen, 20, letter)
+        look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 11}
+        cut.text(10 + 60 * head + wide / 2, 188, f"head {head + 1}", ha="center", **look)
+        place = (lying - 6, up) if head == 0 else (lying + wide + 6, up)
+        cut.text(*place, f"head {head + 1}", ha=("right", "left")[head], va="center", **look)
+    told = "; ".join(
+        f"{word} {' '.join(row)}" for word, row in zip(words, _whole(product), strict=True)
+    )
+    alt = f"X times W_K is K, head 1 in its left half and head 2 in its right: {told}. "
+    return finish(drawing, name=name, alt=f"{alt}Cut apart, the halves are stacked, head 1 on top.")
+
+
 def wrong_merge(*, name: str) -> Output:
     """Draw for which word, and by which head, what a row is merged from was collected.
 
@@ -145,6 +191,10 @@ def wrong_merge(*, name: str) -> Output:
         ax.text(place, 190, text, ha="center", va="center", fontsize=11, color=COLOURS[letter])
     alt = f"What the row of “it” holds, collected by {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
+
+
+def _whole(grid: Tensor) -> list[list[str]]:
+    return [[f"{number:.0f}" for number in row] for row in grid.tolist()]
 
 
 def _written(numbers: Iterable[float]) -> list[str]:

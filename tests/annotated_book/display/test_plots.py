@@ -59,6 +59,15 @@ def the_whole_way(name="way"):
     return display.whole_way(name=name)
 
 
+def a_sheet(name="sheet"):
+    x, w = torch.eye(3, 4), torch.arange(16.0).view(4, 4)
+    return display.sheet_and_stack(x, w, ["a", "because", "c"], name=name)
+
+
+def two_stacks(name="stacks"):
+    return display.stacks(WORDS, 2, ("heads first", "words first"), name=name)
+
+
 def the_wrong_merge(name="merge"):
     return display.wrong_merge(name=name)
 
@@ -85,6 +94,8 @@ def texts(figure):
         a_shelf,
         what_flows,
         the_whole_way,
+        a_sheet,
+        two_stacks,
         the_wrong_merge,
         two_glasses,
         two_looks,
@@ -124,10 +135,17 @@ def test_what_heads_add_is_summed():
     assert texts(two_glasses()).count("-4.00") == 2, "what head 2 adds, and the sum"
 
 
+def test_a_sheet_is_cut_between_the_heads():
+    assert "a 0 1 2 3; because 4 5 6 7; c 8 9 10 11" in a_sheet().text
+    seen = texts(a_sheet())
+    assert [seen.count(number) for number in ("10", "11")] == [2 + 1, 2 + 2], "10 is covered"
+
+
 def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
-    for figure in (lines, display.looks([(words, weights(2, 8, 8))], 5, name="two"), two_glasses()):
+    looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
+    for figure in (lines, looks, two_glasses(), a_sheet()):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 
