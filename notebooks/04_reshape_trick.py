@@ -9,11 +9,11 @@
 # > the cat drank milk because **it** was thirsty
 #
 # Think of a long shelf with one number in each place. However many axes a tensor has, its numbers stand
-# on one such shelf, side by side. Our sentence is a shelf of 32: n = 8 words of four features each, for h = 2
-# heads of width d = 2.
+# on one such shelf. Our sentence is a shelf of 32: n = 8 words of four features each, for h = 2 heads of
+# width d = 2.
 #
-# [Split and stack](03_split_and_stack.ipynb) cut the sheet into strips and laid them in a stack. For that
-# it built a second shelf, and copied all 32 numbers to it. How many of them have to move?
+# To cut the sheet into strips and lay them in a stack, [Split and stack](03_split_and_stack.ipynb) built
+# a second shelf, and copied all 32 numbers to it. How many of them have to move?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -23,6 +23,7 @@
 
 # %% tags=["hide-input"]
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads
@@ -49,16 +50,14 @@ assert torch.equal(heads, three.split_and_stack(x, h))
 print("✓ The same numbers as splitting and stacking.")
 
 # %% [markdown]
-# From here on a row is called a **token**. Trained models cut a text into words and pieces of words; to
-# attention a token is a row and nothing more.
+# From here on a row is called a **token**: trained models cut a text into words and pieces of words.
 
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
 #
-# A tensor is a shelf and a rule for
-# walking along the shelf. For each axis, the **stride** says how many places one step along that axis moves. So
-# the place of a number is the sum of each index times its stride. Follow the *animal* feature of *cat*,
-# a 3, through the three layouts.
+# A tensor is a shelf and a rule for walking along it. For each axis, the **stride** says how many places one
+# step along that axis moves. So the place of a number is the sum of each index times its stride. Follow the
+# *animal* feature of *cat*, a 3, through the three layouts.
 
 # %% tags=["hide-input"]
 walked = {}
@@ -75,8 +74,8 @@ display.show(walked, columns=["strides", "index", "place"])
 
 # %% [markdown]
 # The 3 stands at place 4 in all of them. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
-# becomes (2, 4, 1). But whoever now reads `heads` from its first number to its last
-# has to jump, and PyTorch calls such a tensor *not contiguous*.
+# becomes (2, 4, 1). But whoever now reads `heads` from its first number to its last has to jump, and PyTorch
+# calls such a tensor *not contiguous*.
 
 # %% tags=["hide-input"]
 places = torch.arange(32)  # (32,)
@@ -89,7 +88,7 @@ display.shelf(layouts, features, one.WORDS, name="shelf", step=16)
 
 # %% [markdown]
 # Half of the numbers have been read: in `(h, n, d)` that is head 1. The first way is the trick: two places, a
-# jump over two, two places, a jump. The second never jumps.
+# jump over two, two places, a jump. The second way never jumps.
 #
 # ## The shorter way
 #
@@ -107,8 +106,7 @@ print("in their place:", (short == right).sum().item(), "of 32")
 # %% [markdown]
 # Four: the first two and the last two. A reshape reads the shelf from the left and fills head 1 until it is
 # full. So head 1 is the first half of the shelf, four words with all their features, and *it* is not among
-# them. You wanted to cut every *row*, and you have cut the *shelf*. (The einops
-# library has the right two steps in one, `rearrange(x, "n (h d) -> h n d", h=h)`: you write down which axis is cut.)
+# them. You wanted to cut every *row*, and you have cut the *shelf*.
 #
 # ## The way back
 #
@@ -131,14 +129,16 @@ except RuntimeError as error:
     print(error)
 merged = rows.reshape(n, h * d)  # (n, h * d)
 print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
-print("cat stands at", torch.arange(32).view(h, n, d)[:, one.WORDS.index("cat")].flatten())
 
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15,
-# and a step of
-# 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk will
-# do, it copies all the numbers, and does not say so. (With one token or one head there is nothing to move, and
-# it copies nothing.) In the next picture the first half of the shelf is head 1, the second half head 2.
+# and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
+# will do, it copies all the numbers, and does not say so.
+#
+# It need not come to that. With one token or one head there is nothing to move. And PyTorch's own call,
+# `F.scaled_dot_product_attention`, given a batch of heads that the trick has split, lays its result token by
+# token, at least on a CPU: after that call the same merge copies nothing. The next picture is the shelf that
+# `attend` has laid, head 1 in its first half, head 2 in its second.
 
 # %% tags=["hide-input"]
 back = {
@@ -152,21 +152,18 @@ display.shelf(back, letters, owners, name="shelf-of-attend", step=4)
 # %% [markdown]
 # The right merge goes from half to half: a and b of *the*, then c and d of *the*. And there is the
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
-# first row, which belongs to *the*, holds two numbers of *the* and two of *cat*.
-#
-# The package counts axes from the end in both, so that others may stand in front, `(..., h, n, d)`:
-#
-# ```python
-# split_heads(x, h) == x.unflatten(-1, (h, -1)).transpose(-3, -2)
-# merge_heads(heads) == heads.transpose(-3, -2).flatten(-2)
-# ```
+# first row, which belongs to *the*, holds two numbers of *the* and two of *cat*. From here on `split_heads` and
+# `merge_heads`, of the package, are the right split and the right merge.
 
 # %% tags=["proof"]
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
 assert torch.equal(merge_heads(mixed), mixed.transpose(-3, -2).flatten(-2))
 assert torch.equal(merged, merge_heads(mixed))
+assert torch.arange(32).view(h, n, d)[:, 1].flatten().tolist() == [2, 3, 18, 19]  # cat
 for few in (torch.randn(1, 5, 3), torch.randn(4, 1, 3)):  # one head, one token
     assert few.transpose(0, 1).reshape(few.size(1), -1).data_ptr() == few.data_ptr()
+by_torch = F.scaled_dot_product_attention(*[split_heads(torch.randn(2, n, h * d), h)] * 3)
+assert merge_heads(by_torch).data_ptr() == by_torch.data_ptr()
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
@@ -177,7 +174,7 @@ print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same s
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
-# So there are two mistakes, both one transpose short: a **wrong split** and a **wrong merge**.
+# So there are two mistakes, each one transpose short: a **wrong split** and a **wrong merge**.
 
 
 # %%
@@ -192,8 +189,9 @@ def merge_wrongly(mixed):
 
 
 # %% [markdown]
-# The usual check is the round trip: split, merge, and compare with the input. Each step can be right or
-# wrong, which makes four ways. Which of them give the input back?
+# Which test finds them? Start a table: a row for each way, a column for each test. The usual first test is the
+# round trip: split, merge, and compare with the input. Each step can be right or wrong, which makes four ways.
+# Which of them give the input back?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -209,16 +207,21 @@ WAYS = {
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
-trips = {name: merge(split(numbered, h)) for name, (split, merge) in WAYS.items()}
-returned = {name: [torch.equal(trip, numbered)] for name, trip in trips.items()}
-display.show(returned, columns=["gives the input back"])
+tests = {"round trip": lambda split, merge: merge(split(numbered, h)).equal(numbered)}
+
+
+def tried(tests):
+    """Put every way to every test."""
+    return {name: [test(*way) for test in tests.values()] for name, way in WAYS.items()}
+
+
+display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
-# A dot means *no*. The round trip approves of two mistakes at once. But attention runs between the split and the
-# merge, and it
-# runs on heads that were split wrongly. Follow one number: 2c is the third feature of the second of three
-# tokens. Untick a transpose, predict where 2c will end up, and look; a black corner marks each number that
-# stands in a wrong place.
+# A dot means *no*. The round trip approves of two mistakes at once. But between the split and the merge comes
+# attention, and it runs on heads that were split wrongly. Follow one number: 2c is the third feature of the second
+# of three tokens. Untick a transpose, predict where 2c will end up, and look; a black corner marks each number
+# that stands in a wrong place.
 
 
 # %% tags=["hide-input"]
@@ -284,15 +287,18 @@ display.live(static, "where_numbers_go", data, room=(490, 420))
 # What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between split and
 # merge, and ask what *it* collects, once with *thirsty* and once with *sweet*.
 
-# %%
+# %% tags=["fold-input"]
 WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
 
 
-def layer(x, split, merge):
-    """Attend with two heads; how to split and merge is a setting."""
-    q, k, v = (split(x @ w, 2) for w in WIDE)
-    mixed, _ = one.attend(q, k, v)
-    return merge(mixed) @ two.W_O
+def layer(split, merge):
+    """Build the pair of heads around a way to split and to merge."""
+
+    def attend(x):
+        mixed, _ = one.attend(*(split(x @ w, 2) for w in WIDE))
+        return merge(mixed) @ two.W_O
+
+    return attend
 
 
 # %% tags=["hide-input"]
@@ -305,7 +311,7 @@ asked = [f"{word}: {what}" for word in said for what in ("animal", "food")]
 def collected(way, sentences) -> list[float]:
     """Give what *it* collects of animal and food, in each sentence."""
     place = one.WORDS.index("it")
-    return [y for words in sentences for y in layer(words, *way)[place, :2].tolist()]
+    return [y for words in sentences for y in layer(*way)(words)[place, :2].tolist()]
 
 
 found = {name: collected(way, said.values()) for name, way in WAYS.items()}
@@ -320,48 +326,34 @@ display.show(found, columns=asked)
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
 #
-# You saw this because you knew the right numbers. In a model of your own you do not, and neither shapes nor the
-# round trip will tell you. This attention does not know where a
-# word stands. **Shuffle** the words, and the rows of the output must be shuffled along, and hold the same
-# numbers as before. `use(way)` is the `layer` above with one of the ways.
+# You saw this because you knew the right numbers. In a model of your own you do not, so test it from outside.
+# This attention does not know where a word stands. **Shuffle** the words, and the rows of the output must be
+# shuffled along, and hold the same numbers as before. The table's second column is the largest difference.
 
 
 # %%
-def use(way):
-    """Give the layer with one of the ways, as a model of x alone."""
-    return lambda x: layer(x, *way)
-
-
 def shuffle_gap(model, x):
     """Compare the output of shuffled words with the shuffled output."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
     return (model(x[order]) - model(x)[order]).abs().max().item()
 
 
-# %%
-gaps = {name: [shuffle_gap(use(way), x)] for name, way in WAYS.items()}
-display.show(gaps, columns=["shuffle gap"])
+tests["shuffle gap"] = lambda *way: shuffle_gap(layer(*way), x)
+display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
-# All three mistakes show, so this one test seems to be enough. Then somebody finds that both transposes can go
-# together: cut each row into heads, attend, and put each row together again. What
-# does the shuffle say now?
-
-
-# %%
-def cut_only(x, h):
-    """Cut the rows into heads, and leave the heads where they are."""
-    return x.unflatten(-1, (h, -1))
-
-
-WAYS["no transpose"] = cut_only, lambda mixed: mixed.flatten(-2)
-print("shuffle gap:", round(shuffle_gap(use(WAYS["no transpose"]), x), 2))
-
-# %% [markdown]
-# The shuffle is content. In `(n, h, d)` the words stand where `attend` looks for heads. So [the heads of one word
-# attend
-# to each other](03_split_and_stack.ipynb), and no word sees another word. That is wrong in the same way wherever
-# the word stands. It takes a second test: **change** one word, and see whether another one's row reacts.
+# All three mistakes show, so this one test seems to be enough. Add a fifth way, which you know from [the last
+# chapter](03_split_and_stack.ipynb): both transposes missing, so that the heads stay in the middle, `(n, h, d)`.
+# Which of the two tests finds it?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Neither. No number leaves its row, so the round trip is content. The heads of one word attend to each other,
+# and no word sees another: that is wrong in the same way wherever the word stands, so the shuffle is content, too.
+#
+# </details>
+#
+# It takes a third test: **change** one word, and see whether another one's row reacts.
 
 
 # %%
@@ -372,40 +364,44 @@ def reacts(model, x, row, word):
     return not torch.allclose(model(changed)[row], model(x)[row])
 
 
-told = {
-    name: [shuffle_gap(use(way), x), reacts(use(way), x, it, cat)]
-    for name, way in WAYS.items()
-}
-display.show(told, columns=["shuffle gap", "“it” reacts to “cat”"])
+WAYS["heads in the middle"] = (
+    lambda x, h: x.unflatten(-1, (h, -1)),
+    lambda mixed: mixed.flatten(-2),
+)
+tests["“it” reacts to “cat”"] = lambda *way: reacts(layer(*way), x, it, cat)
+display.show(tried(tests), columns=[*tests])
 
 # %% tags=["proof"]
-passed = [(gap < 1e-5, reaction) for gap, reaction in told.values()]
-one_wrong = (False, True)
-assert passed == [(True, True), one_wrong, one_wrong, (False, False), (True, False)]
+passed = [(back, gap < 1e-5, reaction) for back, gap, reaction in tried(tests).values()]
+one_wrong = (False, False, True)
+found = [
+    (True, True, True),
+    one_wrong,
+    one_wrong,
+    (True, False, False),
+    (True, True, False),
+]
+assert passed == found
 for name, way in WAYS.items():
-    thirsty, sweet, _ = torch.tensor(collected(way, said.values())).view(
-        3, 2
-    )  # (2,), (2,), (2,)
-    alike = torch.allclose(thirsty, sweet)
-    assert alike == (name != "right"), name
+    sentences = torch.tensor(collected(way, said.values())).view(3, 2)  # (3, 2)
+    assert torch.allclose(sentences[0], sentences[1]) == (name != "right"), name
 mixed = one.attend(*(split_heads(x @ w, h) for w in WIDE))[0]  # (h, n, d)
 merged = merge_wrongly(mixed)                                  # (n, h * d)
 assert torch.equal(merged[it], mixed[1, 2:4].flatten())  # drank and milk
 assert torch.equal(merged[[2, 6], 2:], mixed[:, it])  # in drank and was
-print("✓ Only the right way passes both tests, and only it tells the sentences apart.")
+print("✓ Only the right way passes, and only the right way tells the sentences apart.")
 
 # %% [markdown]
-# Only the right way passes both. With both steps wrong, each head holds half of the sentence. The word *it* stands
-# in the second half, so it
-# can never find *cat*, whatever the matrices are.
+# Only the right way passes all three. With both steps wrong, each head holds half of the sentence: *it* stands in
+# the second half and can never find *cat*, whatever the matrices are.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
-# Both tests look only at inputs and outputs, so you can use them on your own attention. Switch off its mask,
-# its positions and its dropout for the test. Run both, with at least two heads and **more tokens than heads**. Change
-# the last word and watch the first row, because not every pair of words reveals two wrong steps.
+# The last two tests look only at inputs and outputs, so you can use them on your own attention. Switch off its
+# mask, its positions and its dropout. Run both, with at least two heads and **more tokens than heads**. Change the
+# last word and watch the first row, because not every pair of words reveals two wrong steps.
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]
@@ -616,8 +612,8 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
-# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
-# >   number once if several heads and tokens stand one after the other in memory
+# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
+# >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them
 # > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
