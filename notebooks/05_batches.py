@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -24,7 +24,8 @@ from annotated_book import chapters, display
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
 it = one.WORDS.index("it")
-WIDE = chapters.load("04_reshape_trick").WIDE  # W_Q, W_K and W_V of both heads
+four = chapters.load("04_reshape_trick")
+WIDE = four.WIDE  # W_Q, W_K and W_V of both heads
 b, n, h, d = 2, 8, 2, 2
 
 # %% [markdown]
@@ -103,12 +104,32 @@ torch.testing.assert_close(one.gradients(output, triple), expected)
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown]
-# Published code often *flattens* the two axes into one, `split_heads(q, h).flatten(0, 1)`, which is
-# `(b * h, n, d)`. [The reshape trick](04_reshape_trick.ipynb) taught you to fear such a step. This one
-# mixes nothing: b and h stand side by side, so `flatten` only renumbers the rooms (and copies them). **Merge only axes that are
-# neighbours, in their order.**
-# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch) shows what that
-# does to a mask.
+# Published code often *flattens* the two axes in front into one, which is `(b * h, n, d)`. [The reshape
+# trick](04_reshape_trick.ipynb) taught you to fear such a step. Does this one mix the rooms? Does it copy?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It mixes nothing: b and h are neighbours, so `flatten` numbers the rooms in the order in which they are. But
+# it copies them all. On the shelf of the queries the four rooms begin at places 0, 2, 32 and 34, and no single
+# stride walks like that.
+#
+# </details>
+
+# %%
+rooms = split_heads(q, h)   # (b, h, n, d)
+flat = rooms.flatten(0, 1)  # (b * h, n, d)
+told = [not flat.equal(torch.cat([*rooms])), flat.data_ptr() != rooms.data_ptr()]
+display.show({"flatten": told}, columns=["mixes the rooms", "copies them"])
+
+# %% tags=["proof"]
+numbered = torch.arange(2 * 8 * 4).view(2, 8, 4)  # (2, 8, 4)
+assert split_heads(numbered, 2)[:, :, 0, 0].flatten().tolist() == [0, 2, 32, 34]
+assert rooms.data_ptr() == q.data_ptr()
+print("✓ The split copied nothing; the rooms begin at 0, 2, 32 and 34.")
+
+# %% [markdown]
+# **Merge only axes that are neighbours, in their order.** What that does to a mask, you see in [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
 #
 # ## The batch comes second
 #
@@ -185,55 +206,69 @@ display.rooms(sentences, q, k, layouts, (0, it), name="rooms")
 #
 # </details>
 
+
 # %%
-turned = [each.transpose(0, 1) for each in (q, k, v)]  # (n, b, h * d)
-crossed, _ = four_axes(*turned, h)                     # (n, b, h * d), (n, h, b, b)
+def attend_batch(x):
+    """Attend with the pair of heads, batch-first."""
+    return four_axes(*(x @ w for w in WIDE), 2)[0] @ two.W_O
+
+
+crossed = attend_batch(x.transpose(0, 1))  # (n, b, e)
 print(tuple(crossed.shape))
-display.show((crossed @ two.W_O)[it], ["it, thirsty", "it, sweet"], one.FEATURES)
+display.show(crossed[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # The shape is what the caller expects. But *it*, which should say yes to one question and no to the other, says
 # 1.00 to both, in both sentences. Each head hands on the *quality* of what it hears, and here it heard only
 # itself and its twin, half and half.
+#
+# Neither an error nor the shape reveals the mistake. The last chapter's `reacts` does: change one word, and see
+# whether *it* of the first sentence notices. (A dot means *no*.)
+
+
+# %%
+def unnoticed(x):
+    """Do the same with the batch second, and turn the result round again."""
+    return attend_batch(x.transpose(0, 1)).transpose(0, 1)
+
+
+changes = {"“thirsty”": (0, 7), "“it” of the other sentence": (1, it)}
+told = {
+    name: [four.reacts(model, x, (0, it), place) for place in changes.values()]
+    for name, model in {"batch first": attend_batch, "batch second": unnoticed}.items()
+}
+display.show(told, columns=[*changes], corner="reacts to")
 
 # %% tags=["proof"]
-y = x.clone().requires_grad_()                                        # (b, n, h * d)
-in_room = four_axes(*(y @ w for w in WIDE), h)[0]                     # (b, n, h * d)
-in_cross = four_axes(*((y @ w).transpose(0, 1) for w in WIDE), h)[0]  # (n, b, h * d)
-(inside,) = torch.autograd.grad(in_room[0, it].sum(), y)              # (b, n, h * d)
-(across,) = torch.autograd.grad(in_cross[it, 0].sum(), y)             # (b, n, h * d)
-assert inside.any(-1).nonzero().tolist() == [[0, place] for place in range(8)]
-assert across.any(-1).nonzero().tolist() == [[0, it], [1, it]]
-print(
-    "✓ By gradient: “it” reacts to its sentence alone; with the batch second, to its twin."
-)
+every = [(sentence, place) for sentence in range(2) for place in range(8)]
+for model, expects in (
+    (attend_batch, [(0, place) for place in range(8)]),
+    (unnoticed, [(0, it), (1, it)]),
+):
+    assert [word for word in every if four.reacts(model, x, (0, it), word)] == expects
+print("✓ Of all 16 words: “it” reacts to its sentence; with the batch second, to its twin.")
 
 # %% [markdown]
-# Neither an error nor the shape of the output reveals the mistake. Changing one word does: *it* no longer reacts to *thirsty*.
-#
-# Does cross-attention complain, at least? Put the batch second, with 3 queries and 5 keys. Then try a single
-# query, and a single key.
+# Does cross-attention complain, at least? Put the batch second, with n = 3 queries and m = 5 keys. Then try a
+# single query, and a single key.
 
 
 # %%
 def put_second(n, m):
-    """Attend with the batch second, and say what comes back."""
-    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)  # (n, 2, 24), (m, 2, 24)
+    """Say what should come back, what does with the batch second, and if it is right."""
+    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)      # (n, b, 24), (m, b, 24)
+    by_sample, told = query.transpose(0, 1), keys.transpose(0, 1)   # (b, n, 24), (b, m, 24)
+    right = four_axes(by_sample, told, told, 4)[0].transpose(0, 1)  # (n, b, 24)
     try:
         given = four_axes(query, keys, keys, 4)[0]
     except RuntimeError:
-        return ["an error", None]
-    right = four_axes(query.transpose(0, 1), *[keys.transpose(0, 1)] * 2, 4)[0].transpose(
-        0, 1
-    )
-    same = given.shape == right.shape and torch.allclose(given, right)
-    return [str(tuple(given.shape)), "right" if same else "wrong"]
+        return [str(tuple(right.shape)), "an error", None]
+    same = given.shape == right.shape and given.allclose(right)
+    return [str(tuple(right.shape)), str(tuple(given.shape)), "right" if same else "wrong"]
 
 
-# %% tags=["hide-input"]
-sizes = {"3 queries, 5 keys": (3, 5), "1 query, 5 keys": (1, 5), "3 queries, 1 key": (3, 1)}
-told = {name: [str((n, 2, 24)), *put_second(n, m)] for name, (n, m) in sizes.items()}
-display.show(told, columns=["should be", "comes back", "numbers"])
+tried = {f"n = {n}, m = {m}": put_second(n, m) for n, m in ((3, 5), (1, 5), (3, 1))}
+display.show(tried, columns=["should be", "comes back", "numbers"])
 
 # %% [markdown]
 # Taken for samples, 3 queries and 5 keys do not match, and the code stops. A size of 1 stops nothing, because it is
