@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from attention_doctor.ignores import ignored
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import Finding, ModelReport, Report
-from attention_doctor.rules.catalogue import BY_CODE
+from attention_doctor.rules.catalogue import BY_CODE, FAMILIES
 from attention_doctor.rules.questions import CONVENTION, UNASKED, WRONG
 
 CODES = {code: rule.cause for code, rule in BY_CODE.items()}
@@ -30,8 +31,8 @@ def chosen(
 ) -> Report | ModelReport:
     """Leave findings out of a report; what could not be asked stays.
 
-    Codes in ``select`` count, none means all; those in ``ignore`` do not. Conventions in ``wrong``
-    are wrong.
+    Codes in ``select`` count, none means all; those in ``ignore`` do not, nor what a comment on its
+    line ignores. Conventions in ``wrong`` are wrong.
     """
     check([*select, *ignore, *wrong])
     if isinstance(report, ModelReport):
@@ -43,7 +44,7 @@ def chosen(
     for finding in report.findings:
         worse = finding.severity == CONVENTION and finding.code in wrong
         counts = finding.code in (select or [finding.code]) and finding.code not in ignore
-        if counts or finding.severity == UNASKED:
+        if (counts and not ignored(finding)) or finding.severity == UNASKED:
             kept.append(replace(finding, severity=WRONG) if worse else finding)
         else:
             left[finding.code] = None
@@ -72,6 +73,16 @@ def explain(code: str) -> str:
     parts = [textwrap.fill(text, _WIDTH) for text in said.texts]
     lines = [f"- {said.wrong}\n+ {said.right}"] if said.right else []
     return "\n\n".join([f"{code} ({said.severity})", *parts[:1], *lines, *parts[1:]])
+
+
+def listed() -> str:
+    """List all codes by their families, with their causes; conventions are marked."""
+    lines = []
+    for family, rules in FAMILIES.items():
+        lines += ["", family]
+        marks = {x.code: " (convention)" * (x.severity == CONVENTION) for x in rules}
+        lines += [f"  {x.code}{marks[x.code]}: {x.cause}" for x in rules]
+    return "\n".join(lines[1:])
 
 
 class About(NamedTuple):

@@ -1,8 +1,13 @@
 """Do what the command line asks for: load, build, call, examine; what fails is a finding."""
 
 import argparse
+import contextlib
 import pydoc
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +42,22 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
         return report
     text = adapter(target, Path(path), name, options.kind, _sizes(options), dict(options.init))
     return replace(report, adapter=text)
+
+
+def alone(options: argparse.Namespace) -> Report | ModelReport:
+    """Examine in a process of its own: no target meets what another imported, or ends with it."""
+    name = (options.model or options.target).rpartition(":")[2]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        try:
+            return pool.submit(_quiet, options).result()
+        except BrokenProcessPool:
+            remedy = "Examine it by itself, and look at what is printed last."
+            return _failed(name, Unasked("call", "it ends the whole Python process", remedy))
+
+
+def _quiet(options: argparse.Namespace) -> Report | ModelReport:
+    with contextlib.redirect_stdout(sys.stderr):
+        return examined(options)
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:

@@ -28,6 +28,7 @@ def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
         raise Unasked("import", f"there is no file {path}", remedy)
     root, in_package = dotted(file)
     sys.path.insert(0, str(root))
+    sys.path += {str(Path.cwd())} - {*sys.path}  # what is imported from the top of a project
     kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing appears beside the file
     try:
         module = _run(file) if root == file.parent else importlib.import_module(in_package)

@@ -1,0 +1,47 @@
+"""Comments such as ``# attention-doctor: ignore[no-scale]``, on the line that a finding names."""
+
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attention_doctor.call.places import Where
+from attention_doctor.report import Finding
+
+_COMMENT = re.compile(r"#\s*attention-doctor:\s*ignore(?:\[([^]]*)\])?")
+
+
+def ignored(finding: Finding) -> bool:
+    """Tell whether the line that a finding names has a comment with its code."""
+    return finding.where is not None and finding.code in _codes(finding.where.text)
+
+
+def unused(files: Iterable[str], findings: Iterable[Finding]) -> list[tuple[Where, str]]:
+    """Give the places of comments that ignore none of the findings, and what each says."""
+    found = {(str(Path(x.where.file).resolve()), x.where.line, x.code) for x in findings if x.where}
+    paths = {str(Path(file).resolve()) for file in files} | {file for file, *_ in found}
+    return [
+        (Where(file, line), f"ignore[{code}] ignores nothing that was found")
+        for file in sorted(paths)
+        for line, code in _comments(file)
+        if (file, line, code) not in found
+    ]
+
+
+def _comments(file: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines and codes of a file's comments; a file that cannot be read has none."""
+    try:
+        with tokenize.open(file) as text:
+            tokens = [*tokenize.generate_tokens(text.readline)]
+    except (OSError, SyntaxError, UnicodeDecodeError, tokenize.TokenError):
+        return
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            for code in _codes(token.string):
+                yield token.start[0], code
+
+
+def _codes(text: str) -> list[str]:
+    """Give the codes of a comment; "" where it has none, which ignores nothing."""
+    found = _COMMENT.search(text)
+    return [code.strip() for code in (found[1] or "").split(",")] if found else []
