@@ -171,7 +171,7 @@ display.show(torch.stack(rows), ["dim=0", "dim=1"], columns)
 
 # %% [markdown]
 # The first row is the answer that you know. The second is a loud yes to everything: *it* hears nothing but its
-# own *quality*, 1.00, from both strips.
+# own *quality*, 1.00, from both strips. The cut makes the strips; the stack decides who hears whom.
 
 # %% tags=["hide-input"]
 display.stacks(

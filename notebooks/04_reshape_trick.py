@@ -50,7 +50,8 @@ assert torch.equal(heads, three.split_and_stack(x, h))
 print("✓ The same numbers as splitting and stacking.")
 
 # %% [markdown]
-# From here on a row is called a **token**: trained models cut a text into words and pieces of words.
+# The field calls such a row a **token**, since trained models cut a text into words and pieces of words. Here
+# every token is a word.
 
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
@@ -160,6 +161,7 @@ assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2)
 assert torch.equal(merge_heads(mixed), mixed.transpose(-3, -2).flatten(-2))
 assert torch.equal(merged, merge_heads(mixed))
 assert torch.arange(32).view(h, n, d)[:, 1].flatten().tolist() == [2, 3, 18, 19]  # cat
+assert (short == right).flatten().nonzero().flatten().tolist() == [0, 1, 30, 31]
 for few in (torch.randn(1, 5, 3), torch.randn(4, 1, 3)):  # one head, one token
     assert few.transpose(0, 1).reshape(few.size(1), -1).data_ptr() == few.data_ptr()
 by_torch = F.scaled_dot_product_attention(*[split_heads(torch.randn(2, n, h * d), h)] * 3)
@@ -328,7 +330,7 @@ display.show(found, columns=asked)
 #
 # You saw this because you knew the right numbers. In a model of your own you do not, so test it from outside.
 # This attention does not know where a word stands. **Shuffle** the words, and the rows of the output must be
-# shuffled along, and hold the same numbers as before. The table's second column is the largest difference.
+# shuffled along, and hold the same numbers up to rounding. The table's second column is the largest difference.
 
 
 # %%
@@ -399,9 +401,10 @@ print("✓ Only the right way passes, and only the right way tells the sentences
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
-# The last two tests look only at inputs and outputs, so you can use them on your own attention. Switch off its
-# mask, its positions and its dropout. Run both, with at least two heads and **more tokens than heads**. Change the
-# last word and watch the first row, because not every pair of words reveals two wrong steps.
+# The last two tests look only at inputs and outputs, so you can use them on your own attention; if it wants a
+# batch, hand over `lambda x: model(x[None])[0]`. Switch off its mask, its positions and its dropout. Run both, with
+# at least two heads and **more tokens than heads**. Change the last word and watch the first row, because not every
+# pair of words reveals two wrong steps.
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]

@@ -121,16 +121,38 @@ flat = rooms.flatten(0, 1)  # (b * h, n, d)
 told = [not flat.equal(torch.cat([*rooms])), flat.data_ptr() != rooms.data_ptr()]
 display.show({"flatten": told}, columns=["mixes the rooms", "copies them"])
 
+# %% [markdown]
+# **Merge only axes that are neighbours, in their order.** `@` does the same inside: it makes three axes of four
+# before it multiplies. So the copy that the trick saves for one sentence comes back with the batch. What a merge
+# of b and h does to a mask, you see in [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
+
 # %% tags=["proof"]
-numbered = torch.arange(2 * 8 * 4).view(2, 8, 4)  # (2, 8, 4)
-assert split_heads(numbered, 2)[:, :, 0, 0].flatten().tolist() == [0, 2, 32, 34]
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Copies(TorchDispatchMode):
+    """Counts the copies that are made inside its ``with`` block."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.count += operation == torch.ops.aten.clone.default
+        return operation(*args, **(kwargs or {}))
+
+
+places = split_heads(torch.arange(2 * 8 * 4).view(2, 8, 4), 2)  # (2, 2, 8, 2)
+assert places[:, :, 0, 0].flatten().tolist() == [0, 2, 32, 34]
 assert rooms.data_ptr() == q.data_ptr()
-print("✓ The split copied nothing; the rooms begin at 0, 2, 32 and 34.")
+counts = []
+for queries in (rooms[0], rooms):
+    with Copies() as copies:
+        queries @ queries.mT
+    counts.append(copies.count)
+assert counts == [0, 2]
+print("✓ Of one sentence, `@` copies nothing; of a batch, both things that it multiplies.")
 
 # %% [markdown]
-# **Merge only axes that are neighbours, in their order.** What that does to a mask, you see in [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
-#
 # ## The batch comes second
 #
 # Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects **sequence-first** data, `(n, b,
@@ -256,9 +278,9 @@ print("✓ Of all 16 words: “it” reacts to its sentence; with the batch seco
 # %%
 def put_second(n, m):
     """Say what should come back, what does with the batch second, and if it is right."""
-    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)      # (n, b, 24), (m, b, 24)
-    by_sample, told = query.transpose(0, 1), keys.transpose(0, 1)   # (b, n, 24), (b, m, 24)
-    right = four_axes(by_sample, told, told, 4)[0].transpose(0, 1)  # (n, b, 24)
+    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)     # (n, b, 24), (m, b, 24)
+    asking, asked = query.transpose(0, 1), keys.transpose(0, 1)    # (b, n, 24), (b, m, 24)
+    right = four_axes(asking, asked, asked, 4)[0].transpose(0, 1)  # (n, b, 24)
     try:
         given = four_axes(query, keys, keys, 4)[0]
     except RuntimeError:

@@ -135,8 +135,8 @@ def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) ->
             _cells(filled, left, 40 + 18 * i, row, 20, heads)
     for i, word in enumerate(words):
         filled.text(45, 40 + 18 * i, word, ha="right", va="center", fontsize=11)
-    for left, rows in ((144, len(w)), (238, len(x))):
-        filled.plot([left + wide] * 2, [26, 36 + 18 * rows], "k--", linewidth=1.4)
+    for left, high in ((144, len(w)), (238, len(x))):
+        filled.plot([left + wide] * 2, [26, 36 + 18 * high], "k--", linewidth=1.4)
     cut.text(60, 12, "split: h pieces (n, d)", ha="center", fontsize=11)
     cut.text(238, 12, "stack: (h, n, d)", ha="center", fontsize=11)
     _arrow(cut, (126, 110), (160, 110))
