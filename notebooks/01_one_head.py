@@ -316,25 +316,40 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# (Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
-# scores *it*: to ask and to be found would be one thing.) Take a head of width 2, set by hand, which
-# asks: *is something said about an animal?* The 2 in $W_Q$ looks for an animal, the 1 for a
-# quality, so that *thirsty* keeps up with *cat*, which is more of an animal but says nothing.
+# Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
+# scores *it*: to ask and to be found would be one thing.
+#
+# Here is a head of width 2, set by hand, which asks: *is something said about an animal?* In the tables,
+# a word's features stand at the left of the first three, and over the fourth.
+
+# %% tags=["fold-input"]
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
+
+found, gives = ["animal", "quality"], ["quality", "empty"]
+display.beside(
+    display.show(W_Q, FEATURES, found, title="W_Q: asks for", decimals=0),
+    display.show(W_K, FEATURES, found, title="W_K: found by", decimals=0),
+    display.show(W_V, FEATURES, gives, title="W_V: hands over", decimals=0),
+    display.show(W_O, gives, FEATURES, title="W_O: written under", decimals=0),
+)
+
+# %% [markdown]
+# Only a *quality* asks: twice for an animal, once for a quality, so that *thirsty* keeps up with *cat*,
+# which is more of an animal but says nothing. What is handed over is the quality, and $W_O$ writes it
+# under *animal*. So a large number there means: yes, something is said about an animal. (The second
+# place of the values stays empty. This head has one thing to hand over.)
 
 # %%
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), the first: to animal
-
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 
 # %% [markdown]
 # ## How far along the arrow
 #
-# $W_Q$ turns the quality of *it* into the query `(2, 1)`: an animal counts twice as much as a
-# quality. All words without a quality have the query `(0, 0)` and ask for nothing. $W_K$ makes the
-# keys: how much of an animal a word is, and how much of a quality.
+# $W_Q$ turns the quality of *it* into the query `(2, 1)`. All words without a quality have the query
+# `(0, 0)` and ask for nothing. The keys say how much of an animal a word is, and how much of a quality.
 #
 # Two numbers are a place on paper, so this can be drawn. The arrow is the query of *it*. Drag its
 # tip, or use the sliders, and find out what makes a score large.
@@ -351,9 +366,7 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 #
 # ## A book with blank pages
 #
-# $W_V$ lets each word hand over its quality, and its animal as a spare, since d is 2. $W_O$ writes the
-# quality under *animal* and drops the spare. So a large number under *animal* means: yes, something is
-# said about an animal.
+# Now let the whole head run. What does *it* receive in the two sentences?
 
 # %%
 said = []
@@ -366,39 +379,35 @@ display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
 # Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
 #
 # Now look at its weights again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
-# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. So
-# take this book off the shelf, out of keys and values; then put back a thicker one, a cat with 5 of
-# *animal*. In a third sentence there is no last word, and nothing is said. Do the answers change?
+# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. So take
+# this book off the shelf, out of keys and values. In a third sentence there is no last word, and nothing
+# is said. Do the answers change?
 
 # %%
-cat, asks = WORDS.index("cat"), q[[it]]
-rows = {"with the cat": [], "without": [], "a cat of 5": []}
+cat, rows = WORDS.index("cat"), {"with the cat": [], "without": []}
 for x in (EMBEDDINGS, SWEET_EMBEDDINGS, EMBEDDINGS[:-1]):
-    without, stronger = torch.cat([x[:cat], x[cat + 1 :]]), x.clone()
-    stronger[cat, 0] = 5
-    for row, seen in zip(rows.values(), (x, without, stronger)):
-        row.append((attend(asks, seen @ W_K, seen @ W_V)[0] @ W_O)[0, 0])
-for row in rows.values():
-    row.append(row[0] - row[1])
-display.show(rows, columns=["thirsty", "sweet", "no last word", "difference"])
+    for row, shelf in zip(rows.values(), (x, torch.cat([x[:cat], x[cat + 1 :]]))):
+        found, _ = attend(q[[it]], shelf @ W_K, shelf @ W_V)  # (1, d), (1, m)
+        row.append((found @ W_O)[0, 0])
+display.show(rows, columns=["thirsty", "sweet", "no last word"])
 
 # %% [markdown]
-# Without the cat all of them grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63.
-# Blank pages take up reading time that would else go to whoever is left, here to *it* itself. The
-# difference between *thirsty* and *sweet* stays, 0.78 and 0.83; what changes is what *no* looks like. But a
-# cat that is more of an animal, 5 instead of 3, takes up so much that it eats the *yes*, too: 0.12.
+# All three grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63. Blank pages take up
+# reading time that would else go to whoever is left, here to *it* itself. *Thirsty* still gets more than
+# *sweet*; but without the cat this head's *no*, 0.95, is as loud as its *yes* was with the cat. What an
+# answer means depends on who else is on the shelf.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
 # ### Going deeper: Change one matrix at a time
 #
 # Which of the four matrices can change the weights? First let words be found by *food* in place of
-# *animal*; then, with the old $W_K$, exchange the two numbers of each value.
+# *animal*; then, with the old $W_K$, let them hand over their animal in place of their quality.
 
 # %%
-by_food, animal_first = W_K[[1, 0, 2, 3]], W_V.flip(1)  # (e, d)
+by_food, of_animal = W_K[[1, 0, 2, 3]], W_V[[3, 1, 2, 0]]  # (e, d)
 names, looks = ["as above", "new W_K", "new W_V"], []
-for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, animal_first)):
+for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, of_animal)):
     found, weights = attend(q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v)  # (n, d), (n, n)
     looks.append(torch.cat([weights[it], (found @ W_O)[it, :1]]))
 display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
@@ -417,9 +426,9 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
 # products. If the entries of query and key are independent, with mean 0 and variance 1, the sum has
 # variance d: a typical score has the size $\sqrt d$. The figure takes random queries and 16 random
-# keys, and shows how strongly the weights react to the scores, [the size of the
-# derivative](#cell-id=the-derivative-of-the-softmax). Increase the width: first divided by *1*, then by
-# *d*, the obvious repair, and then by *√d*.
+# keys. How strongly each weight reacts to each score is [a matrix of
+# derivatives](#cell-id=the-derivative-of-the-softmax); its size is the root of the sum of its squared
+# entries. Increase the width: first divided by *1*, then by *d*, the obvious repair, then by *√d*.
 
 
 # %% tags=["fold-input"]
@@ -450,8 +459,8 @@ by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# What a loss sends back to the scores passes through this derivative. Here it is at three widths, with the
-# largest weight at the last.
+# What a loss sends back to the scores passes through this matrix. Here is its size at three widths, for the
+# median query, and the largest of the 16 weights at the last.
 
 # %% tags=["fold-input"]
 rows = {}
@@ -462,10 +471,10 @@ columns = ["d = 64", "128", "256", "weight"]
 display.show(rows, columns=columns, title="Size of the derivative, and the largest weight")
 
 # %% [markdown]
-# Undivided, what the softmax does depends on the width: the derivative of the median query is 0.12 at 64 and
-# nearly 0 at 256, where its softmax is **saturated**. Divided by d, the derivative stays, but the largest of
-# 16 weights is 0.07, hardly more than one sixteenth: a wide head starts as a plain average. With the root
-# the width hardly matters, and one weight can stand out.
+# Undivided, what the softmax does depends on the width: the derivative has the size 0.12 at 64 and nearly 0
+# at 256, where the softmax is **saturated**. Divided by d, it stays, but the largest weight is 0.07, hardly
+# more than one sixteenth: a wide head starts as a plain average. With the root the width hardly matters,
+# and one weight can stand out.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -473,8 +482,7 @@ display.show(rows, columns=columns, title="Size of the derivative, and the large
 #
 # Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
 # where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. If one weight is nearly 1 and the others
-# nearly 0, every entry of this matrix is nearly 0. The figure shows its size for the median query:
-# the root of the sum of its squared entries.
+# nearly 0, every entry of this matrix is nearly 0.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)
@@ -510,6 +518,37 @@ class OneHead(nn.Module):
         q, k = query @ self.w_q, key @ self.w_k          # (n, d), (m, d)
         mixed, weights = attend(q, k, value @ self.w_v)  # (n, d), (n, m)
         return mixed @ self.w_o, weights                 # (n, e), (n, m)
+
+
+# %% [markdown]
+# Here is the whole head in one picture, with three words that ask eight.
+
+# %% tags=["hide-input"]
+asking = EMBEDDINGS[:3]  # (3, 4)
+parts = {"3 words ask": asking, "8 words answer": EMBEDDINGS, "queries": asking @ W_Q}
+parts |= {"keys": EMBEDDINGS @ W_K, "values": EMBEDDINGS @ W_V}
+parts["scores"] = parts["queries"] @ parts["keys"].mT
+parts["mix"], parts["weights"] = attend(parts["queries"], parts["keys"], parts["values"])
+parts["output"] = parts["mix"] @ W_O
+places = {
+    "3 words ask": (0, 0),
+    "8 words answer": (1.5, 0),
+    "queries": (0, 1),
+    "keys": (1, 1),
+}
+places |= {"values": (2, 1), "scores": (0.5, 2), "weights": (0.5, 3), "mix": (1.25, 4)}
+places["output"] = (1.25, 5)
+ask, answer, *_ = places
+steps = [(ask, "queries", "W_Q"), (answer, "keys", "W_K"), (answer, "values", "W_V")]
+steps += [("queries", "scores", ""), ("keys", "scores", ""), ("weights", "mix", "")]
+steps += [
+    ("scores", "weights", "/ √d, softmax"),
+    ("values", "mix", ""),
+    ("mix", "output", "W_O"),
+]
+letters = {3: "n", 8: "m", 4: "e", 2: "d"}
+shapes = {part: tensor.shape for part, tensor in parts.items()}
+display.flow(places, steps, shapes, letters, name="whole-head")
 
 
 # %% tags=["proof"]

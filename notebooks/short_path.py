@@ -29,13 +29,13 @@ one = chapters.load("01_one_head")
 display.first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But
-# look at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46, and the
-# cat, as you will see, adds nothing to that bar.
+# The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But look
+# at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46 each, and the cat,
+# as you will see, adds nothing to that bar.
 #
 # On this page you build that picture, with a pencil first, and you end with a class of 18 lines that
-# computes what PyTorch's does, gradients too. Each step has to give what the step before gave; a line
-# with a ✓ opens to its proof. The links lead to the chapters that take their time.
+# computes what PyTorch's does, gradients too. Behind each ✓ is the proof that a step gives what the step
+# before gave. The links lead to the chapters that take their time.
 #
 # ## One head with a pencil
 #
@@ -44,8 +44,9 @@ display.first_look(name="short-path-it", merge=False)
 
 # %% tags=["hide-input"]
 words, it = one.WORDS, one.WORDS.index("it")
+features = one.FEATURES
 first, second = one.EMBEDDINGS, one.SWEET_EMBEDDINGS  # the two sentences
-display.show(first, words, one.FEATURES, decimals=0)
+display.show(first, words, features, decimals=0)
 
 # %% [markdown]
 # Now let *it* look around, in four steps. Before you do the sums: at which will it look more, at the
@@ -60,11 +61,9 @@ display.show(first, words, one.FEATURES, decimals=0)
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# A comment such as `(n, e)` gives a shape, and is checked when the page is built: n words that ask,
-# with e numbers each. The words that are asked are counted by m; here they are the same eight.
-# `first` and `second` are the two sentences as such tables, and `it` is the place of the word, 5.
-# (They come from the chapter [One head](01_one_head.ipynb), called `one` here, as do the names in
-# `one.FEATURES`. The imports are in the notebook, and `display.show` writes a table.)
+# In the code, `first` and `second` hold the two sentences, and `it` is the place of the word, 5. The comment
+# `(m, e)` gives a shape, which is checked when the page is built: m words that are asked, with e numbers
+# each. The words that ask are counted by n; soon all eight do.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -74,12 +73,12 @@ collected = shares @ first      # (m,) x (m, e) -> (e,)
 display.show(torch.stack([scores, powers, shares]), ["score", "exp(s/2)", "share"], words)
 
 # %% tags=["hide-input"]
-display.show(collected[None], ["it collects"], one.FEATURES)
+display.show(collected[None], ["it collects"], features)
 
 # %% [markdown]
-# At neither: *cat* and *milk* get the same share, 0.18. What decides is a word that never names the
-# cat. *Thirsty* gets 0.30 and brings the animal of its own row along. So *it*, before as much animal
-# as food, collects 1.32 of animal and 0.72 of food.
+# At neither: *cat* and *milk* get 0.18 each. What decides is a word that never names the cat. *Thirsty* gets
+# 0.30, and brings the animal of its own row along. So *it*, which began with as much animal as food,
+# collects 1.32 of animal and 0.72 of food.
 #
 # ### The other sentence
 #
@@ -112,13 +111,13 @@ my_numbers = [4, 0.30, 0.72, 1.32]
 exercises.short_path.check_sweet.folded(my_numbers)
 
 # %% [markdown]
-# ## Eight pencils at once
+# ## All words at once
 #
-# Every word looks around like this, and matrix products let all of them do it at once. Three roles
-# get names: the word that asks brings a **query**, it is compared with the **keys**, and what is
-# collected are the **values**. So far, all three are the same rows, d wide. In the code, `mT` swaps
-# the last two axes, and `softmax(-1)` makes shares along the last one, the keys; `...` stands for
-# axes in front, of which there are none yet.
+# Every word looks around like this, and matrix products let all of them do it at once. Three roles get
+# names: the word that asks brings a **query**, it is compared with the **keys**, and what is collected
+# are the **values**. So far all three are the same rows, d wide. In the code, `mT` swaps the last two
+# axes, `softmax(-1)` makes shares along the last one, the keys, and `...` stands for axes in front, of
+# which there are none yet.
 
 
 # %%
@@ -130,7 +129,7 @@ def attend(q, k, v):
 
 
 both = [attend(x, x, x)[it] for x in (first, second)]
-display.show(torch.stack(both), ["it, thirsty", "it, sweet"], one.FEATURES)
+display.show(torch.stack(both), ["it, thirsty", "it, sweet"], features)
 
 # %% tags=["proof"]
 torch.testing.assert_close(attend(first, first, first)[it], collected)
@@ -139,35 +138,34 @@ for x in (first, second):
 print("✓ The three lines give what the pencil gave, and PyTorch's own function.")
 
 # %% [markdown]
-# The last word decides. (That thirst goes with animals is written into our numbers.) But nothing in
-# these lines knows that it stands last. Turn a sentence around:
+# The last word decides. But nothing in these lines knows that it stands last. Turn a sentence around, and
+# ask *drank*:
 
 # %%
 tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
 both = [attend(x, x, x)[1] for x in (tame, wild)]
-display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
+display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
-# *Drank* collects the same whether the cat drank the milk or the milk drank the cat. Without a mask,
-# attention is blind to order: shuffle the words, and the outputs are shuffled along. Most models are
-# told [positions](20_positions.ipynb) from outside. The two rows will come back.
+# The same, whether the cat drank the milk or the milk drank the cat. Without a mask, attention is blind to
+# order: shuffle the words, and the outputs are shuffled along. Most models are told
+# [positions](20_positions.ipynb) from outside. Keep these two rows in mind.
 #
 # ## Three matrices
 #
-# With the same numbers in all three roles, a word finds words that share its features. So a head has a
-# [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it:
-# $W_Q$ turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it
-# hands over.
+# With the same numbers in all three roles, a word finds words that share its features. It had better ask
+# for something that it lacks. So a head has a [matrix for each
+# role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$ turns a word into
+# what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
-# Here the head is two numbers wide, set by hand, and asks: *is something said about an animal?*
-# Only words with a quality ask; the others have the query (0, 0) and look at all words evenly. A
-# word hands over its quality. (The head has room for a second number, a spare that nothing on this
-# page reads. Ours holds the word's animal.)
+# Our head is two numbers wide, set by hand, and asks: *is something said about an animal?* Only words
+# with a quality ask; the others have the query (0, 0) and look at all words evenly. What a word hands over
+# is its quality. The second column of $W_V$ stays empty, since this head has one thing to hand over.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0.0, 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, then animal
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality
 q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
 table = torch.column_stack([k, k @ q[it], shares, v[:, 0]])
@@ -175,11 +173,10 @@ names = ["animal", "quality", "score", "share", "gives"]
 display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
-# The first two columns are the keys, and *gives* is the quality that is handed over. The query of
-# *it* is (2, 1): an animal counts twice as much as a quality. *Cat*, (3, 0), and *thirsty*, (2, 2),
-# both score 6 and get 0.46 each. So does the head combine the two, one for *who* and one for *what*?
-# Look at the last column. The cat has no quality to give, and 0.46 times 0 is 0. What is the cat
-# good for? Exchange the last word, and then do without the cat.
+# The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
+# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. So does the head combine
+# the two, one for *who* and one for *what*? Look at the last column. The cat has no quality to give, and
+# 0.46 times 0 is 0. Then what is the cat good for? Exchange the last word; and then do without the cat.
 
 # %%
 both = [(first, it), (second, it), (first[it:], 0), (second[it:], 0)]
@@ -188,36 +185,58 @@ names = ["the cat … thirsty", "the cat … sweet", "it was thirsty", "it was s
 display.show(torch.stack(said), names, ["quality"])
 
 # %% [markdown]
-# *Sweet* says something, too, but not about an animal. It scores 2, and most of the attention goes to
-# *cat*, which gives nothing. Shares have to go somewhere, and with the cat they do no harm. That is how
-# this head says *no*: 0.19. Without a cat its *no* is 1.23, louder than its *yes* in the first row. So
-# 0.19 is no property of the head. It takes the head and a cat.
+# *Sweet* is not about an animal. It scores 2, and most of the attention goes to *cat*, which gives nothing.
+# Shares have to go somewhere, and with the cat they do no harm. That is how this head says *no*: 0.19.
+# Without a cat its *no* is 1.23, louder than its *yes* in the first row. Its *no* takes the head and a cat.
 #
 # ## Why the root
 #
 # The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
 # Why? A score adds up d products. If the numbers of both rows are random, with mean 0 and variance 1,
-# the sum has a variance of d, and a typical score has the size $\sqrt d$. What does that do? Take 2,000
-# random queries with eight keys each, and let a random loss send a gradient back to each query.
+# the sum has a variance of d, and a typical score has the size $\sqrt d$. What does that do to the shares?
+# Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a query.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 torch.manual_seed(0)
-rows = {}
+drawing, (ax,) = display.panels(460, 230)
+names, told = [], []
 for divided in (False, True):
     for width in (64, 1024):
-        queries = torch.randn(2000, 1, width, requires_grad=True)
-        keys, values = torch.randn(2000, 8, width), torch.randn(2000, 8, 16)
-        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (2000, 1, 8)
-        loss = (scores.softmax(-1) @ values * torch.randn(2000, 1, 16)).sum()
-        (gradient,) = torch.autograd.grad(loss, queries)
-        name = f"{'by √d' if divided else 'undivided'}, d = {width:,}"
-        largest = scores.softmax(-1).amax(-1)
-        rows[name] = [largest.median(), gradient.norm(dim=-1).median()]
-display.show(rows, columns=["largest share", "gradient"], title="Medians of 2,000 queries")
+        queries, keys = torch.randn(300, 1, width), torch.randn(300, 8, width)
+        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (300, 1, 8)
+        largest = scores.softmax(-1).amax(-1).flatten()
+        heights = len(names) + 0.5 * (torch.rand(300) - 0.5)
+        look = {"color": display.COLOURS["n" if divided else "h"], "alpha": 0.4}
+        ax.plot(largest, heights, "o", markersize=3, **look)
+        names.append(f"{'by √d' if divided else 'undivided'}, d = {width:,}")
+        middle = f"{largest.median():.2f}"
+        ax.text(1.04, len(names) - 1, middle, va="center", fontsize=12)
+        told.append(f"{names[-1]}: {middle}")
+ax.set_yticks(range(4), names)
+ax.set(
+    xlim=(0, 1.14),
+    ylim=(3.5, -0.5),
+    xticks=[0, 0.125, 0.5, 1],
+    xlabel="largest of eight shares",
+)
+ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"])
+alt = f"The largest of eight shares, for 300 queries each. Medians: {'; '.join(told)}."
+display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
+
+# %% tags=["proof"]
+torch.manual_seed(0)
+for divided, low, high in ((False, 0, 1e-3), (True, 1, 2)):
+    queries = torch.randn(2000, 1, 1024, requires_grad=True)
+    keys, values = torch.randn(2000, 8, 1024), torch.randn(2000, 8, 16)
+    shares = (queries @ keys.mT / (32 if divided else 1)).softmax(-1)  # (2000, 1, 8)
+    loss = (shares @ values * torch.randn(2000, 1, 16)).sum()
+    (gradient,) = torch.autograd.grad(loss, queries)
+    assert low <= gradient.norm(dim=-1).median() < high
+print("✓ Undivided at d = 1,024, the median query gets not a thousandth of the gradient.")
 
 # %% [markdown]
-# Undivided, the width decides. At 64, one key takes nearly everything; at 1,024 it takes all, and half
-# of the queries get next to no gradient, since a share so close to 1 hardly moves. Divided by the root,
+# Undivided, the width decides. At 1,024 one key takes everything for most queries, and a share so close to 1
+# hardly moves, whatever the query does: half of the queries get next to no gradient. Divided by the root,
 # both widths behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
 
 # %% [markdown] name="two-heads-in-a-loop"
@@ -235,15 +254,15 @@ names = ["warm cat, cold milk", "cold cat, warm milk"]
 display.show(both, names, ["animal", "food", "action", "warmth"])
 
 # %% [markdown]
-# Not at all. An average keeps the features and forgets their owners, and no matrix behind it can bring
-# them back. Lean towards the cat, and these two come apart, but then others become the same. (All this
-# as long as the shares are the same in both; [Two heads](02_two_heads.ipynb) has a head that cheats.)
+# Not at all. An average keeps the features and forgets their owners. As long as the shares are the same in
+# both, no matrix behind it can bring them back. [Two heads](02_two_heads.ipynb) lets the shares lean, and
+# even cheat.
 #
-# So take two, each with a sum of its own. The second asks the same about food: its $W_K$ and $W_V$ pick
-# food where those of the first pick animal. Each head gives two numbers for every word. Side by side
-# they make four, and a fourth matrix, $W_O$, says where in the word each of them is written. Ours
-# writes the first head's quality in the first place, which now means *said of an animal*, and the
-# second head's in the second, *said of a food*. The rest stays 0.
+# So take two heads, each with a sum of its own. The second asks the same about food: its $W_K$ picks food
+# where that of the first picks animal. Side by side, what the two collect makes four numbers for every
+# word, and a fourth matrix, $W_O$, says where each of them is written. Ours writes the first head's quality
+# in the first place, which now means *said of an animal*, and the second head's in the second, *said of a
+# food*. The rest stays 0.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -289,8 +308,8 @@ output = torch.cat([mixed[0], mixed[1]], -1) @ W_O               # (n, e)
 display.show(output[[it], :2], ["it, stacked"], SAID)
 
 # %% [markdown]
-# Here is the whole way of *it*, once, with every number on it. ($W_O$ drops the second number of each
-# head, the spare. Behind it, *animal* means said of an animal.)
+# Here is the whole way of *it*, once, with every number on it. Behind $W_O$, *animal* means said of an
+# animal.
 
 # %% tags=["hide-input"]
 display.whole_way(name="whole-way-of-it")
@@ -374,15 +393,15 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
-# ## What to rub out, and when
+# ## Masks: before the softmax
 #
 # A model that learns to write must not look at words to come. Why handicap it? Because then the row of
 # each word is what you would get if the text ended there. One pass trains every beginning of the text
 # at once, and none of them can copy the answer. The **causal mask** is True where the key comes later
 # than the query, and what is True has to be rubbed out.
 #
-# But how? The pencil can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since
-# $e^{-\infty} = 0$. Add up what *it* gives away in the first sentence.
+# But where? You can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since
+# $e^{-\infty} = 0$. Add up the shares that *it* gives in the first sentence.
 
 # %%
 q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -398,19 +417,19 @@ display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 # to what comes later, nearly all of it to *thirsty*, which *it* must not know. With $-\infty$ the
 # visible words share the whole.
 #
-# And now ask *drank* once more, in the two sentences that attention could not tell apart.
+# Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
 # %%
 both = []
 for x in (tame, wild):
     seen = (x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1)
     both.append((seen @ x)[1])
-display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], one.FEATURES)
+display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
 # The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees only what stands before it, and so it knows who came before and who did not. (In one
-# layer, that is all: of two words that both came before, it does not know which was first.)
+# *Drank* sees only what stands before it, and so it knows who came before and who did not. In one layer
+# that is all: of two words that both came before, it does not know which was first.
 
 # %% tags=["proof"]
 both = []
@@ -453,7 +472,7 @@ for length in range(1, 9):
 print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
-# ## A row with nothing left
+# ## A fully masked row: NaN
 #
 # The rows of padding ask, too, and before them there is only padding. Such a row is **fully
 # masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
@@ -475,13 +494,12 @@ display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimal
 # %% [markdown]
 # All of $W_V$. The loss sends a gradient of 0 into those rows, but on its way to the values it is
 # multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share $W_V$, so one
-# empty row spoils it for all. ($W_Q$ and $W_K$ are safe, because `masked_fill` lets no gradient through
-# where it fills. *Add* $-\infty$ to the scores instead, and all three are spoiled.)
+# empty row spoils it for all. $W_Q$ and $W_K$ are safe only because `masked_fill` lets no gradient through
+# where it fills. *Add* $-\infty$ to the scores instead, and all three are spoiled.
 #
 # A second fill cures it, of the weights and with 0: on the way back $0 \cdot 0$ is 0. So rub out twice,
-# before the softmax and after.
-# [Masks](06_masks.ipynb) shows which other cures fail. Here is the second sentence under both masks;
-# what is hatched is blocked.
+# before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second
+# sentence under both masks; what is hatched is blocked.
 
 # %% tags=["hide-input"]
 padded = [*"····", "the", "milk", "was", "sweet"]
@@ -569,9 +587,7 @@ class PlainAttention(nn.Module):
 
 
 # %% [markdown]
-# (A mask for all sentences needs an axis of size 1 in front: of a bare (n, m) with n = h, each head
-# takes one row, without an error.) Give the class our matrices. What does *it* get, also under the
-# causal mask?
+# Give the class our matrices. What does *it* get, also under the causal mask?
 
 # %%
 by_class = PlainAttention(4, 2)
@@ -584,7 +600,8 @@ display.show(torch.cat(rows).detach(), names, SAID)
 
 # %% [markdown]
 # The first two rows are the bars at the top. Under the causal mask, *it* cannot tell: the word that
-# decides comes later.
+# decides comes later. Mind the axis in `future[None]`: given a bare (n, m) with n = h, each head takes one
+# row of the mask, without an error.
 
 # %% tags=["proof"]
 torch.testing.assert_close(
@@ -600,10 +617,10 @@ for head, row in enumerate(bare):
 print("✓ With the matrices made by hand, the class gives what this page has built.")
 
 # %% [markdown]
-# ## The red pencil
+# ## Compared with PyTorch
 #
-# `nn.MultiheadAttention` is the judge. It gets the same parameters, the same random inputs and both
-# masks. `lengths` says how many keys of each sentence are no padding.
+# Is the class right? `nn.MultiheadAttention` gets the same parameters, the same random inputs and both
+# masks. The largest difference between the two outputs may be nothing but rounding.
 
 
 # %% tags=["fold-input"]
@@ -617,9 +634,8 @@ def pytorchs(ours):
     return theirs
 
 
-# %%
 def off_by(kind, lengths, n=4, m=5, h=2, d=6, same=False):
-    """Say how far the outputs of a class are from PyTorch's, at most."""
+    """Say how far a class is from PyTorch's; `lengths` are of keys that are no padding."""
     ours, b = kind(h * d, h), len(lengths)
     query, key, value = (torch.randn(b, length, h * d) for length in (n, m, m))
     inputs = (query, key, key if same else value)
@@ -631,11 +647,11 @@ def off_by(kind, lengths, n=4, m=5, h=2, d=6, same=False):
     return (found - right).abs().max().item()
 
 
+display.show([[off_by(PlainAttention, [5, 3])]], ["the class"], ["off by"])
+
 # %% [markdown]
-# ## Would it have noticed?
-#
-# A judge who has never said no proves little. In the fold are five suspects, and all are wrong. Each
-# brings a test of its own choice.
+# Done? A test that has never said *no* proves little. Here are five wrong classes, and each comes with a test
+# of its own choice. How many get caught?
 
 
 # %% tags=["fold-input"]
@@ -644,46 +660,43 @@ class WrongMerge(PlainAttention):
         return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
 
 
-class ValuesFromKey(PlainAttention):
+class FromKey(PlainAttention):
     def forward(self, query, key, value, blocked):
         return super().forward(query, key, key, blocked)
 
 
 class NoPadding(PlainAttention):
     def forward(self, query, key, value, blocked):
-        no_padding = blocked[:1]  # the first sentence has none
-        return super().forward(query, key, value, no_padding)
+        return super().forward(query, key, value, blocked[:1])  # that of a sentence without
 
 
 class NoAxis(PlainAttention):
     def forward(self, query, key, value, blocked):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
+        scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(blocked, -math.inf)
+        weights = scores.softmax(-1).masked_fill(blocked, 0)
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
 class FilledOnce(PlainAttention):
     def forward(self, query, key, value, blocked):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = q @ k.mT / math.sqrt(q.size(-1))                 # (b, h, n, m)
-        scores = scores.masked_fill(blocked[:, None], -math.inf)  # (b, h, n, m)
-        weights = scores.softmax(-1)                              # (b, h, n, m)
-        return self.w_o(self.merge(weights @ v)), weights         # (b, n, e), (b, h, n, m)
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        weights = scores.masked_fill(blocked[:, None], -math.inf).softmax(-1)
+        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-# %%
-passed = {
-    "wrong merge: one query": off_by(WrongMerge, [5, 3], n=1),
-    "values from key: key is value": off_by(ValuesFromKey, [5, 3], same=True),
-    "padding ignored: 4 of 5 keys": off_by(NoPadding, [5, 4]),
-    "no axis of heads: one sentence": off_by(NoAxis, [3]),
-    "filled once: 3 of 5 keys": off_by(FilledOnce, [5, 3]),
+rows = {
+    "wrong merge": ["x.reshape(b, n, e)", "one query", off_by(WrongMerge, [5, 3], n=1)],
+    "values from key": ["w_v(key)", "key is value", off_by(FromKey, [5, 3], same=True)],
+    "padding ignored": ["blocked[:1]", "last key padded", off_by(NoPadding, [5, 4])],
+    "no axis of heads": ["no [:, None]", "one sentence", off_by(NoAxis, [3])],
+    "filled once": ["no second fill", "none empty", off_by(FilledOnce, [5, 3])],
 }
-display.show({name: [off] for name, off in passed.items()}, columns=["off by"])
+display.show(rows, columns=["changed", "tested with", "off by"])
 
 # %% [markdown]
-# All five pass. What does each test lack?
+# None. All five pass. What does each test lack?
 #
 # <details><summary>What would you change?</summary>
 #
@@ -696,24 +709,18 @@ display.show({name: [off] for name, off in passed.items()}, columns=["off by"])
 #
 # </details>
 #
-# Now one test with all of it:
+# Now one test with all of it: lengths 5, 1 and 0, and n = 4, m = 5, h = 2, d = 6.
 
 # %% tags=["fold-input"]
-suspects = {"wrong merge": WrongMerge, "values from key": ValuesFromKey}
-suspects |= {
-    "padding ignored": NoPadding,
-    "no axis of heads": NoAxis,
-    "filled once": FilledOnce,
-}
-rows = {"the class": [off_by(PlainAttention, [5, 1, 0])]}
-for name, kind in suspects.items():
+kinds = (PlainAttention, WrongMerge, FromKey, NoPadding, NoAxis, FilledOnce)
+passed, caught = [row[2] for row in rows.values()], {}
+for name, kind in zip(("the class", *rows), kinds):
     try:
-        rows[name] = [off_by(kind, [5, 1, 0])]
+        caught[name] = [off_by(kind, [5, 1, 0])]
     except RuntimeError:
-        rows[name] = ["error"]
-display.show(
-    rows, columns=["off by"], title="Lengths 5, 1 and 0; n = 4, m = 5, h = 2, d = 6"
-)
+        caught[name] = ["error"]
+caught["filled once"] = [str(caught["filled once"][0]).replace("nan", "NaN")]
+display.show(caught, columns=["off by"])
 
 # %% [markdown]
 # Only the class gets through. The missing axis of heads even raises an error, and that is luck: with as
@@ -721,14 +728,11 @@ display.show(
 # is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.
 
 # %% tags=["proof"]
-assert max(passed.values()) < 1e-5
-assert rows["the class"][0] < 1e-5
-assert (
-    min(rows[name][0] for name in ("wrong merge", "values from key", "padding ignored"))
-    > 0.1
-)
-assert rows["no axis of heads"] == ["error"]
-assert math.isnan(rows["filled once"][0])
+assert max(passed) < 1e-5
+assert caught["the class"][0] < 1e-5
+assert min(caught[name][0] for name in [*rows][:3]) > 0.1
+assert caught["no axis of heads"] == ["error"]
+assert caught["filled once"] == ["NaN"]
 for h in (2, 3):  # as many sentences as heads: no error
     assert off_by(NoAxis, [5, 1, 3][:h], h=h) > 0.01
 print("✓ No axis of heads: silent and wrong where b = h, by the same test.")
@@ -759,10 +763,11 @@ assert not mine[1][2].any()
 print("✓ Weights agree, too, and the gradients of all inputs and parameters.")
 
 # %% [markdown]
-# ## The judge's own slip
+# ## PyTorch's own NaN
 #
-# Why does the test say `need_weights=False`? Let the third sentence be empty, and let the loss read the
-# first one alone.
+# That test hides one thing: it asks PyTorch for no weights, `need_weights=False`, which is not the default.
+# Let the third sentence be empty, let the loss read the first one alone, and call PyTorch's class both ways.
+# Does the empty sentence reach the gradients?
 
 # %% tags=["fold-input"]
 empty, rows = torch.tensor([[False] * 5, [False] * 5, [True] * 5]), []
@@ -792,11 +797,11 @@ print(
 )
 
 # %% [markdown]
-# The judge fails his own test. By default PyTorch's class returns its weights, and then one empty
-# sentence spoils the gradients of $W_Q$, $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$.
-# With `need_weights=False` it takes another path, and nothing is spoiled. A flag that says what you want
-# to *see* decides whether you can train. Our class returns its weights always, and loses no number: an
-# empty row collects nothing, and gets the bias of the last layer.
+# By default it does. PyTorch's class returns its weights, and then one empty sentence spoils the gradients of $W_Q$,
+# $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$. With `need_weights=False` it takes another
+# path, and nothing is spoiled. A flag that says what you want to *see* decides whether you can train. Our
+# class always returns its weights, and loses no number: an empty row collects nothing, and gets the bias of
+# the last layer.
 #
 # > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, gives an empty row zeros in this
 # > version. It has another trap: in its `attn_mask`, True means *may look*. In its class, and here, True
@@ -867,10 +872,10 @@ exercises.short_path.check_attention.folded(MyAttention)
 # %% [markdown]
 # ## What you have now
 #
-# A class that you could write again and know to be right. Three ways lead on: the book takes each step
-# slowly, beginning with [One head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you
-# write the class against the clock; and the [package](../docs/package/index.md) has one that takes the
-# place of PyTorch's.
+# You began with a pencil and eight words, and you have a class that you could write again and know to be
+# right. Three ways lead on: the book takes each step slowly, beginning with [One head](01_one_head.ipynb);
+# [From memory](19_from_memory.ipynb) lets you write the class against the clock; and the
+# [package](../docs/package/index.md) has one that takes the place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.

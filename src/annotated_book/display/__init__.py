@@ -11,6 +11,7 @@ _HOMES = {
     "COLOURS": "plots",
     "annotated": "annotation",
     "attention_lines": "plots",
+    "beside": "tables",
     "cache_filling": "live_figures.cache_filling",
     "calculator": "live_figures.calculator",
     "chapter_map": "computation",

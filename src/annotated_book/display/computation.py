@@ -84,7 +84,7 @@ _ANIMAL, _FOOD, _, _QUALITY = range(4)
 W_Q, W_K, W_V, W_O = torch.zeros(4, 4, 4)
 W_Q[_QUALITY] = torch.tensor([2.0, 1, 2, 1])
 W_K[[_ANIMAL, _QUALITY, _FOOD, _QUALITY], range(4)] = 1
-W_V[[_QUALITY, _ANIMAL, _QUALITY, _FOOD], range(4)] = 1
+W_V[_QUALITY, [0, 2]] = 1
 W_O[[0, 2], [_ANIMAL, _FOOD]] = 1
 
 # The letter whose colour each thing has that is drawn.

@@ -98,6 +98,25 @@ def show(
     return Output(said, f'<figure class="aa-shown" tabindex="0">{html}</figure>')
 
 
+def beside(*shown: Output) -> Output:
+    """Put tables side by side, as many in a row as there is room for.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> w_q, w_k = (display.show([[i]], ["a"], ["b"], title=f"W_{i}") for i in (0, 1))
+        >>> display.beside(w_q, w_k)
+        W_0
+           b
+        a  0
+        <BLANKLINE>
+        W_1
+           b
+        a  1
+    """
+    html = "".join(each.html for each in shown)
+    return Output("\n\n".join(each.text for each in shown), f'<div class="aa-beside">{html}</div>')
+
+
 def written(value: Any, form: Decimals = 2) -> str:
     """Write what stands in a cell, without the sign of a number that is rounded to zero."""
     if value is None:
