@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Sequence  # noqa: UP035
@@ -73,6 +74,7 @@ def _own() -> str:
 
 def lacking() -> str:
     """Say which PyTorch this Python lacks; "" where it can examine."""
+    quiet()
     try:
         import torch
     except Exception as error:  # or what it needs itself
@@ -80,6 +82,11 @@ def lacking() -> str:
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH:
         return f"has PyTorch {torch.__version__}; {_needs('PyTorch', TORCH)}"
     return ""
+
+
+def quiet() -> None:
+    """Leave out that PyTorch finds no NumPy, which is not needed."""
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 
 
 def _needs(name: str, bound: Sequence[int]) -> str:

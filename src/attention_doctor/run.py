@@ -18,6 +18,7 @@ from attention_doctor.call.load import load
 from attention_doctor.call.paste import adapter
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import Sizes, Unasked, named_parameters
+from attention_doctor.elsewhere import quiet
 from attention_doctor.examination import examine_called
 from attention_doctor.models import examine_model
 from attention_doctor.report import Finding, ModelReport, Report
@@ -47,7 +48,7 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
 def alone(options: argparse.Namespace) -> Report | ModelReport:
     """Examine in a process of its own: no target meets what another imported, or ends with it."""
     name = (options.model or options.target).rpartition(":")[2]
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), quiet) as pool:
         try:
             return pool.submit(_quiet, options).result()
         except BrokenProcessPool:
