@@ -53,8 +53,23 @@ _, weights = one.attend(x, x, x)                            # (b, n, d), (b, n, 
 display.show(weights[1, [1, 2]], ["milk looks at", "was looks at"], labels, heat=True)
 
 # %% [markdown]
-# For *was*, each dot gets as much as *milk*. The repair that comes to mind: let the head finish, then set those
-# four weights to zero. The second bar of the figure is what that leaves.
+# For *was*, each dot gets as much as *milk*. Nor is that the doing of four hand-made features:
+
+# %% tags=["proof"]
+torch.manual_seed(6)
+for e in (4, 64, 512):
+    drawn = torch.randn(100, 8, e)  # (100, 8, e)
+    w_q, w_k = torch.randn(2, e, e) / math.sqrt(e)
+    for filler in (torch.zeros(e), torch.randn(e)):
+        drawn[:, 4:] = filler
+        between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(e)  # (100, 8, 8)
+        lost = between.softmax(-1)[:, :4, 4:].sum(-1).mean()
+        assert 1 / 3 < lost < 2 / 3, (e, lost)
+print("✓ Random words and matrices, 4 to 512 features: padding takes more than a third.")
+
+# %% [markdown]
+# The repair that comes to mind: let the head finish, then set those four weights to zero. The second bar of
+# the figure is what that leaves.
 
 # %% tags=["hide-input"]
 was = weights[1, 2]                              # (m,)
@@ -226,15 +241,22 @@ covered = blocked[1, :, 3].expand(2, 8)
 display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=covered)
 
 # %% [markdown]
-# One card serves both heads, and no dot gets anything. Head 1 asks for an animal, finds none, and stays with
-# *sweet* itself; head 2 asks for a food, and shares its attention between *milk* and *sweet*.
-#
+# One card serves both heads, and no dot gets anything. Why 0.85? Head 1 asks for animals and, half as hard,
+# for qualities. Through the holes it finds one quality, *sweet* itself: a score of 4, against 0, 0 and 0. Head
+# 2 asks for foods, and for it *milk* and *sweet*, a food with a quality, are level at 12.
+
+# %% tags=["proof"]
+of_sweet = q[1, :, 3, None] @ k[1, :, :4].mT  # (2, 1, 4)
+assert of_sweet.flatten(1).tolist() == [[0, 0, 0, 4], [0, 12, 0, 12]]
+print("✓ The scores of “sweet”, before the root: 0, 0, 0, 4 and 0, 12, 0, 12.")
+
+# %% [markdown]
 # PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
 # the staircase, as `attn_mask`. And it has two conventions: True blocks in `nn.MultiheadAttention`, as here,
 # and True lets through in `F.scaled_dot_product_attention`.
 #
-# Here are two shorter texts under both, with the weights that show through
-# the holes. Press the column heading *cat*, and watch the other weights grow in each row that sees *cat*.
+# Here are two shorter texts under both cards. Press the column heading *cat*, and watch the other weights
+# grow in each row that sees *cat*.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -248,8 +270,7 @@ display.mask_merger(texts, scores, masks.block_padding(torch.tensor([5, 3]), 5))
 #
 # The first row of a staircase has one hole. Cover that one, too (in the figure, start again, and press the first
 # *the*), and the row is card from end to end: a **fully masked row**. All its scores are $-\infty$, all
-# exponentials are 0, and so is their sum. On paper each weight is 0 divided by 0. PyTorch subtracts the largest
-# score first, $-\infty - (-\infty)$. Either way it is NaN, *not a number*.
+# exponentials are 0, and so is their sum. Each weight is 0 divided by 0, which is NaN, *not a number*.
 #
 # Who makes such a card on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
 # each has a row in the output. Nobody reads these rows, and a tidy mind covers them, too.
@@ -271,63 +292,57 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # All of them. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN, for every
 # sentence that this model will ever read. How did it get there, from rows that the loss never touched?
 #
-# Walk back the way the gradient goes. Nobody has read the row of a dot, so the gradient there is 0.
-#
-# On its way to the values the gradient is multiplied by the weights of the row, and these are NaN. To a
-# computer, $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
-#
-# And $W_V$ made the values of *both* sentences, so it adds up what comes back from each: something
-# finite, plus NaN.
+# Walk back the way the gradient goes. Nobody has read the row of a dot, so the gradient there is 0. On its way
+# to the values it is multiplied by the weights of the row, which are NaN. To a computer, $0 \cdot
+# \mathrm{NaN}$ is not 0. It is NaN. And $W_V$ made the values of *both* sentences, so it adds up what comes
+# back from each: something finite, plus NaN.
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 
 # %% [markdown]
-# That is one layer. In its right branch $W_Q$ and $W_K$ come out clean (*Going deeper* says how). Put a
-# second layer on top, which collects from what the first has collected. The loss still reads the first sentence
-# alone. How many of the six matrices have NaN in their gradient?
+# PyTorch's own class surely knows better? Give it the same card, once as it comes, and once without asking it
+# for the weights. Its $W_Q$, $W_K$ and $W_V$ are the 48 numbers of `in_proj_weight`.
+
+# %%
+for asked in (True, False):
+    theirs = nn.MultiheadAttention(4, 1, batch_first=True, dtype=torch.float64)
+    output = theirs(x, x, x, attn_mask=tidy, need_weights=asked)[0]  # (b, n, d)
+    output[0].square().mean().backward()
+    nan = theirs.in_proj_weight.grad.isnan().sum().item()
+    print(f"need_weights={asked}: NaN in {nan} of 48")
+
+# %% [markdown]
+# 48 of 48, and that is the default. Whoever asks to *see* the weights loses all three matrices. Who does not
+# ask loses nothing: PyTorch then takes another way through, which knows such rows. (In ours $W_Q$ and $W_K$ come
+# out clean, as long as no second layer stands on top: *Going deeper*.) One row that nobody reads has cost the
+# whole model.
 
 
-# %% tags=["fold-input"]
-def spoiled_by(attend, layers, x, blocked):
-    """Count the NaN in the gradient of each matrix; each layer adds to its input."""
-    matrices = [torch.eye(4).double().requires_grad_() for _ in range(3 * layers)]
+# %% tags=["proof"]
+def spoiled_by(attend, layers, x, blocked, kept):
+    """Count the NaN in each gradient; ``kept`` is 1 if a layer adds to its input."""
+    e = x.size(-1)
+    matrices = [torch.randn(e, e).double().requires_grad_() for _ in range(3 * layers)]
     y = x
     for i in range(layers):
-        q, k, v = (y @ matrix for matrix in matrices[3 * i : 3 * i + 3])  # (b, n, d)
-        y = y + attend(q, k, v, blocked)[0]                               # (b, n, d)
+        q, k, v = (y @ matrix for matrix in matrices[3 * i : 3 * i + 3])  # (b, n, e)
+        y = kept * y + attend(q, k, v, blocked)[0]                        # (b, n, e)
     gradients = torch.autograd.grad(y[0].square().mean(), matrices)
     return [gradient.isnan().sum().item() for gradient in gradients]
 
 
-# %% tags=["hide-input"]
-places = [f"{w}, layer {layer}" for layer in (1, 2) for w in ("W_Q", "W_K", "W_V")]
-one_layer, two_layers = (spoiled_by(attend, layers, x, tidy) for layers in (1, 2))
-lost = {"1 layer": one_layer + [None] * 3, "2 layers": two_layers}
-display.show(lost, columns=places, corner="NaN, of 16")
-
-# %% tags=["proof"]
+drawn = torch.randn(2, 8, 16, dtype=torch.float64)  # (2, 8, 16)
+for kept in (0, 1):
+    assert spoiled_by(attend, 1, drawn, tidy, kept) == [0, 0, 256]
+    assert spoiled_by(attend, 2, drawn, tidy, kept) == [256] * 6
 below = x.clone().requires_grad_()  # (b, n, d)
 (of_below,) = torch.autograd.grad(attend(below, below, below, tidy)[0][0].sum(), below)
-assert of_below.isnan().all(-1).any(-1).tolist() == [False, True]
-assert of_below[1].isnan().all()
-generator = torch.Generator().manual_seed(2)
-wide = torch.randn(2, 8, 16, dtype=torch.float64, generator=generator)  # (2, 8, 16)
-for kept in (0, 1):  # without and with a residual connection
-    matrices = [torch.randn(16, 16).double().requires_grad_() for _ in range(6)]
-    y = wide
-    for q, k, v in (matrices[:3], matrices[3:]):
-        y = kept * y + attend(y @ q, y @ k, y @ v, tidy)[0]  # (2, 8, 16)
-    for gradient in torch.autograd.grad(y[0].square().mean(), matrices):
-        assert gradient.isnan().all()
-print("✓ Random matrices, with and without what each layer adds to: all six, as well.")
+assert of_below[1].isnan().all() and not of_below[0].isnan().any()
+print("✓ Two layers of ours, one on top of the other: all six matrices fall.")
 
 # %% [markdown]
-# All six, and every number in them. The gradient of a matrix is multiplied by what the matrix was given, and the
-# second layer is given the rows of the dots, which are NaN. What it sends down from there is NaN, too. One row that
-# nobody reads has cost the whole model. (Even with one layer the words of its sentence send NaN to whatever embedded them.)
-#
-# How do you mend it? The first idea is to replace the NaN where you see it, in the output.
+# How do you mend it? First idea: replace the NaN where you see it, in the output.
 
 # %%
 output, _ = attend(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
@@ -337,9 +352,8 @@ print("NaN in the output:", bandaged.isnan().sum().item(), "of 64")
 print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
 
 # %% [markdown]
-# The output is clean, and the gradient is as bad as before. The bandage lies on the output, and the
-# gradient still walks through the weights. So mend the weights: after the softmax, lay the same card on
-# once more, and this time what it covers becomes 0.
+# The output is clean, and the gradient is as bad as before: it still walks through the weights. So mend the
+# weights. After the softmax, lay the same card on once more, and this time what it covers becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -354,24 +368,19 @@ def attend_safely(query, key, value, blocked):
 
 display.diff(attend, attend_safely)
 
-# %%
-of_both = spoiled_by(attend_safely, 2, x, tidy)
-print("NaN in the gradients of two layers:", sum(of_both), "of 96")
-mended, _ = attend_safely(x @ W_Q, x @ W_K, x @ W_V, tidy)  # (b, n, d), (b, n, m)
-print("row of the last dot:", mended[1, 7].tolist())
-
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                             # (b, n, d)
 plain = attend(y, y, y, padding[:, None, :])[0][~padding]  # (12, d)
 safe = attend_safely(y, y, y, tidy)[0]                     # (b, n, d)
 torch.testing.assert_close(safe[~padding], plain)
+assert not safe[padding].any() and not any(spoiled_by(attend_safely, 2, drawn, tidy, 1))
 of_words, of_plain = one.gradients(safe[~padding], [y]), one.gradients(plain, [y])
 torch.testing.assert_close(of_words, of_plain)
 assert of_plain[0].any(-1).equal(~padding)  # unread rows need no card
 ours, _ = scaled_dot_product_attention(y, y, y, blocked=tidy)  # the package's own
 torch.testing.assert_close(ours, safe)
 torch.testing.assert_close(one.gradients(ours[~padding], [y]), of_words)
-print("✓ The second fill leaves the words as they were: outputs and gradients.")
+print("✓ Zeros for the dots, no NaN in any gradient, and the words as they were.")
 
 # %% tags=["proof"]
 q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
@@ -390,20 +399,18 @@ assert small.all(-1).sum() == 1
 print("✓ With heads, and a query that sees nothing, PyTorch's function does the same.")
 
 # %% [markdown]
-# A row without a hole now collects nothing. And the tidy mind? It has gained nothing: rows that no loss
-# reads send back a gradient of 0 and need no card. (A loss skips them by their targets: `F.cross_entropy`
-# leaves out every target of −100, its `ignore_index`.) But an empty sentence makes a row without a hole,
-# and so does padding in *front* of a text under a staircase. For those days there is the second fill.
-#
-# Zeros are this book's choice, and not everybody's:
+# And the tidy mind? It has gained nothing: rows that no loss reads send back a gradient of 0 and need no card.
+# (`F.cross_entropy` skips them by a target of −100, its `ignore_index`.) But an empty sentence makes a row
+# without a hole, and so does padding in *front* of a text under a staircase. For those days there is the
+# second fill. Zeros are this book's choice, and not everybody's:
 #
 # | a row without a hole gets | from whom |
 # |---|---|
 # | zeros | this book, `F.scaled_dot_product_attention`, and PyTorch's class without weights |
-# | NaN | a softmax alone, and PyTorch's class with weights; without weights on its **fast path**: self-attention with `batch_first`, in evaluation, without gradients |
+# | NaN | a softmax alone, and PyTorch's class with weights; without them on its [fast path](07_multihead_attention.ipynb#cell-id=before-you-swap) |
 # | **uniform** weights | who fills with a large negative number, say $-10^9$: all scores of the row are equal, and it attends evenly to everything that it must not see (in float16 such a fill is an error) |
 #
-# The last menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
+# The menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
 # which library does what.
 
 # %% tags=["proof"]
@@ -544,7 +551,7 @@ display.show(found, columns=["added", "masked_fill"], corner="cure")
 # > ```
 # >
 # > Cover before the softmax, never only after it. The second fill keeps one row without a hole from
-# > turning everyone's gradient into NaN. To test a card, change a word and see what moves.
+# > spoiling everyone's gradient. To test a card, change a word and see what moves.
 #
 # With this card the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -148,8 +148,8 @@ def lukewarm(data):
 def mask_merger(data):
     scores = torch.tensor(data["scores"]).double()
     causal = masks.block_future(5)
-    drawn = torch.zeros(5, 5, dtype=torch.bool)
-    drawn[1, 2] = True
+    drawn = causal.clone()
+    drawn[1, 2] = False
     fully = "“the” (query 0 of sample 0) and 4 more."
     tokens = [
         (("button", f"{word}, key {key} of sample 0", ""), [key, 3], [], causal, -math.inf)
@@ -161,12 +161,12 @@ def mask_merger(data):
         (None, [0, 3], ["5 of 10 queries keep at least one key.", fully], causal, -math.inf),
         (("combobox", "a fully masked row gets", "uniform"), [0, 3], [], causal, -1e9),
         (("button", "Start again", ""), [5, 3], ["As at the start."], causal, -math.inf),
-        (("combobox", "attn_mask", "None"), [5, 3], ["is None now."], causal & ~causal, -math.inf),
-        (("button", "query 1, key 2", ""), [5, 3], ["Query 1 may not"], drawn, -math.inf),
+        (("button", "query 1, key 2", ""), [5, 3], ["Query 1 sees key 2."], drawn, -math.inf),
     ]:
         blocked = masks.block_padding(torch.tensor(lengths), 5)[:, None] | pairs
         weights = scores.masked_fill(blocked, fill).softmax(-1)
-        shown = {".aa-merged td span": [written(weight) for weight in weights.flatten().tolist()]}
+        cells = zip(blocked.flatten().tolist(), weights.flatten().tolist(), strict=True)
+        shown = {".aa-merged td span": ["" if b and not w else written(w) for b, w in cells]}
         yield done, said, shown
 
 

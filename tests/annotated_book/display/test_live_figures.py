@@ -196,13 +196,14 @@ def test_the_merged_masks_are_drawn():
     padding = masks.block_padding(torch.tensor([5, 2]), 5)
     words = [[f"w{i}{j}" for j in range(5)] for i in range(2)]
     figure = display.mask_merger(words, scores, padding)
-    blocked = padding[:, None] | masks.block_future(5)
+    future = masks.block_future(5)
+    blocked = padding[:, None] | future
     expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
-    cells = [tag.text.split() for tag in parse(figure).select("td:not(thead td)")]
-    assert [cell[-1] for cell in cells] == [
-        mask_merger.written(weight) for weight in expected.flatten().tolist()
-    ]
-    assert [len(cell) > 1 for cell in cells] == blocked.flatten().tolist()
+    cells = [tag.text for tag in parse(figure).select("td:not(thead td)")]
+    pairs = zip(*(x.expand(2, 5, 5).flatten().tolist() for x in (padding[:, None], future)))
+    marks = ["p" * p + "a" * a for p, a in pairs]
+    seen = zip(marks, expected.flatten().tolist(), strict=True)
+    assert cells == [mark or mask_merger.written(weight) for mark, weight in seen]
     assert (
         f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
     )

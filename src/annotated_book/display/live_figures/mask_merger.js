@@ -1,10 +1,10 @@
-// The mask merger: pad tokens, draw a mask of pairs, and see both merged and the weights that are left.
+// The mask merger: pad tokens, draw a mask of pairs, and see the weights that both leave.
 //
 // words: of each sample
 // scores: for each sample rows of scores, a row per query
 // padding: for each sample which keys are padding
 //
-// Merging and weights are those of masks.py and attention.py, and a test compares them.
+// The weights are those of attention.py, and a test compares them.
 import { button, element, readout } from "./host/figure.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
@@ -12,20 +12,6 @@ const table = (n, m, cell) => range(n).map((i) => range(m).map((j) => cell(i, j)
 
 /** Block what lies ahead: key j for query i when j > i. */
 export const causal = (n) => table(n, n, (i, j) => j > i);
-
-/** Merge key_padding_mask (b, m) and attn_mask (n, m), into the smallest shape that holds both. */
-export const merge = (padding, pairs) =>
-  padding
-    ? padding.map((keys) => [
-        (pairs ?? [keys.map(() => false)]).map((row) => row.map((cell, j) => cell || keys[j])),
-      ])
-    : pairs;
-
-/** Give the row of a merged mask for query i of sample s: an axis of 1 is stretched. */
-export function rowOf(merged, s, i, m) {
-  const rows = Array.isArray(merged?.[0][0]) ? merged[s][0] : merged;
-  return rows ? rows[rows.length === 1 ? 0 : i] : Array(m).fill(false);
-}
 
 function softmax(scores) {
   const top = Math.max(...scores);
@@ -45,10 +31,6 @@ export const FATES = {
   uniform: fill(-1e9),
 };
 
-/** Give the weights, (b, n, m), of scores under a merged mask. */
-export const weigh = (scores, merged, fate) =>
-  scores.map((rows, s) => rows.map((row, i) => FATES[fate](row, rowOf(merged, s, i, row.length))));
-
 /** Write a weight with two digits, as the other figures do. */
 export const digits = (weight) =>
   weight ? (weight < 0.995 ? weight.toFixed(2).slice(1) : weight.toFixed(1)) : String(weight);
@@ -66,22 +48,12 @@ export default {
     let now;
 
     const said = readout();
-    const shapes = element("tbody");
-    const kind = choice(
-      "attn_mask",
-      { None: "None", causal: "causal", drawn: "drawn by you" },
-      (name) => {
-        now.kind = name;
-        show(`attn_mask is ${name} now.`);
-      },
-    );
     const fate = choice("a fully masked row gets", PROMISES, (name) => {
       now.fate = name;
       show("");
     });
     const pairs = drawPairs(n, (i, j, to) => {
-      now.drawn = table(n, n, (k, l) => (k === i && l === j ? to : (blocks()?.[k][l] ?? false)));
-      now.kind = "drawn";
+      now.pairs[i][j] = to;
       show(`Query ${i} ${to ? "may not see" : "sees"} key ${j}.`);
     });
     const samples = words.map((sentence, s) =>
@@ -92,51 +64,37 @@ export default {
         );
       }),
     );
-    const blocks = () => ({ None: null, causal: causal(n), drawn: now.drawn })[now.kind];
 
     const show = (change) => {
-      const merged = merge(now.padding, blocks());
-      const weights = weigh(scores, merged, now.fate);
       const empty = [];
-      kind.value = now.kind;
       fate.value = now.fate;
-      pairs.show(blocks());
+      pairs.show(now.pairs);
       samples.forEach((sample, s) => {
-        const rows = words[s].map((_, i) => rowOf(merged, s, i, n));
-        sample.show(now.padding[s], blocks(), rows, weights[s]);
-        rows.forEach(
+        const blocked = now.pairs.map((row) => row.map((cell, j) => cell || now.padding[s][j]));
+        const weights = scores[s].map((row, i) => FATES[now.fate](row, blocked[i]));
+        sample.show(now.padding[s], now.pairs, blocked, weights);
+        blocked.forEach(
           (row, i) =>
             row.every(Boolean) && empty.push(`“${words[s][i]}” (query ${i} of sample ${s})`),
         );
       });
-      const sizes = { b, n, m: n, h: 1, 1: 1 };
-      shapes.replaceChildren(
-        line(sizes, "key_padding_mask", "bm", "b11m"),
-        blocks()
-          ? line(sizes, "attn_mask", "nm", "11nm")
-          : line(sizes, "attn_mask", "None", "None"),
-        line(sizes, "merged by |", "", blocks() ? "b1nm" : "b11m"),
-        line(sizes, "weights", "", "bhnm"),
-      );
       said.textContent = `${change} ${say(empty, b * n)}`.trim();
     };
     const begin = (change) => {
       now = {
         padding: padding.map((row) => [...row]),
-        kind: "causal",
-        drawn: table(n, n, () => false),
+        pairs: causal(n),
         fate: "NaN",
       };
       show(change);
     };
 
     el.append(
-      grid("aa-shapes", "", ["given", "on the axes of the scores"], shapes),
       legend(),
       element(
         "div",
         { class: "aa-controls aa-masks" },
-        element("div", {}, kind.label, pairs.root),
+        pairs.root,
         ...samples.map(({ root }) => root),
       ),
       element(
@@ -180,30 +138,6 @@ function legend() {
     mark("a", " blocked by ", name),
     number,
     hint,
-  );
-}
-
-// A row of shapes, in letters and in numbers.
-function line(sizes, name, ...shapes) {
-  const written = (shape) => {
-    if (!sizes[shape[0]]) return [shape];
-    const letters = [...shape].flatMap((letter) => [
-      ", ",
-      sizes[letter] > 1 || letter === "h"
-        ? element("b", { class: `dim-${letter}` }, letter)
-        : letter,
-    ]);
-    return [
-      "(",
-      ...letters.slice(1),
-      `) = (${[...shape].map((letter) => sizes[letter]).join(", ")})`,
-    ];
-  };
-  return element(
-    "tr",
-    {},
-    element("th", { scope: "row" }, name),
-    ...shapes.map((shape) => element("td", {}, ...written(shape))),
   );
 }
 
@@ -268,7 +202,7 @@ function drawPairs(n, set) {
   };
   const root = grid(
     "aa-pairs",
-    "queries (n) ↓, keys (m) →",
+    "attn_mask: queries ↓, keys →",
     range(n),
     element(
       "tbody",
@@ -282,7 +216,7 @@ function drawPairs(n, set) {
   for (const [name, listener] of Object.entries(listeners)) root.addEventListener(name, listener);
   const show = (pairs) =>
     flat.forEach((cell, place) => {
-      const blocked = Boolean(pairs?.[Math.floor(place / n)][place % n]);
+      const blocked = pairs[Math.floor(place / n)][place % n];
       cell.setAttribute("aria-pressed", blocked);
       cell.textContent = blocked ? "a" : "";
     });
@@ -304,8 +238,8 @@ function drawSample(s, words, press) {
     cells.forEach((row, i) => {
       rows[i].classList.toggle("aa-empty", blocked[i].every(Boolean));
       row.forEach(([mark, number], j) => {
-        mark.textContent = (padding[j] ? "p" : "") + (pairs?.[i][j] ? "a" : "");
-        number.textContent = digits(weights[i][j]);
+        mark.textContent = (padding[j] ? "p" : "") + (pairs[i][j] ? "a" : "");
+        number.textContent = blocked[i][j] && weights[i][j] === 0 ? "" : digits(weights[i][j]);
         number.parentElement.classList.toggle("aa-blocked", blocked[i][j]);
         number.parentElement.style.setProperty("--weight", weights[i][j] || 0);
       });

@@ -29,8 +29,8 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
     for i, sentence in enumerate(words):
         rows = [[f"sample {i}", *sentence]]
         for word, reasons, row in zip(sentence, marks[i], weights[i].tolist(), strict=True):
-            cells = zip(reasons, map(written, row), strict=True)
-            rows.append([word, *(" ".join(cell).strip() for cell in cells)])
+            cells = zip(reasons, row, strict=True)
+            rows.append([word, *(reason or written(weight) for reason, weight in cells)])
         drawn += table(rows)
     counts = [f"{int(sample.sum())} in sample {i}" for i, sample in enumerate(blocked)]
     said = (
@@ -39,7 +39,7 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
     )
     static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said)
     data = {"words": [*words], "scores": scores.tolist(), "padding": padding.tolist()}
-    return live(static, "mask_merger", data, room=(510, 1090))
+    return live(static, "mask_merger", data, room=(342, 955))
 
 
 def written(weight: float) -> str:
