@@ -7,7 +7,8 @@
 # finds out if a part is missing.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
-# sheet of card. Do they fit? Put them together, one step a line, each under the name that it had.
+# sheet of card. Do they fit? This is all of it put together: `PlainAttention`, 18 lines. In the margin stand
+# the chapters in which you made each.
 
 # %% tags=["hide-input"]
 import itertools
@@ -41,7 +42,18 @@ MADE_IN = {
 }
 
 
-# %%
+# %% tags=["hide-input"]
+display.margin(PlainAttention, MADE_IN)
+
+# %% [markdown] name="all-of-it-in-18-lines"
+# One thing is new: each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. The three inputs
+# may differ, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
+# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
+#
+# Is a line too dense? Here is the same `forward` with one step a line, each under the name that it had.
+
+
+# %% tags=["fold-input"]
 class StepByStep(PlainAttention):
     """The class of this chapter, one step a line."""
 
@@ -57,17 +69,6 @@ class StepByStep(PlainAttention):
         side_by_side = self.merge(weights @ v)           # (b, n, h * d)
         return self.w_o(side_by_side), weights           # (b, n, e), (b, h, n, m)
 
-
-# %% [markdown] name="all-of-it-in-18-lines"
-# One thing is new: each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. The three inputs
-# may differ, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
-# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
-#
-# To learn it by heart, take some steps together. This is the whole class, `PlainAttention`, in 18 lines. In the
-# margin stand the chapters in which you made each.
-
-# %% tags=["hide-input"]
-display.margin(PlainAttention, MADE_IN)
 
 # %% tags=["proof"]
 short, long = PlainAttention(24, 4), StepByStep(24, 4)
@@ -118,7 +119,7 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 #
 # Take a wheel out of a watch, and it stops: you know at once. Are these 18 lines as kind? `build` makes a
 # class of a text, and gives it the matrices of another. So you can delete a part of the text, and see what
-# still runs.
+# still runs. `verdict` holds the output of what is left beside that of the whole class.
 
 
 # %%
@@ -135,9 +136,6 @@ def build(text, attention):
     return module
 
 
-# %% [markdown]
-# Take six parts that can be deleted:
-
 # %%
 WHEELS = {
     "both transposes": ".transpose(1, 2)",
@@ -147,9 +145,6 @@ WHEELS = {
     "the second fill": ".masked_fill(blocked, 0)",
     "the card's axis": "[:, None]",
 }
-
-# %% [markdown]
-# A verdict holds the output of what is left beside that of the whole class.
 
 
 # %% tags=["fold-input"]
@@ -180,7 +175,7 @@ def verdict(text, whole, inputs):
 # class with sizes that all differ, and a card that differs from query to query; and the same with one
 # empty sample.
 
-# %%
+# %% tags=["fold-input"]
 shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
 padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
 padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
@@ -332,12 +327,10 @@ display.show(says, names, one.FEATURES)
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
 # cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`, and it passes them as numbers: $-\infty$ is
-# card, 0 is a hole. Then laying one on the other is a sum. These lines
-# cannot read other numbers, nor a flag `is_causal` without its card, so they refuse both. The layer also looks
-# at two attributes. `batch_first` is its order of axes, and `in_proj_bias = None` keeps it from its **fast
-# path**, which in evaluation would compute with PyTorch's own matrices and never call your `forward`. Two
-# things these lines leave out: dropout, so the layer below has none, and what a whole `nn.TransformerEncoder`
-# asks for besides, which fails with an error; [the package's class](../docs/package/in-place.md) has both.
+# card, 0 is a hole. Then laying one on the other is a sum. The layer also looks at two attributes.
+# `batch_first` is its order of axes, and `in_proj_bias = None` keeps it from its **fast path**, which in
+# evaluation would compute with PyTorch's own matrices and never call your `forward`. What these lines cannot
+# do, they refuse; [the package's class](../docs/package/in-place.md) can.
 
 
 # %%
@@ -360,12 +353,17 @@ class Fitted(PlainAttention):
 
 # %% [markdown]
 # And it takes PyTorch's matrices. In their class $W_Q$, $W_K$ and $W_V$ lie one below the other, in
-# `in_proj_weight`.
+# `in_proj_weight`. Dropout, appended keys and another order of axes it does not take.
 
 
 # %%
 def fit(theirs):
     """Put the numbers of PyTorch's class into the 18 lines."""
+    appends = theirs.add_zero_attn or theirs.bias_k is not None
+    if theirs.dropout or appends or not theirs.batch_first:
+        raise ValueError(
+            "these lines have no dropout, append no key, and the batch is first"
+        )
     ours = Fitted(theirs.embed_dim, theirs.num_heads)
     weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
     for linear, weight, bias in zip((ours.w_q, ours.w_k, ours.w_v), weights, biases):
@@ -375,46 +373,92 @@ def fit(theirs):
 
 
 # %% [markdown]
-# Now the swap, on the two sentences, under four pairs of cards: none, one for the future, one for padding,
-# both.
+# Now the swap, by the recipe. A layer asks its words about themselves, so two of its points cannot be had
+# here: there are as many keys as queries, and values are made from what keys are made from. The rest can:
+# three samples, the last one empty, sizes that differ, four pairs of cards, and gradients.
 
 # %%
-texts = padded.double()                              # (b, n, e)
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
-cards = [(None, None), (future, None), (None, padding), (future, padding)]
+future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
+padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
+texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+cards = {
+    "none": (),
+    "future": (future,),
+    "padding": (None, padding),
+    "both": (future, padding),
+}
 
-layer = nn.TransformerEncoderLayer(4, 2, 16, dropout=0, batch_first=True).double()
-before = [layer(texts, *pair) for pair in cards]
+
+def ask(layer):
+    """Give the output under each pair of cards, and its gradient."""
+    outputs = [layer(texts, *pair) for pair in cards.values()]
+    return [(output, *one.gradients(output, [texts])) for output in outputs]
+
+
+# %%
+layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+before = ask(layer)
 layer.self_attn = fit(layer.self_attn)
-after = [layer(texts, *pair) for pair in cards]
-print("equal, up to rounding:", [torch.allclose(a, b) for a, b in zip(after, before)])
+after = ask(layer)
+equal = {name: [*map(torch.allclose, a, b)] for name, a, b in zip(cards, after, before)}
+display.show(equal, columns=["output", "gradient"], corner="equal under")
 
 # %% [markdown]
-# Your 18 lines are running inside PyTorch.
+# Your 18 lines are running inside PyTorch. The two points that a layer rules out, the class can be asked for
+# by itself:
 
 # %% tags=["proof"]
-torch.manual_seed(7)
-wide = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-pairs, keys = masks.block_future(5), masks.block_padding(torch.tensor([5, 3]), 5)
-for cards in ((None, None), (pairs, None), (None, keys), (pairs, keys)):
-    case = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-    theirs = case(wide, *cards)  # (2, 5, 24)
-    shared = [wide, case.linear1.weight, case.self_attn.out_proj.weight]
-    of_theirs = one.gradients(theirs, shared)
-    case.self_attn = fit(case.self_attn)
-    ours = case(wide, *cards)  # (2, 5, 24)
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(one.gradients(ours, shared), of_theirs)
-    with torch.no_grad():
-        torch.testing.assert_close(case.eval()(wide, *cards), theirs)
+theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+ours, linears = fit(theirs), ("w_q", "w_k", "w_v")
+asking = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)        # (3, 5, 24)
+keys, values = torch.randn(2, 3, 7, 24, dtype=torch.float64).requires_grad_()  # (3, 7, 24)
+blocked = torch.rand(5, 7) < 0.4, masks.block_padding(torch.tensor([7, 4, 0]), 7)
+pairs, ends = (torch.zeros(x.shape).double().masked_fill(x, -math.inf) for x in blocked)
+given = {"attn_mask": pairs, "key_padding_mask": ends, "need_weights": False}
+mine, other = (
+    each(asking, keys, values, **given)[0] for each in (ours, theirs)
+)  # (3, 5, 24)
+torch.testing.assert_close(mine, other)
+inputs = [asking, keys, values, theirs.out_proj.weight]
+packed = [theirs.in_proj_weight, theirs.in_proj_bias]
+*of_theirs, of_weight, of_bias = one.gradients(other, inputs + packed)
+rows = [getattr(getattr(ours, w), kind) for kind in ("weight", "bias") for w in linears]
+*of_ours, q, k, v, q_bias, k_bias, v_bias = one.gradients(mine, inputs + rows)
+torch.testing.assert_close(of_ours, of_theirs)
+torch.testing.assert_close(torch.cat([q, k, v]), of_weight)
+torch.testing.assert_close(torch.cat([q_bias, k_bias, v_bias]), of_bias)
+print("✓ Other keys, other values, one sample empty: output and all gradients agree.")
+
+# %% tags=["proof"]
+case = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+some = masks.block_padding(torch.tensor([5, 3, 4]), 5)
+tried = (), (future,), (None, some), (future, some)
+expected = [case(texts, *pair) for pair in tried]
+case.self_attn = fit(case.self_attn)
+with torch.no_grad():
+    torch.testing.assert_close([case.eval()(texts, *pair) for pair in tried], expected)
 refused = 0
-for given in ({"key_padding_mask": keys}, {"attn_mask": pairs * -1e9}, {"is_causal": True}):
+for unread in (
+    {"key_padding_mask": some},
+    {"attn_mask": future * -1e9},
+    {"is_causal": True},
+):
     try:
-        case.self_attn(wide, wide, wide, **given)
+        case.self_attn(texts, texts, texts, **unread)
+    except ValueError:
+        refused += 1  # Booleans, too: the layer makes numbers of them first
+for setting in (
+    {"dropout": 0.1},
+    {"add_bias_kv": True},
+    {"add_zero_attn": True},
+    {"batch_first": False},
+):
+    try:
+        fit(nn.MultiheadAttention(24, 4, **{"batch_first": True} | setting))
     except ValueError:
         refused += 1
-assert refused == 3  # Booleans, too: the layer makes numbers of them first
-print("✓ Sizes that all differ: outputs and gradients as before, in evaluation, too.")
+assert refused == 7
+print("✓ In evaluation, too; what the lines cannot do, they refuse.")
 
 # %% [markdown]
 # The package's `MultiheadAttention` is these 18 lines with PyTorch's own names, layouts and options ([line
@@ -423,24 +467,24 @@ print("✓ Sizes that all differ: outputs and gradients as before, in evaluation
 
 # %%
 torch.manual_seed(4)
-layer = nn.TransformerEncoderLayer(4, 2, 16, dropout=0, batch_first=True).double()
+layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
 before, checkpoint = layer(texts), layer.state_dict()
 
-layer.self_attn = MultiheadAttention(4, 2, dtype=torch.float64)
+layer.self_attn = MultiheadAttention(24, 4, dtype=torch.float64)
 print(layer.load_state_dict(checkpoint))
 after = layer(texts)  # (b, n, e)
 print(tuple(after.shape), "off by up to", round((after - before).abs().max().item(), 2))
 
 # %% [markdown]
-# *All keys matched successfully*, the shape is right, and the output is off by up to 3.05. I have left out
-# `batch_first=True`, so the class takes the eight words for eight sentences, and the two sentences for two
+# *All keys matched successfully*, the shape is right, and the output is off by up to 0.73. I have left out
+# `batch_first=True`, so the class takes the five words for five sentences, and the three sentences for three
 # words: [they talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide). A `state_dict` holds
 # parameters but no settings, so everything loads.
 
 # %% tags=["proof"]
 from torch.func import functional_call
 
-layer.self_attn = MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+layer.self_attn = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 layer.load_state_dict(checkpoint)
 torch.testing.assert_close(layer(texts), before)
 small = PlainAttention(24, 4).double()
@@ -455,8 +499,9 @@ query = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)          
 key, value = torch.randn(2, 2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
 final = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 by_head = {"average_attn_weights": False}
-of_final = functional_call(final, packed, (query, key, value, keys), by_head)
-of_small = small(query, key, value, keys[:, None])
+ends = masks.block_padding(torch.tensor([5, 3]), 5)  # (2, 5)
+of_final = functional_call(final, packed, (query, key, value, ends), by_head)
+of_small = small(query, key, value, ends[:, None])
 torch.testing.assert_close(of_final, of_small)
 inputs = [query, key, value, *small.parameters()]
 gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], inputs)
@@ -466,20 +511,21 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 # %% [markdown] name="before-you-swap"
 # ## Before you swap
 #
-# For the day on which you put one of the two classes in the place of the other. Each row was run when this
-# page was built.
+# For the day on which you put one of the classes in the place of another. Look up what you have; each row was
+# run when this page was built.
 #
-# | | in PyTorch's class and in the package's, unless the row says otherwise |
-# |---|---|
-# | **parameters** | $W_Q$, $W_K$, $W_V$ are packed in `in_proj_weight`, `(3e, e)`, each transposed |
-# | **layout** | `(n, b, e)` unless `batch_first=True`; a `state_dict` knows neither this nor heads nor dropout |
-# | **masks** | `(b, m)` as `key_padding_mask`; `(n, m)`, or `(b * h, n, m)` with one for each head, as `attn_mask` |
-# | **True** | blocked here, and the opposite in `F.scaled_dot_product_attention` |
-# | **a bare `(n, m)` card** | in the 18 lines it needs `[None]`: without, head i reads row i as its card, an error unless n is 1 or h, and with n = h a silent leak |
-# | **`is_causal`** | PyTorch's wants the mask beside the flag; in the package's the flag is enough |
-# | **an empty sentence** | zeros before $W_O$ from the package's; from PyTorch's NaN with weights, and without them on its fast path: self-attention with `batch_first`, in evaluation without gradients; otherwise zeros, too |
-# | **weights** | a mean over the heads by default, *after* dropout; without them (`need_weights=False`) no `(n, m)` matrix is kept, except by dropout in training on a CPU |
-# | **evaluation** | PyTorch's layer may take its fast path and skip `forward`, also one that you overrode; never with the package's class |
+# | you have | you write | because |
+# |---|---|---|
+# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for the 18 lines, as in `fit` | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`; heads, `batch_first` and dropout are not in it |
+# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`, and nothing complains |
+# | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in all three |
+# | a mask for `F.scaled_dot_product_attention` | `~mask` | there True is allowed |
+# | a causal card, `(n, m)` | `is_causal=True` in the package's class; in PyTorch's `attn_mask=future` beside it; in the 18 lines `future[None]` | PyTorch's flag alone is an error; in the 18 lines head i reads row i of a bare card: a silent leak with n = h, an error unless n is 1 or h |
+# | a card for each sample, `(b, n, m)` | `attn_mask=card.repeat_interleave(h, 0)`; in the 18 lines `card` | mask i · h + j is for sample i, head j |
+# | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first`, in evaluation, without gradients |
+# | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
+# | a wish to see them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
+# | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
 
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -504,9 +550,29 @@ for need, first, training, graded in itertools.product((True, False), repeat=4):
         if need or fast
         else not (empty[0] - fresh.out_proj.bias).any()
     )
-each = card.repeat(8, 1, 1)  # (8, 4, 4), one for each head of each sample
-torch.testing.assert_close(theirs(y, y, y, attn_mask=each)[0], alone)
-print("✓ Masks, True, the bare card, the empty sentence: as the table says.")
+print("✓ True, the bare card, the empty sentence: as the table says.")
+
+# %% tags=["proof"]
+beside = {"attn_mask": card, "is_causal": True, "need_weights": False}
+torch.testing.assert_close(theirs(y, y, y, **beside)[0], alone)
+of_samples = torch.stack([card, torch.eye(4).bool()])  # (2, 4, 4)
+each = of_samples.repeat_interleave(4, 0)              # (8, 4, 4)
+by_sample = functional_call(final, packed, (y, y, y), by_head | {"attn_mask": each})
+torch.testing.assert_close(by_sample, small(y, y, y, of_samples))
+assert by_sample[1].shape == (2, 4, 4, 4)
+for n in range(1, 7):  # queries, under a bare card
+    try:
+        stopped = not small(torch.ones(2, n, 24).double(), y, y, torch.zeros(n, 4).bool())
+    except RuntimeError:
+        stopped = True
+    assert stopped == (n not in (1, 4)), n
+try:
+    theirs(y, y, y, need_weights=False, is_causal=True)
+    refused = ""
+except RuntimeError as error:
+    refused = str(error)
+assert "Need attn_mask" in refused
+print("✓ Causal cards, and one for each sample: as the table says.")
 
 # %% tags=["proof"]
 ran = []
@@ -529,19 +595,13 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
     with torch.no_grad():
         encoder(y)
 assert ran == [MultiheadAttention]
-try:
-    theirs(y, y, y, need_weights=False, is_causal=True)
-    refused = ""
-except RuntimeError as error:
-    refused = str(error)
-assert "Need attn_mask" in refused
 for kind in (nn.MultiheadAttention, MultiheadAttention):
     dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
     sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
     assert not sums.allclose(torch.ones_like(sums))
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
-print("✓ is_causal, weights, evaluation: as the table says.")
+print("✓ Weights after dropout, and a forward of one's own: as the table says.")
 
 # %% [markdown]
 # <!-- deeper: What the weights cost -->
