@@ -284,14 +284,56 @@ print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max
 # > **Pitfall.** The weights of a post-LN layer load into a pre-LN layer, and nothing complains. The
 # > outputs are wrong.
 
-# %% [markdown] name="what-the-norms-do-to-sizes-and-gradients"
-# ### What the norms do to sizes and gradients
+# %% [markdown]
+# ### Does it matter where it stands?
 #
-# Why did the norm move? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
+# Ask a training run. The paper begins with small steps: it raises its learning rate over the first 4000 steps
+# [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called
+# learning-rate **warm-up**.
+#
+# The models are whole Transformers, as the next chapter builds them, with four encoder layers that
+# read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
+# backwards, in 200 steps with Adam. The learning rate begins at 0.008<!-- setting -->, which is high, and falls
+# to a tenth of it. With warm-up, it begins near zero, reaches the high rate after 60 steps, and then falls in
+# the same way. The measure is the **exact match**: the share of sequences that the model writes without a
+# single mistake. A script in the repository (`make seeds`) has trained each with five seeds.
+#
+# Compare post-LN without warm-up, post-LN with warm-up, and pre-LN without. How many of the three
+# learn the task?
+
+# %% tags=["fold-input"]
+DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
+runs: dict[tuple, list[float]] = {}
+for run in json.loads(DATA.read_text())["runs"]:
+    setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))
+    runs.setdefault(setup, []).append(run["exact match"])
+rows = {
+    f"{n}+{n}, {kind}, {steps}, {rate}": found
+    for (n, kind, steps, rate), found in runs.items()
+}
+columns = [f"seed {seed}" for seed in range(5)]
+corner = "layers, order, warm-up, rate"
+display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corner)
+
+# %% [markdown]
+# Two of the three. Post-LN without warm-up fails: with four of the five seeds, the model does not get a single
+# sequence right, and with the other one less than a quarter. Sixty small steps at the beginning save the same
+# model, and so does moving the norm. The last two rows change one thing each in the first: at half the rate, or
+# with one layer on each side, post-LN gets somewhere without warm-up. So it is the depth and the high rate
+# together that make it fail. The chapter on [training](12_training.ipynb) uses the small model of the last
+# row, and trains it for 400 steps.
+#
+# Moved for a better end, then? No: with warm-up, post-LN ends on average no worse than pre-LN. But pre-LN needs
+# none, and one setting less that decides whether training works at all is worth much when a run is long. (Why
+# the high rate does no harm after 60 small steps is not measured here, and pre-LN with warm-up was not trained.)
+
+# %% [markdown] name="what-the-norms-do-to-sizes-and-gradients"
+# ### The first suspect: the gradient
+#
+# Why does post-LN fail? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
 # that with post-LN the last layer's gradient is large, however deep the stack, and that with pre-LN
-# it shrinks with the depth. Look at sizes and gradients first; the section after this one asks which
-# of them matters for training (it is the sizes). Take untrained stacks of 6, 12 and 24 layers, initialised as in
-# `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
+# it shrinks with the depth. Look at gradients and sizes in untrained stacks of 6, 12 and 24 layers, initialised
+# as in `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
 # yours do ([*The same as PyTorch's*](#cell-id=deeper-the-same-as-pytorchs) checks it). A pre-LN stack
 # ends in one more norm, [the final norm](#cell-id=the-final-norm).
 
@@ -414,15 +456,16 @@ display.show(rows, columns=columns, decimals=(0, 0, 0, 1), corner="layers")
 # <!-- /deeper -->
 
 # %% [markdown]
-# ### What a step does to the output
+# ### The second: what a step does
 #
-# Does a larger gradient mean larger steps? Not with Adam, the usual optimiser, which divides the
+# So large gradients make large steps? Not with Adam, the usual optimiser, which divides the
 # size of the gradient out. Its first step moves nearly every parameter by the same amount, the learning rate.
-# What matters is what such a step does to the *output*, and here the sizes come in. With post-LN the
+# What counts is what such a step does to the *output*, and here the sizes come in. With post-LN the
 # stream has size one before every sublayer, so a change in what a sublayer adds is a large share of it, even
 # in the last layer. With pre-LN the stream has grown, and the same change weighs less [[Liu et
 # al.](../docs/references.md#liu-2020)]. In 24 layers a small step moves the output of post-LN [more than
-# three times as far](#cell-id=deeper-one-step).
+# three times as far](#cell-id=deeper-one-step). Warm-up makes these first steps small, and a grown stream makes
+# them weigh less.
 
 # %% [markdown] name="deeper-one-step"
 # <!-- deeper: one step, measured -->
@@ -469,62 +512,6 @@ display.show(rows, columns=columns, decimals=(".0%", ".1%", 0), corner="layers, 
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# ### Learning-rate warm-up in training runs
-#
-# The paper begins with small steps: it raises its learning rate over the first 4000 steps [[Vaswani
-# et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called
-# learning-rate **warm-up**. Does it matter in a real training run?
-#
-# The models are whole Transformers, as the next chapter builds them, with four encoder layers that
-# read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
-# backwards, in 200 steps with Adam. The learning rate begins at 0.008<!-- setting -->, eight times
-# that of the large step above, and falls to a tenth of it. With warm-up, it begins near zero,
-# reaches the high rate after 60 steps, and then falls in the same way. The measure is the **exact
-# match**: the share of sequences that the model writes without a single mistake.
-#
-# Compare three set-ups: post-LN without warm-up, post-LN with warm-up, and pre-LN without. Which of
-# them learn the task?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The last two. A step moves the output of a post-LN stack further, and these steps are large;
-# warm-up makes the first ones small. Pre-LN does not need warm-up here, as Xiong et al. found on
-# larger models.
-#
-# </details>
-#
-# A script in the repository (`make seeds`) has trained each model with five seeds, and the results
-# are stored as data. The last two rows repeat the first with one change each: half the learning
-# rate, or one layer on each side.
-
-# %% tags=["fold-input"]
-DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
-runs: dict[tuple, list[float]] = {}
-for run in json.loads(DATA.read_text())["runs"]:
-    setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))
-    runs.setdefault(setup, []).append(run["exact match"])
-rows = {
-    f"{n}+{n}, {kind}, {steps}, {rate}": found
-    for (n, kind, steps, rate), found in runs.items()
-}
-columns = [f"seed {seed}" for seed in range(5)]
-corner = "layers, order, warm-up, rate"
-display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corner)
-
-# %% [markdown]
-# At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
-# seeds, the model does not get a single sequence right, and with the other one less than a quarter.
-# With 60 steps of warm-up the same model gets there, and is on average no worse than pre-LN. (Why the high
-# rate does no harm after 60 small steps is not measured here.) So why did nearly everyone move the norm?
-# Not for a better end, as far as this table goes. Pre-LN needs no warm-up to get there, and one setting less
-# that decides whether training works at all is worth much when a run is long.
-# (Pre-LN with warm-up was not trained.)
-#
-# At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
-# the depth and the high rate together that make it fail. The chapter on
-# [training](12_training.ipynb) uses the small model of the last row, and trains it for 400 steps.
 
 # %% [markdown] name="the-final-norm"
 # ## The final norm
