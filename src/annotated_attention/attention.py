@@ -121,6 +121,7 @@ def compute_attention(
         # output, with weights ``quick_weights`` has done lines one and two. These lines run for a
         # ``score`` of the caller's, a bias of 16 bits and no keys at all, under ``torch.compile``,
         # export and tracing, and under vmap and forward-mode derivatives.
+        #
         # Line one: the scores, by the caller's function if there is one.
         scores = scaled_scores(query, key, scale) if score is None else score(query, key)
         if scores.shape[-2:] != (n, m):

@@ -82,6 +82,7 @@ class MultiheadAttention(nn.Module):
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)
+        # Python's integers, also where NumPy's were given; every size that is kept.
         embed_dim, num_heads, kdim, vdim = map(int, sizes.values())
         self.embed_dim, self.kdim, self.vdim = embed_dim, kdim, vdim
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
@@ -158,6 +159,7 @@ class MultiheadAttention(nn.Module):
             for each appended key. They are what the values were mixed with: after dropout, as
             PyTorch's, so their rows need not sum to 1 in training.
         """
+        # Check, once: shapes, dtypes and devices, never values. A parameter says which of them fit.
         parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
         given = {"query": query, "key": key, "value": value}
         widths, batch_first = (self.embed_dim, self.kdim, self.vdim), self.batch_first

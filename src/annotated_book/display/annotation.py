@@ -10,7 +10,8 @@ from annotated_book.display._html import Output, code_block, highlight_lines
 from annotated_book.display.code import located_source
 from annotated_book.display.colours import SHAPE_IN_PROSE, colour_shapes
 
-_LINE = '<span class="aa-line" data-line="{}">{}</span>'
+# A line of code, its number, and how far it is indented.
+_LINE = '<span class="aa-line" data-line="{}" style="--in: {}">{}</span>'
 # What a docstring lists: a title at the margin, and the indented lines below it.
 _LISTED = re.compile(r"^\w+:\n(?: .*\n|\n)+", re.MULTILINE)
 
@@ -45,7 +46,8 @@ def _shown(each: object) -> tuple[str, str]:
     blocks = ""
     for notes, numbers in split(text):
         prose = "".join(map(render, notes))
-        lines = "\n".join(_LINE.format(first + i, highlighted[i]) for i in numbers)
+        into = {i: len(rows[i]) - len(rows[i].lstrip()) for i in numbers}
+        lines = "\n".join(_LINE.format(first + i, into[i], highlighted[i]) for i in numbers)
         code = code_block(lines, "no-copy")
         blocks += f'<div class="aa-block"><div class="aa-note">{prose}</div>{code}</div>'
     file = f"{module.replace('.', '/')}.py"

@@ -8,6 +8,7 @@ from bs4 import BeautifulSoup
 import annotated_attention as core
 from press.run import scripts
 from press.site import lines
+from tests.annotated_attention.multihead import test_parity as parity
 
 PAGE = scripts.ROOT / "docs/package/line-by-line.md"
 
@@ -18,7 +19,23 @@ def test_every_line_of_code_of_the_class_and_its_modules_is_shown():
     assert not lines.PLACE.search(page.decode())
     counted = len(page.select_one("[aria-label]").select(".aa-line"))
     assert f"has\n{counted} lines, and it computes the same" in page.text
-    for source in map(inspect.getsource, (core.MultiheadAttention, core.attention, core.masks)):
+    modules = core.heads, core.attention, core.quick, core.masks
+    for source in map(inspect.getsource, (core.MultiheadAttention, *modules)):
         code = re.sub(r'"""(?:.|\n)*?"""', "", source)
         for line in map(str.strip, code.split("\n")):
             assert not line or line.startswith("#") or line in shown
+
+
+def test_the_two_classes_agree_until_a_query_sees_nothing(capsys):
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    exec(block, {})
+    assert capsys.readouterr().out == "False False\nTrue True\n"
+
+
+def test_the_tests_draw_as_many_settings_as_the_page_says():
+    tests = [
+        getattr(parity, name)._hypothesis_internal_use_settings.max_examples
+        for name in ("test_is_pytorchs", "test_is_pytorchs_in_other_precisions")
+    ]
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "draw {} settings".format(tests[0]) in text and f"; {tests[1]} more" in text
