@@ -200,8 +200,8 @@ def test_the_merged_masks_are_drawn():
     blocked = padding[:, None] | future
     expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
     cells = [tag.text for tag in parse(figure).select("td:not(thead td)")]
-    pairs = zip(*(x.expand(2, 5, 5).flatten().tolist() for x in (padding[:, None], future)))
-    marks = ["p" * p + "a" * a for p, a in pairs]
+    both = torch.stack([padding[:, None].expand(2, 5, 5), future.expand(2, 5, 5)], -1)
+    marks = ["p" * p + "a" * a for p, a in both.flatten(0, 2).tolist()]
     seen = zip(marks, expected.flatten().tolist(), strict=True)
     assert cells == [mark or mask_merger.written(weight) for mark, weight in seen]
     assert (

@@ -38,4 +38,5 @@ def test_the_tests_draw_as_many_settings_as_the_page_says():
         for name in ("test_is_pytorchs", "test_is_pytorchs_in_other_precisions")
     ]
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert "draw {} settings".format(tests[0]) in text and f"; {tests[1]} more" in text
+    assert f"draw {tests[0]} settings" in text
+    assert f"; {tests[1]} more" in text
