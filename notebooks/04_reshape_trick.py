@@ -345,8 +345,8 @@ display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
 # All three mistakes show, so this one test seems to be enough. Add a fifth way, which you know from [the last
-# chapter](03_split_and_stack.ipynb): both transposes missing, so that the heads stay in the middle, `(n, h, d)`.
-# Which of the two tests finds it?
+# chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`. Which of
+# the two tests finds it?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -355,7 +355,7 @@ display.show(tried(tests), columns=[*tests])
 #
 # </details>
 #
-# It takes a third test: **change** one word, and see whether another one's row reacts.
+# It takes a third test: **change** one word, here *cat*, and see whether the row of another reacts, here *it*.
 
 
 # %%
@@ -366,11 +366,11 @@ def reacts(model, x, row, word):
     return not torch.allclose(model(changed)[row], model(x)[row])
 
 
-WAYS["heads in the middle"] = (
+WAYS["no transpose"] = (
     lambda x, h: x.unflatten(-1, (h, -1)),
     lambda mixed: mixed.flatten(-2),
 )
-tests["“it” reacts to “cat”"] = lambda *way: reacts(layer(*way), x, it, cat)
+tests["reacts"] = lambda *way: reacts(layer(*way), x, it, cat)
 display.show(tried(tests), columns=[*tests])
 
 # %% tags=["proof"]

@@ -181,11 +181,11 @@ print("in their place:", (transposed == reshaped).sum().item(), "of 16")
 
 # %% tags=["hide-input"]
 sentences = (one.WORDS, one.SWEET)
-named = {
-    name: ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
-    for name, places in (("transpose", transposed), ("reshape", reshaped))
-}
-display.show(named, columns=[*map(str, range(8))], corner="row")
+named = [
+    ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
+    for places in (transposed, reshaped)
+]
+display.show([*zip(*named)], range(8), ["transpose", "reshape"], corner="row")
 
 # %% [markdown]
 # Each row of the transpose holds the words at one place, first sentence / second sentence; *thirsty* is beside
