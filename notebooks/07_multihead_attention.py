@@ -519,7 +519,7 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 # | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for the 18 lines, as in `fit` | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`; heads, `batch_first` and dropout are not in it |
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`, and nothing complains |
 # | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in all three |
-# | a mask for `F.scaled_dot_product_attention` | `~mask` | there True is allowed |
+# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention` |
 # | a causal card, `(n, m)` | `is_causal=True` in the package's class; in PyTorch's `attn_mask=future` beside it; in the 18 lines `future[None]` | PyTorch's flag alone is an error; in the 18 lines head i reads row i of a bare card: a silent leak with n = h, an error unless n is 1 or h |
 # | a card for each sample, `(b, n, m)` | `attn_mask=card.repeat_interleave(h, 0)`; in the 18 lines `card` | mask i · h + j is for sample i, head j |
 # | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first`, in evaluation, without gradients |
