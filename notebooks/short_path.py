@@ -198,7 +198,7 @@ display.show(torch.stack(said), names, ["quality"])
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
-drawing, (ax,) = display.panels(460, 230)
+drawing, (ax,) = display.panels(288, 270)
 names, told = [], []
 for divided in (False, True):
     for width in (64, 1024):
@@ -208,13 +208,13 @@ for divided in (False, True):
         heights = len(names) + 0.5 * (torch.rand(300) - 0.5)
         look = {"color": display.COLOURS["n" if divided else "h"], "alpha": 0.4}
         ax.plot(largest, heights, "o", markersize=3, **look)
-        names.append(f"{'by √d' if divided else 'undivided'}, d = {width:,}")
+        names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
         middle = f"{largest.median():.2f}"
         ax.text(1.04, len(names) - 1, middle, va="center", fontsize=12)
-        told.append(f"{names[-1]}: {middle}")
+        told.append(f"{names[-1]}: {middle}".replace("\n", ", "))
 ax.set_yticks(range(4), names)
 ax.set(
-    xlim=(0, 1.14),
+    xlim=(0, 1.28),
     ylim=(3.5, -0.5),
     xticks=[0, 0.125, 0.5, 1],
     xlabel="largest of eight shares",
@@ -687,13 +687,13 @@ class FilledOnce(PlainAttention):
 
 
 rows = {
-    "wrong merge": ["x.reshape(b, n, e)", "one query", off_by(WrongMerge, [5, 3], n=1)],
-    "values from key": ["w_v(key)", "key is value", off_by(FromKey, [5, 3], same=True)],
-    "padding ignored": ["blocked[:1]", "last key padded", off_by(NoPadding, [5, 4])],
-    "no axis of heads": ["no [:, None]", "one sentence", off_by(NoAxis, [3])],
-    "filled once": ["no second fill", "none empty", off_by(FilledOnce, [5, 3])],
+    "merge": ["x.reshape(b, n, e)", "one query", off_by(WrongMerge, [5, 3], n=1)],
+    "values": ["w_v(key)", "key is value", off_by(FromKey, [5, 3], same=True)],
+    "padding": ["blocked[:1]", "last key padded", off_by(NoPadding, [5, 4])],
+    "mask axis": ["no [:, None]", "one sentence", off_by(NoAxis, [3])],
+    "fill": ["one, not two", "none empty", off_by(FilledOnce, [5, 3])],
 }
-display.show(rows, columns=["changed", "tested with", "off by"])
+display.show(rows, columns=["changed to", "tested with", "off by"])
 
 # %% [markdown]
 # None. All five pass. What does each test lack?
@@ -719,7 +719,7 @@ for name, kind in zip(("the class", *rows), kinds):
         caught[name] = [off_by(kind, [5, 1, 0])]
     except RuntimeError:
         caught[name] = ["error"]
-caught["filled once"] = [str(caught["filled once"][0]).replace("nan", "NaN")]
+caught["fill"] = [str(caught["fill"][0]).replace("nan", "NaN")]
 display.show(caught, columns=["off by"])
 
 # %% [markdown]
@@ -731,8 +731,8 @@ display.show(caught, columns=["off by"])
 assert max(passed) < 1e-5
 assert caught["the class"][0] < 1e-5
 assert min(caught[name][0] for name in [*rows][:3]) > 0.1
-assert caught["no axis of heads"] == ["error"]
-assert caught["filled once"] == ["NaN"]
+assert caught["mask axis"] == ["error"]
+assert caught["fill"] == ["NaN"]
 for h in (2, 3):  # as many sentences as heads: no error
     assert off_by(NoAxis, [5, 1, 3][:h], h=h) > 0.01
 print("✓ No axis of heads: silent and wrong where b = h, by the same test.")

@@ -249,10 +249,11 @@ def far_key(setup: tuple[str, int], seed: int) -> dict[str, Any]:
 
 
 def glasses(setup: tuple[int, str], seed: int) -> dict[str, Any]:
-    """Train a module of "Two heads", and say how far off it stays."""
+    """Train a module of "Two heads"; say how far off it is, and how far its weights move."""
     heads, keys = setup
-    error = chapters.load("02_two_heads").learn(heads, keys, seed)
-    return {"heads": heads, "keys": keys, "seed": seed, "off by": round(error, 4)}
+    found = chapters.load("02_two_heads").learn(heads, keys, seed)
+    off, moved = ([round(x, 4) for x in row] for row in zip(*found.values(), strict=True))
+    return {"heads": heads, "keys": keys, "seed": seed, "off by": off, "moved": moved}
 
 
 def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
