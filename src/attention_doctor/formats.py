@@ -64,15 +64,16 @@ class Run:
         return f"{'✗' if parts else '✓'} {self.project}: {text}"
 
     def findings(self) -> Iterator[tuple[Finding, Where, str]]:
-        """Yield each finding, its place, and all that there is to say about it."""
+        """Yield each finding once, its place, and all that there is to say about it."""
+        seen = set()
         for target, report in self.reports.items():
-            for one in _parts(report):
-                for x in one.findings:
-                    place = x.where
-                    if place is None or not Path(place.file).is_file():
-                        place = Where(_file(target), 0)
-                    adapter = one.adapter if x.severity == UNASKED else ""
-                    said = (x.symptom, x.evidence, x.cause, x.remedy, adapter)
+            for one, x in ((part, x) for part in _parts(report) for x in part.findings):
+                known = x.where if x.where and Path(x.where.file).is_file() else None
+                place = known or Where(_file(target), 0)
+                adapter = one.adapter if x.severity == UNASKED else ""
+                said = (x.symptom, x.evidence, x.cause, x.remedy, adapter)
+                if (x.code, place, said) not in seen:  # as by a class and a model that has it
+                    seen.add((x.code, place, said))
                     yield x, place, "\n".join(filter(None, said))
 
     def unused(self) -> list[tuple[Where, str]]:

@@ -285,10 +285,8 @@ def test_sarif_holds_what_has_no_line_no_rule_and_a_strange_path():
 def test_formats_agree_about_targets_with_one_name():
     run = Run("ours")
     options = read(["a.py:A", *SIZES])
-    model = ModelReport(
-        "M", {"x": Report("A"), "y": Report("A", (Finding("nan-row", "wrong", "s"),))}
-    )
-    for report in (Report("A"), model):
+    found = Report("A", (Finding("nan-row", "wrong", "s"),))
+    for report in (found, ModelReport("M", {"x": Report("A"), "y": found})):
         run.add(options, report)
     assert [*json.loads(as_json(run))["reports"]] == ["a.py:A", "a.py:A'"]
     assert run.exit_code == 1
