@@ -3,44 +3,37 @@
 #
 # *What may a token safely not look at?*
 #
-# *24 minutes and 8 of exercises. Afterwards you can count what a window sees, keep a cache of
-# constant size, and put several documents into one row.*
+# *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep an attention sink,
+# and write DeepSeek's indexer and the gated delta rule.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
 # the news has travelled a long way. A token in a stack of layers is in the same position: what it does
 # not see itself, it may get from a neighbour who has seen it. You know this as **sliding-window
-# attention**.
+# attention**, with the **attention sink** of StreamingLLM as the one key that must not be hidden.
 #
 # So far, each word could look at all earlier words, and a text of twice the length had four times
-# as many scores. In this chapter you hide most of them, on purpose. There are two reasons to hide
-# a key: it is too far away, or it belongs to another document. There is also one key that must not
-# be hidden, the attention sink of StreamingLLM, and you find out which. This happens in *mask*, and
-# once in *softmax*. Then come two other ways to look at less: [sparse
-# attention](#cell-id=sparse-attention), and [linear attention](#cell-id=linear-attention) with its
-# hybrids.
-
-# %% tags=["hide-input"]
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention.counting import cache_bytes, short, window_kept, window_scores
-from annotated_book import chapters, display
-from attention_doctor.mistakes import MISTAKES
-
-display.chapter_map("mask", "softmax")
+# as many scores. A window chooses a few keys by their place. Two other ways to look at less stand in
+# models of today: [sparse attention](#cell-id=sparse-attention) chooses keys by their content, as
+# DeepSeek's indexer does, and [linear attention](#cell-id=linear-attention) keeps a state instead of
+# keys, written by the **gated delta rule** in Qwen3-Next and Kimi Linear.
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
 # et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the keys behind the query. The
-# window adds a second bound, w keys back. The cell builds the mask for a window of 3: a row for
-# each word that asks, card over the keys that it does not see.
-
+# window adds a second bound, w keys back. The cell builds the mask for a window of 3, a row for
+# each word that asks. The keys that it does not see are hatched.
 # %%
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.counting import cache_bytes, short, window_kept
 from annotated_attention.modern import block_by_position
+from annotated_book import chapters, display
+from attention_doctor.mistakes import MISTAKES
 
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
@@ -53,32 +46,14 @@ assert blocked.equal(block_by_position(places, 8, window=w))
 print("✓ `block_by_position` makes the same mask.")
 
 # %% [markdown]
-# The first words have no more than one and two keys to see. From then on, everybody sees three. In
-# the package, `block_by_position` builds this mask, too, as soon as it is given a window; it knows
-# queries that follow what a cache has kept.
+# The first words have no more than one and two keys to see. From then on, everybody sees three,
+# however long the text becomes.
 #
 # Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
 # keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
 # handed its window of w to a kernel that takes the number of keys *before* the query, and everybody
 # saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
 # 2,048. You find this mistake by counting the visible keys in the last row.
-#
-# What does a window save? A row has w visible scores, however long the text is. The cell counts
-# those of one head, for a window of 1,024.
-
-# %%
-rows = {}
-for length in (1024, 4096, 16384, 65536):
-    scores, visible = window_scores(length, length), window_scores(length, 1024)
-    rows[f"{length:,}"] = [scores, visible, visible / scores]
-columns = ["causal mask", "window of 1,024", "share"]
-display.show(rows, columns=columns, corner="tokens")
-
-# %% [markdown]
-# From 16,384 tokens to 65,536, four times as many, the causal mask leaves sixteen times the scores,
-# the window about four times. At 65,536 tokens, a share of 0.03 is left. These are the scores that
-# are *needed*. A mask alone still computes those of all pairs; the section on tiles below skips the
-# others.
 #
 # ## What a stack of windows sees
 #
@@ -119,13 +94,14 @@ def influence(layers: list[nn.Module], n: int = 10) -> Tensor:
     return sizes / sizes[-1]
 
 
-# %%
+# %% tags=["fold-input"]
 local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
 stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
 stacks["one global"] = [local, local, everywhere, local]
 seen = {name: influence(layers) for name, layers in stacks.items()}
-rows = {name: [(sizes > 0).sum()] for name, sizes in seen.items()}
-display.show(rows, columns=["tokens"])
+display.show(
+    {name: [(sizes > 0).sum()] for name, sizes in seen.items()}, columns=["tokens"]
+)
 
 # %% tags=["proof"]
 for count in (1, 2, 3, 4):
@@ -134,8 +110,7 @@ for count in (1, 2, 3, 4):
 print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
-# With a window of 3, the stacks see 3, 5, 7 and 9 tokens. In general, L layers see $(w - 1)\,L + 1$ of
-# them; the assertion counts for a window of 5 as well. In the last row one of the four layers is
+# In general, L layers see $(w - 1)\,L + 1$ tokens. In the last row one of the four layers is
 # **global**, with a causal mask alone, and the output depends on all 10 tokens. The figure lights
 # what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4:
 # does it matter where it stands?
@@ -153,10 +128,9 @@ print("✓ In each of the five stacks, the lit tokens are those with a gradient.
 
 # %% [markdown]
 # It does not: wherever it stands, it reaches every token, and the windows above and below pass on what
-# it found. What is lit *can* count; how much it does depends on the training. The first Mistral 7B (v0.1) has a
-# window of 4,096 and 32 layers, which makes $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens that the last
-# output *can* depend on [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. What it
-# really uses has to be measured.
+# it found. What is lit *can* count; how much it does depends on the training. The first Mistral 7B
+# (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens can count
+# [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
 # detail that nobody found worth passing on is lost. That is why many models put a global layer
@@ -182,19 +156,17 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
         torch.testing.assert_close(attention(part, rolling), attention(part, full))
         if chunks == [4, 3, 1]:
             print(f"{rolling.length} have come, kept: {rolling.positions.tolist()}")
-print(f"numbers kept: {rolling.numel()} of {full.numel()}")
 
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
 # only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
-# attended, its early queries would miss them. There is a price: what was dropped is gone. A program in
-# which the user changes the last line must go back by a few tokens. A `WindowCache` that has dropped
-# something refuses that, because the window before those tokens is no longer there.
+# attended, its early queries would miss them. There is a price: what was dropped is gone, so a
+# `WindowCache` that has dropped something refuses to go back by a few tokens.
 #
-# How many bytes does this save? The cell computes the cache of six layers with 8 KV heads of width
+# How many bytes does this save? Here is the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for length in (1024, 8192, 65536):
     whole, part = (cache_bytes(x, 8 * 128) for x in (length, window_kept(length, 1024)))
@@ -207,12 +179,11 @@ display.show(rows, columns=["6 global", "6 windows", "5 and 1"], corner="tokens"
 # nearly all of it in that layer.
 
 # %% [markdown] name="the-key-that-must-stay"
-# ## The key that must stay
+# ## The key that must stay: the attention sink
 #
-# A rolling cache drops the first tokens of a text first. In models that were trained with all keys
-# in sight, this is a disaster: the text becomes nonsense as soon as the first few tokens are gone,
-# although they say next to nothing [[Xiao et al., section 3.1](../docs/references.md#xiao-2023)].
-# Why?
+# A rolling cache drops the first tokens of a text first. A model that was trained with all keys
+# in sight then predicts badly, and worse the farther the text runs on, although these tokens say next to
+# nothing [[Xiao et al., section 3.1](../docs/references.md#xiao-2023)]. Why?
 #
 # A soft look-up never comes back empty. The weights of a query sum to 1, even if no key is what the
 # head looks for. So heads learn to put what they do not need onto some key, and take the one that
@@ -241,14 +212,13 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
 # is 0.08.
 #
-# So keep it. The models of Xiao et al. had spread their sink over several first tokens: with one or two
-# kept beside the window they did not fully recover, with four they predict about as well as before.
-# Their method, **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that
-# no distance grows beyond those of training [[Xiao et al., section
-# 3.2](../docs/references.md#xiao-2023)].
-# The package calls the number of first tokens `sinks`, in the mask, in the attention and in the cache.
-# There, all tokens keep their true positions: in a long stream, the sinks end up farther away than
-# any key did in training.
+# So keep it. [The next chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
+# model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
+# several first tokens: with four of them they predict about as well as before. Their method,
+# **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
+# grows beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
+# The package calls the number of first tokens `sinks`. There, all tokens keep their true positions: in
+# a long stream, the sinks end up farther away than any key did in training.
 #
 # ### A key for nothing
 #
@@ -307,10 +277,9 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # Try it on a row with a document of five tokens and one of four. Change the first document, and
 # measure how much the outputs of the second one move, in three attentions with the same weights. The
 # first takes the row for one text. The second starts the positions anew with each document, which is
-# the entry `documents-leak` of the list of mistakes. The third is that entry's right version: it has
-# the mask as well.
+# the entry `documents-leak` of the list of mistakes. The third has the mask as well.
 
-# %%
+# %% tags=["fold-input"]
 leak = MISTAKES["documents-leak"]
 documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, n)
 x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, n, 24)
@@ -348,8 +317,7 @@ torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
 print("✓ Each document comes out as it does alone.")
 
 # %% [markdown]
-# The visible pairs form a triangle for each document: a **block-diagonal** mask. With it, and with
-# positions of its own, each document gets the outputs that it has alone.
+# The visible pairs form a triangle for each document: a **block-diagonal** mask.
 
 # %% [markdown] name="mask-rule-tiles-equal-three-ways"
 # ## Mask, rule, tiles: equal three ways
@@ -357,9 +325,9 @@ print("✓ Each document comes out as it does alone.")
 # A boolean mask hides scores, but they are computed before they are hidden. To save the work as
 # well, a kernel must know which [tiles](23_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
 # `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
-# key it is about, and gives True where the key is visible. No score is needed to ask it. So
-# `create_block_mask` asks it for all pairs once, before the first score, and notes which tiles to visit. Its table serves all layers, and all heads as well, unless the rule looks at the head. Our `tiled_attention` takes the same rule. Here
-# are three rules, and the masks that they must equal.
+# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs
+# once, before the first score, and notes which tiles to visit. Our `tiled_attention` takes the same
+# rule. Here are three rules, and the masks that they must equal.
 
 # %% tags=["fold-input"]
 n, side = 256, 32
@@ -399,15 +367,14 @@ print(
     "✓ Three rules, and three times the same from three functions; two give gradients, too."
 )
 
-# %%
+# %% tags=["hide-input"]
 display.show(visited, columns=["tiles visited", "of"])
 
 # %% [markdown]
-# Mask, rule and tiles agree, and for the mask and our tiles the gradients do, too. Of 64 tiles, a
-# causal mask alone would visit 36. `flex_attention` has no gradients in the cell, since on a CPU it
-# only runs forward. On a GPU `torch.compile` makes it one kernel, with gradients, that skips tiles as ours
-# do. Other kernels take no rule, but the lengths of the documents and the width of the window, as
-# numbers.
+# Of 64 tiles, a causal mask alone would visit 36. `flex_attention` has no gradients here, since on a
+# CPU it only runs forward. On a GPU `torch.compile` makes it one kernel, with gradients, that skips
+# tiles as ours do. Other kernels take no rule, but the lengths of the documents and the width of the
+# window, as numbers.
 
 # %% [markdown]
 # <!-- deeper: Which tiles are visited -->
@@ -451,201 +418,275 @@ print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} til
 # <!-- /deeper -->
 
 # %% [markdown] name="sparse-attention"
-# ## Chosen by content: sparse attention
+# ## Chosen by content: DeepSeek's sparse attention
 #
 # A window chooses keys by their place. The **sparse attention** of DeepSeek-V3.2 chooses them by their
-# content [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. An **indexer** gives
-# each key a cheap score, made from a few features, and attention runs over the k keys with the best
-# ones. Here the indexer looks at 4 of 32 features, those in which these invented keys differ most. How
-# much of the weight that full attention gives do the chosen keys have? The last column shows the best
-# choice there is.
+# content: an **indexer** gives every key a cheap score, and the query attends to the 2,048 keys with
+# the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. The indexer is
+# a small attention without values. Its 64 heads of width 128 share one key a token, and the token that
+# asks has a query $q_j$ and a factor $w_j$ for each head:
+#
+# $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
+
 
 # %%
-torch.manual_seed(2)
-q, k, v = (torch.randn(256, 32) for _ in range(3))  # (256, 32)
-q, k = 12 * q, k * 0.85 ** torch.arange(32)         # (256, 32)
-full = (q @ k.mT / 32**0.5).softmax(-1)             # (256, 256)
-cheap = (q[:, :4] @ k[:, :4].mT).requires_grad_()   # (256, 256)
-rows = {}
-for count in (4, 16, 64, 256):
-    chosen, best = (x.topk(count, dim=-1).indices for x in (cheap, full))
-    rows[count] = [full.gather(1, x).sum(1).mean() for x in (chosen, best)]
-display.show(rows, columns=["indexer", "best"], corner="keys")
+def choose_keys(q: Tensor, k: Tensor, w: Tensor, blocked: Tensor, count: int) -> Tensor:
+    """Give each query the places of the ``count`` keys that the indexer scores best.
+
+    Where fewer are visible, blocked ones fill up: the attention masks these.
+
+    Args:
+        q: (h, n, d), the queries of the indexer's heads.
+        k: (n, d), one key a token, for all heads.
+        w: (h, n, 1), a factor for each head, made from the token that asks.
+        blocked: (n, n), True = blocked.
+    """
+    scores = (w * F.relu(q @ k.mT)).sum(0)                  # (n, n)
+    scores = scores.masked_fill(blocked, -torch.inf)        # (n, n)
+    return scores.topk(min(count, len(k)), dim=-1).indices  # (n, ...)
+
 
 # %% tags=["proof"]
-blocked = torch.ones(256, 256, dtype=torch.bool).scatter(1, chosen, False)  # (256, 256)
-output = F.scaled_dot_product_attention(q, k.requires_grad_(), v, attn_mask=~blocked)
-torch.testing.assert_close(output, full @ v)
-assert torch.autograd.grad(output.sum(), cheap, allow_unused=True)[0] is None
-print(
-    "✓ With all keys chosen, this is full attention; the indexer gets no gradient from it."
-)
+torch.manual_seed(2)
+h, n, d = 4, 40, 16
+q, k, w = torch.randn(h, n, d), torch.randn(n, d), torch.randn(h, n, 1, requires_grad=True)
+blocked = torch.ones(n, n, dtype=torch.bool).triu(1)                     # (n, n)
+main_q, main_k, v = (torch.randn(n, d).requires_grad_() for _ in "qkv")  # (n, d)
+for count in (5, n):
+    chosen = choose_keys(q, k, w, blocked, count)
+    seen_keys = torch.zeros(n, n, dtype=torch.bool).scatter(1, chosen, True) & ~blocked
+    assert seen_keys.sum(1).tolist() == [min(row + 1, count) for row in range(n)]
+    output = F.scaled_dot_product_attention(main_q, main_k, v, attn_mask=seen_keys)
+    assert torch.autograd.grad(output.sum(), w, allow_unused=True)[0] is None
+expected = F.scaled_dot_product_attention(main_q, main_k, v, is_causal=True)
+torch.testing.assert_close(output, expected)
+print("✓ Of all keys, this is full attention; through a choice, no gradient comes back.")
 
 # %% [markdown]
-# With a quarter of the keys, the cheap choice keeps 0.93 of the weight, and the best one 0.99. With one
-# key in 64 it is 0.52 and 0.75, and 2,048 keys are no more than that in a text of 128K. Three things are given up. Each query still has a cheap score for *every* key, and all keys stay in the
-# cache. What is not chosen is lost, as outside a window. And a choice has no gradient, so the indexer is
-# trained apart, to imitate the weights.
+# The book's tests compare this choice with that of DeepSeek's indexer in `transformers`.
+#
+# Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores
+# of all these keys, or attention to the 2,048 that were chosen?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The cheap scores, nearly four times as many. For one key, the indexer multiplies 64 · 128 times. The
+# attention is [latent, in its absorbed form](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue): 128 heads
+# multiply 576 times for the score and 512 times for the mix, 17 times as often. But the indexer reads
+# 64 times as many keys.
+#
+# </details>
+
+# %%
+of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
+rows = {}
+for m in (1024, 2048, 8192, 32_768, 131_072):
+    whole, cheap, chosen = of_attention * m, of_indexer * m, of_attention * min(m, 2048)
+    millions = [round(x / 1e6) for x in (whole, cheap, chosen)]
+    rows[f"{m:,}"] = [*millions, (cheap + chosen) / whole]
+columns = ["attention to all", "indexer", "attention to 2,048", "share left"]
+title = "Millions of multiplications for one token in one layer"
+display.show(rows, columns=columns, corner="keys", title=title)
+
+# %% [markdown]
+# At 131,072 keys, 0.07 of the work is left, and most of it is the indexer's. The attention no longer
+# grows with the text: k keys a token, n · k for a text in place of n². What still grows as n² is the
+# indexer, with a factor 17 times smaller, and it can compute in 8 bits. Up to 2,048 keys it is only a
+# cost.
+#
+# The cache becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
+# the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
+# it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
+# attention, summed over its heads: first alone, with all keys in sight, then together with the model
+# [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)]. [The next
+# chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) lets a model choose that has never
+# learned it.
 
 # %% [markdown] name="linear-attention"
 # ## A state instead of keys: linear attention
 #
-# Take the softmax away, and a score is $\phi(q) \cdot \phi(k)$, with a function φ that makes all
-# features positive. Then the sum over the keys can be done before the query comes. This is **linear
+# Replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
+# features positive. Then the sums over the keys can be done before the query comes. This is **linear
 # attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]:
 #
-# $$\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j = \phi(q) \Big(\sum_j \phi(k_j)^\top v_j\Big)$$
+# $$\frac{\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j}{\sum_j \phi(q) \cdot \phi(k_j)}
+# = \frac{\phi(q)\, S}{\phi(q) \cdot z}
+# \qquad S = \sum_j \phi(k_j)^\top v_j \qquad z = \sum_j \phi(k_j)$$
 #
-# The bracket is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
+# S is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
 # kept: the cache has the same size after ten tokens and after a million.
+
+# %% tags=["proof"]
+q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
+q, k = F.elu(q) + 1, F.elu(k) + 1                                      # (12, 6), (12, 6)
+scores = (q @ k.mT).tril()                                             # (12, 12)
+expected = scores / scores.sum(-1, keepdim=True) @ v                   # (12, 6)
+state, total = torch.zeros(6, 6, dtype=torch.float64), 0
+for query, key, value, row in zip(q, k, v, expected):
+    state, total = state + key[:, None] * value, total + key
+    torch.testing.assert_close(query @ state / (query @ total), row)
+print("✓ Token by token, the state gives what all scores at once give.")
+
+# %% [markdown] name="the-delta-rule"
+# ### The gated delta rule
+#
+# A state that only adds cannot correct itself. Write two values under the same key, and it gives back
+# both, added up. The **delta rule** first reads what the state gives for the new key, and writes the
+# difference, or a share β of it [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α
+# between 0 and 1 lets the old state fade before that [[Yang, Kautz and
+# Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1:
+#
+# $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S + \beta\,k^\top\,(v - k\,\bar S) \qquad
+# \mathrm{output} = q\,S$$
+#
+# The token decides on α and β. In Qwen3-Next, α is one number for each head [[Qwen
+# Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
+# each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
+# No φ is needed, and no denominator.
 
 
 # %%
-def phi(x: Tensor) -> Tensor:
-    """Make all features positive."""
-    return F.elu(x) + 1
+def gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor
+) -> Tensor:
+    """Attend causally within one head, with a state in place of a cache.
 
-
-def one_by_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attend causally, with a state in place of a cache."""
-    state, total, outputs = 0, 0, []
-    for query, key, value in zip(phi(q), phi(k), v):
-        state = state + key[:, None] * value
-        total = total + key
-        outputs.append(query @ state / (query @ total))
+    Args:
+        q: (n, d), the queries.
+        k: (n, d), the keys, of length 1.
+        v: (n, x), the values.
+        alpha: (n, d), or (n, 1) for a gate that is the same for all features.
+        beta: (n,), the share of the difference that is written.
+    """
+    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
+    for query, key, value, keep, share in zip(q, k, v, alpha, beta):
+        state = keep[:, None] * state  # fade
+        state = state + share * key[:, None] * (value - key @ state)  # correct
+        outputs.append(query @ state)
     return torch.stack(outputs)
 
 
 # %% tags=["proof"]
-inputs = [torch.randn(12, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-scores = (phi(inputs[0]) @ phi(inputs[1]).mT).tril()  # (12, 12)
-expected = scores / scores.sum(-1, keepdim=True) @ inputs[2]
-found = one_by_one(*inputs)
-torch.testing.assert_close(found, expected)
-torch.testing.assert_close(one.gradients(found, inputs), one.gradients(expected, inputs))
-print("✓ Token by token, the state gives what all scores at once give, gradients too.")
+k = F.normalize(torch.randn(3, 6, dtype=torch.float64), dim=-1).repeat(3, 1)  # (9, 6)
+v = torch.randn(9, 4, dtype=torch.float64)                                    # (9, 4)
+ones = torch.ones(9, 1, dtype=torch.float64)                                  # (9, 1)
+torch.testing.assert_close(gated_delta_rule(k, k, v, ones, ones[:, 0]), v)
+assert not torch.allclose((k @ k.mT).tril() @ v, v)
+print("✓ With α = β = 1, a key gives back the last value that was written under it.")
 
 # %% [markdown]
-# <!-- deeper: In chunks -->
-# ### Going deeper: In chunks
+# The book's tests compare it with the layers of both models in `transformers`.
+
+# %% [markdown]
+# <!-- deeper: In chunks, as kernels do it -->
+# ### Going deeper: In chunks, as kernels do it
 #
-# Token by token, this is a recurrent network; all at once, it is attention; in chunks, it is both.
-# `linear_attention` works in chunks of any size, and 1 and 12 are the two extremes.
+# One token after the other is a recurrent network, and slow to train. In a chunk, what each token
+# writes depends on what the earlier ones wrote: a triangular system of equations, solved at once for
+# all of them [[Yang et al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and
+# keys. (Kernels compute with their logarithms, since the division becomes inexact in long chunks.)
 
 
 # %%
-def linear_attention(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-    """Attend causally, ``size`` tokens at a time."""
-    state, total, outputs = 0, 0, []
-    pieces = zip(phi(q).split(size), phi(k).split(size), v.split(size))
-    for some_q, some_k, some_v in pieces:
-        scores = (some_q @ some_k.mT).tril()  # among the tokens of this chunk
-        state, before = state + some_k.mT @ some_v, state
-        total, earlier = total + some_k.sum(0), total
-        mix = scores @ some_v + (some_q @ before if outputs else 0)
-        sums = scores.sum(-1) + (some_q @ earlier if outputs else 0)
-        outputs.append(mix / sums[:, None])
+def in_chunks(
+    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor, size: int
+) -> Tensor:
+    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time."""
+    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
+    chunks = zip(*(x.split(size) for x in (q, k, v, alpha, beta[:, None])))
+    for query, key, value, keep, share in chunks:
+        kept = keep.cumprod(0)  # since the chunk began
+        asks, reads, writes = query * kept, key * kept, key / kept
+        overlap = (share * reads @ writes.mT).tril(-1)
+        new = torch.linalg.solve_triangular(
+            overlap, share * (value - reads @ state), upper=False, unitriangular=True
+        )
+        outputs.append(asks @ state + (asks @ writes.mT).tril() @ new)
+        state = kept[-1][:, None] * (state + writes.mT @ new)
     return torch.cat(outputs)
 
 
 # %% tags=["proof"]
+q, k, v, alpha = (torch.rand(12, 6, dtype=torch.float64) for _ in range(4))  # (12, 6)
+inputs = [q, F.normalize(k), v, 0.5 + alpha / 2, torch.rand(12, dtype=torch.float64)]
+inputs = [x.requires_grad_() for x in inputs]
 for size in (1, 5, 12):
-    found, expected = linear_attention(*inputs, size), one_by_one(*inputs)
+    found, expected = in_chunks(*inputs, size), gated_delta_rule(*inputs)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
         one.gradients(found, inputs), one.gradients(expected, inputs)
     )
-print("✓ In chunks of 1, 5 or 12: the same, gradients too.")
+print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# What does a state of fixed size give up? Qwen3-Next and Kimi Linear write into it with more care.
-# What the state already gives for the new key, or a share β of it, is first taken out, and then as much of
-# the new value goes in: the **delta rule** [[Schlag et al.](../docs/references.md#schlag-2021)]. With keys of length 1, a share β
-# that the token decides on, and S for the state:
+# ### What a state forgets
 #
-# $$S \leftarrow S + \beta\,k^\top\,(v - k\,S)$$
-#
-# Both models also shrink the state before they write (*gated* delta rule), so that old news fades.
-
-# %% tags=["proof"]
-state, added = torch.zeros(2, 6, 4, dtype=torch.float64)            # (6, 4), (6, 4)
-keys = F.normalize(torch.randn(3, 6, dtype=torch.float64), dim=-1)  # (3, 6)
-values = torch.randn(9, 4, dtype=torch.float64)                     # (9, 4)
-for step, value in enumerate(values):
-    k = keys[step % 3]  # each key comes three times
-    state = state + k[:, None] * (value - k @ state)  # beta is 1
-    added = added + k[:, None] * value
-    torch.testing.assert_close(k @ state, value)
-assert not torch.allclose(k @ added, value)
-print("✓ With the delta rule, a key gives back the last value that was written under it.")
-
-# %% [markdown]
-# Store pairs of a key and a value, all random and 16 wide. Then ask with each key, and see whether the
-# output is nearest to the value that belongs to it. In the last row each of the four keys was given a
-# new value three times, and only the last one counts. Who finds most there: the softmax, the state, or
-# the state with the delta rule?
+# Write pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
+# with a key, and see whether the output is nearest to the value that belongs to it. All columns have
+# the same keys; the gate is 0.9<!-- setting --> and β is 1. Of 64 pairs, does the delta rule find
+# more than a plain sum?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The delta rule. Where all keys are new, it finds less than the state, or little more. To a softmax, the same key with four values is four keys with
-# equal scores, so it gives the mean of the values. (A model with positions can learn to tell them
-# apart.) Taking out all that the state gives for a new key harms other keys, which share its
-# 16 · 16 numbers; half of it harms less.
+# It finds fewer. What is taken out for one key is lost for others that point the same way. But look at
+# the second row: what it has lost is old.
 #
 # </details>
 
 
 # %% tags=["fold-input"]
-def share_found(weights: Tensor, held: Tensor, values: Tensor) -> Tensor:
-    """Count outputs nearest to the last value of their key; their mean is taken off."""
-    output = weights @ held
-    nearest = ((output - output.mean(1, keepdim=True)) @ values.mT).argmax(-1)
-    last = values.size(1) - nearest.size(1) + torch.arange(nearest.size(1))
-    return (nearest == last).float().mean()
-
-
-def by_delta_rule(keys: Tensor, values: Tensor, beta: float) -> Tensor:
+def by_state(keys: Tensor, values: Tensor, gate: float, delta: bool) -> Tensor:
     """Write all pairs into a state, one after the other."""
     state = torch.zeros(len(keys), 16, 16)
     for k, v in zip(keys.split(1, 1), values.split(1, 1)):
-        state = state + beta * k.mT @ (v - k @ state)
+        state = gate * state
+        state = state + k.mT @ (v - k @ state * delta)
     return state
 
 
-rows = {}
-for pairs, times in ((4, 1), (16, 1), (64, 1), (4, 4)):
+def shares(order: list[int], asked: slice) -> list[Tensor]:
+    """Write keys in an order, ask for some, and give the share that each way finds."""
     torch.manual_seed(3)
-    asked = F.normalize(torch.randn(50, pairs, 16), dim=-1)  # (50, pairs, 16)
-    values = F.normalize(torch.randn(50, times * pairs, 16), dim=-1)
-    keys = asked.repeat(1, times, 1)
-    linear = phi(16 * asked) @ phi(16 * keys).mT
-    rows[f"{pairs} pairs" if times == 1 else f"{pairs} pairs, {times} times"] = [
-        share_found((256 * asked @ keys.mT).softmax(-1), values, values),
-        share_found(linear / linear.sum(-1, keepdim=True), values, values),
-        *(share_found(asked, by_delta_rule(keys, values, x), values) for x in (1, 0.5)),
-    ]
-names = ["softmax", "state", "delta rule, β = 1", "delta rule, β = ½"]
-display.show(rows, columns=names, corner="stored")
+    pool = F.normalize(torch.randn(100, max(order) + 1, 16), dim=-1)
+    values = F.normalize(torch.randn(100, len(order), 16), dim=-1)
+    keys, ask = pool[:, order], pool[:, asked]
+    last = [len(order) - 1 - order[::-1].index(key) for key in range(max(order) + 1)[asked]]
+    ways = [(256 * ask @ keys.mT).softmax(-1) @ values]
+    for gate, delta in ((1, False), (0.9, False), (1, True), (0.9, True)):
+        ways.append(ask @ by_state(keys, values, gate, delta))
+    return [((x @ values.mT).argmax(-1) == torch.tensor(last)).float().mean() for x in ways]
+
+
+# %%
+rows = {
+    "64 pairs": shares([*range(64)], slice(0, 64)),
+    "the last 8 of them": shares([*range(64)], slice(56, 64)),
+    "4 keys, 4 values each: the last": shares([0, 1, 2, 3] * 4, slice(0, 4)),
+    "3 keys, then 32 values for a fourth": shares([0, 1, 2] + [3] * 32, slice(0, 3)),
+}
+ways = ["softmax", "plain sum", "gate", "delta rule", "gate and delta rule"]
+display.show(rows, columns=ways, corner="written")
 
 # %% [markdown]
-# The softmax finds every one of 64 pairs, the state 0.25 of them: it has 16 · 16 numbers, whatever it has
-# been told, and its answers blur as more is written over them. The delta rule finds even fewer, 0.19,
-# as long as it takes out all that the state gives; with half of it, it finds 0.28. And where values
-# change, it finds 0.96 and 0.94. The other two find 0.24 and 0.25, no more than a guess among
-# the four values of a key.
+# A plain sum treats all 64 pairs alike and blurs them. With a gate or the delta rule, the same 256
+# numbers hold the last eight and little else. Where each of four keys gets a new value three times, the
+# softmax and the sum are left to guess. (To a softmax, these are four equal keys. A model with positions
+# can learn to tell them apart.) And the last row tells the two apart: after 32 more values, the gate has
+# lost the three old pairs, and the delta rule still finds 0.98 of them. **A gate forgets by age, the
+# delta rule by key.** A model that has both must learn when to leave the gate open: here it is never
+# quite open, and the old pairs are lost all the same.
 #
-# So these models are **hybrids**: both have three layers with a state for each one with softmax
-# attention, as models with windows keep some global ones.
+# No state finds all 64. So these models are **hybrids**: three layers with a state for each one with
+# softmax attention in both, as models with windows keep some global ones.
 
 # %% [markdown]
 # ## The mistake people make here
 #
-# Documents, windows and sinks have a mistake each, and none of the three changes a shape. You have
-# seen the leak between documents (`documents-leak` in the catalogue). Here are the window that is
-# one key too wide, and the sink that is not a key: its number is added to all scores.
+# Windows and sinks have a mistake each. Like the leak between documents, neither changes a shape.
+# One window is a key too wide, and one sink is not a key: its number is added to all scores.
 
 # %%
 wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
@@ -783,8 +824,9 @@ exercises.windows.check_block.folded(block)
 # >
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
-# > Sparse attention chooses keys by a cheap score; linear attention keeps $\sum_j \phi(k_j)^\top v_j$,
-# > `(d, d_v)`, in place of them.
+# > DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
+# > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
+# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age, the delta rule by key.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
 # chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.

@@ -205,14 +205,21 @@ class DecoderAttention(nn.Module):
         # From here on keys and values are those of all tokens, kept and new.
         if cache is not None:
             k, v = cache.append(k, v)  # (b, g, m, d)
-        # All queries at once; but where a prompt is longer than the window, some at a time, and the
-        # keys that their windows reach.
+        heads, weights = self.attend_in_parts(q, k, v, parts, need_weights)
+        return self.o_proj(merge_heads(heads)), weights
+
+    def attend_in_parts(
+        self, q: Tensor, k: Tensor, v: Tensor, parts: Parts, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with all queries at once; where a prompt is longer than the window, with some.
+
+        These need only the keys that their windows reach.
+        """
         attended = [
             self.attend(q[:, :, rows], k[:, :, columns], v[:, :, columns], blocked, need_weights)
             for rows, columns, blocked in parts(k.size(-2), self.window, need_weights)
         ]
-        heads = torch.cat([heads for heads, _ in attended], -2)  # (b, h, n, d)
-        return self.o_proj(merge_heads(heads)), attended[0][1]
+        return torch.cat([heads for heads, _ in attended], -2), attended[0][1]
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, blocked: Tensor | None, need_weights: bool

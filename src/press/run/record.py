@@ -24,10 +24,16 @@ TAG = "needs-weights"
 FOLDER = scripts.CHAPTERS / "recorded"
 LIVE, RECORDED = "live", "recorded"  # the executed notebook's metadata say under "run" which it is
 NOTE = """\
-> **Recorded.** This page was built without the trained weights. What needs them shows the outputs \
-of a recorded run: {date}, PyTorch {torch}, `{file}` with SHA-256 `{sha256}`. You need \
-nothing else to read on. To run it yourself, get the book's repository: there, \
-`make TRAINED=1 serve` downloads the weights (177 MB) and builds this page from a live run."""
+> **Recorded.** This page was built without the trained weights. What needs them, from here on, \
+shows the outputs of a run of {date}. You need nothing else to read on. To run it yourself, get \
+the book's repository: there, `make TRAINED=1 serve` downloads the weights (177 MB, for *Trained \
+weights* and *A model of today* together) and builds this page from a live run.
+
+<details><summary>Which file, which version</summary>
+
+PyTorch {torch}, `{file}`, SHA-256 `{sha256}`.
+
+</details>"""
 CHAT = "25_a_model_of_today"  # the other chapters look into the encoder
 
 
@@ -96,8 +102,8 @@ def replay(script: Path, notebook: NotebookNode) -> dict[str, list[NotebookNode]
         file=model_of(script).files[0],
         sha256=made["sha256"],
     )
-    after = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code") + 1
-    notebook.cells.insert(after, nbformat.v4.new_markdown_cell(note, id="recorded"))
+    before = next(i for i, cell in enumerate(notebook.cells) if needs_weights(cell))
+    notebook.cells.insert(before, nbformat.v4.new_markdown_cell(note, id="recorded"))
     return {
         cell.id: [nbformat.from_dict(output) for output in record["outputs"][cell.id]]
         for cell in wanted
