@@ -10,15 +10,18 @@
 #
 # To find out what *it* is, you look four words back, to *cat*. Write *yesterday* in front of the
 # sentence, and every word has a different place. You still look four words back. What you use is
-# the **distance** between two words, not the place of either. You know ways to give a model that
-# distance as RoPE and ALiBi, and layers that are given none as NoPE.
+# the **distance** between two words, not the place of either.
 #
-# [The Transformer](09_transformer.ipynb#cell-id=clocks) writes each word's place into the word: before the
-# first layer, the hands of several clocks are added to the word's features. In this chapter,
-# positions move into the attention itself, so that a score depends on how far apart query and key
-# are. One way turns queries and keys like the hands of a clock, each by its own position, just
-# before *score*. Another adds to the score a number that depends on the distance. At the end both
-# are tested on texts longer than any in training.
+# Nearly all models of today take it from **RoPE**, rotary positions. Queries and keys turn like the
+# hands of a clock, each by its own position, just before they are compared. **ALiBi** and T5's buckets
+# add to the score a number that depends on the distance. In this chapter you build all of them, and
+# test them on texts longer than any in training.
+#
+# *Here for one name?* [Models of today](#cell-id=models-of-today) ·
+# [RoPE](#cell-id=two-numbers-that-turn) · [its two layouts](#cell-id=two-layouts-one-permutation) ·
+# [ALiBi, T5's buckets](#cell-id=a-number-added-to-the-score) · [NoPE](#cell-id=without-positions) ·
+# [YaRN, NTK, position interpolation, llama3](#cell-id=turning-more-slowly) ·
+# [RoPE or ALiBi?](#cell-id=a-far-key)
 
 # %% tags=["hide-input"]
 import copy
@@ -35,8 +38,6 @@ from torch import Tensor, nn
 from annotated_attention import MultiheadAttention, sinusoidal_code, split_heads
 from annotated_book import chapters, display
 
-display.chapter_map("score")
-
 # %% [markdown] name="models-of-today"
 # ## Models of today, in one table
 #
@@ -49,7 +50,7 @@ MODELS = {  # positions, keys and values, the keys that a query sees, and what c
     "Llama 3.1, 2024": ("RoPE, llama3", "GQA", "all", "–"),
     "OLMo 2, 2024": ("RoPE", "MHA", "all", "QK-norm"),
     "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "MLA", "all", "–"),
-    "Gemma 3, 2025": ("RoPE, two bases", "GQA", "windows, 5 to 1", "QK-norm"),
+    "Gemma 3, 2025": ("RoPE, two bases, linear", "GQA", "windows, 5 to 1", "QK-norm"),
     "Qwen3, 2025": ("RoPE", "GQA", "all", "QK-norm"),
     "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "GQA", "all", "–"),
     "gpt-oss, 2025": ("RoPE, YaRN", "GQA", "windows, 1 to 1", "sinks"),
@@ -66,7 +67,8 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 # it. But its queries and keys are rotated and normed. Where to read about each column:
 #
 # - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
-#   every fourth layer knows no positions.
+#   every fourth layer knows no positions; *linear*, *llama3* and [YaRN](#cell-id=turning-more-slowly)
+#   stretch RoPE for longer texts.
 # - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
 #   attention (MLA) share them is in [chapter 22](22_fewer_keys.ipynb).
 # - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
@@ -80,8 +82,9 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 # <details><summary>Where the rows come from</summary>
 #
 # Each row is compared with the model's configuration and code in `transformers`
-# (`tests/annotated_book/test_models_of_today.py`). Five cells are not what the configuration is by
-# default: YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
+# (`tests/annotated_book/test_models_of_today.py`). Six cells are not what the configuration is by
+# default: `linear` in Gemma 3, which its models of 4 to 27 billion parameters have in the layers that see
+# all keys ([Gemma Team](../docs/references.md#gemma-2025)); YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
 # in V3.2, which continues it; Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
 # code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
 # 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
@@ -90,9 +93,10 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 # </details>
 
 # %% [markdown]
-# ## A place that is added
+# ## Absolute positions: a place that is added
 #
-# The cell adds the clocks' code to the words and computes the score of *it* for every word. The
+# [The Transformer](09_transformer.ipynb#cell-id=clocks) writes each word's place into the word: before the
+# first layer, the hands of several clocks are added to its features. The cell does so, and computes the score of *it* for every word. The
 # sentence begins at position 0, then at later positions, as if other text came first. All words and
 # all distances stay the same. Does the score of *it* for *cat* stay the same, change only in the
 # last digits, or become a different number?
@@ -126,7 +130,7 @@ display.show(rows, columns=["score for cat", "looks most at"], corner="begins at
 # alone, it has to learn to ignore them.
 
 # %% [markdown] name="two-numbers-that-turn"
-# ## Two numbers that turn
+# ## RoPE: two numbers that turn
 #
 # Take two features of a word and read them as an arrow on paper: one says how far it goes to the
 # right, the other how far up. The dot product of two arrows is the product of their lengths times
@@ -212,7 +216,7 @@ my_turned = [-1, 2, -2, -1, -1 * 3 + 2 * 1]
 exercises.positions.check_turned.folded(my_turned)
 
 # %% [markdown] name="all-pairs"
-# ## All pairs
+# ## RoPE for a whole head: all pairs
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it can
 # hardly tell a key one word back from a key seven words back. But a head of width d has d / 2 pairs
@@ -255,9 +259,8 @@ print("✓ `RotaryEmbedding` turns the words in the same way.")
 
 # %% [markdown]
 # Try it on our sentence. Of a word's neighbouring features, *animal* and *food* turn by 1 per word,
-# *action* and *quality* by 0.01<!-- setting -->. The cell uses every word both as query and as key.
-# It asserts that all scores stay the same, wherever the sentence begins. The table shows the scores
-# of *it*: without turning, turned with the sentence at 0, and turned with the sentence at 100.
+# *action* and *quality* by 0.01<!-- setting -->. The table shows the scores of *it*: without
+# turning, turned with the sentence at 0, and turned with the sentence at 100.
 
 # %%
 
@@ -366,7 +369,7 @@ print("✓ With three rows of padding in front, the words come out as before.")
 # > depends on the query's place. Moving the sentence finds this mistake.
 
 # %% [markdown] name="two-layouts-one-permutation"
-# ## Two layouts, one permutation
+# ## RoPE's two layouts, interleaved and half
 #
 # Which two features form a pair? The paper pairs neighbours, and so does the code that Meta
 # published with Llama. For the same model, `transformers` pairs feature i with feature i + d / 2.
@@ -389,9 +392,8 @@ print("✓ With three rows of padding in front, the words come out as before.")
 #
 # </details>
 #
-# Try it with random weights in place of trained ones. One module with the layout `"interleaved"`
-# plays the part of the checkpoint. Its weights are loaded into a second module, with the layout
-# `"half"`. Both keep their scores for comparison.
+# Try it with random weights. One module with the layout `"interleaved"` plays the part of the
+# checkpoint. Its weights are loaded into a second one, with the layout `"half"`.
 
 
 # %%
@@ -412,9 +414,8 @@ loaded = Watched(e, h, batch_first=True, rotary=RotaryEmbedding(d, layout="half"
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
 # %% [markdown]
-# All weights have loaded. Now call both modules with the same tokens, and compare the scores of
-# keys at several distances. As a yardstick, the last line says how far apart the scores of two
-# neighbouring keys are.
+# All weights have loaded. Compare the scores of keys at several distances. As a yardstick, the last
+# column says how far apart the scores of two neighbouring keys are.
 
 # %%
 x = torch.randn(b, n, e)  # (b, n, e)
@@ -473,7 +474,7 @@ print(
 # `"interleaved"` those of GPT-J (`tests/annotated_attention/modern/test_rotary.py`).
 
 # %% [markdown] name="a-number-added-to-the-score"
-# ## A number added to the score
+# ## ALiBi and T5: a number added to the score
 #
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
 # number for each head that says how much this distance counts.
@@ -586,7 +587,7 @@ display.annotated(BiasedAttention.attend)
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## Longer than in training
+# ## Length extrapolation: longer than in training
 #
 # What happens in a text that is longer than any in training? Take a task like that of
 # [Training](12_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
@@ -689,8 +690,8 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# Each kind was trained from five seeds for 1000 steps (`make seeds`; the results come with the
-# package). The figure shows the accuracy in five stretches of the long sequences: 32 stands for the
+# Each kind was trained from five seeds for 1000 steps (the results come with the
+# package; `make seeds` in the repository makes them anew). The figure shows the accuracy in five stretches of the long sequences: 32 stands for the
 # places before 32, the trained length, 64 for those from 32 to 63, and so on. A place counts only after the first repeat has begun: before that, nobody can know the next
 # letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
 #
@@ -742,8 +743,7 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
 # rotary positions make a score independent of the place, and promise nothing for distances that were
 # never seen. So this small task shows no advantage of rotary positions over added clocks. Their
-# paper measured one in translation, a small one [[Su et al., section
-# 4.1](../docs/references.md#su-2021)].
+# paper measured a small one, in translation [[Su et al., section 4.1](../docs/references.md#su-2021)].
 #
 # What goes wrong with rotary positions? The last place where the answer stood is always at a trained
 # distance. But hundreds of farther keys are not, and their scores can come out high. Take one of them,
@@ -760,23 +760,170 @@ for distance in (1, 16, 30, 100, 314, 500):
     rows[distance] = [by_rotary, by_alibi]
 display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 
-# %% [markdown] name="without-positions"
+# %% [markdown]
 # Within the trained distances, up to 30, the slow pair hardly turns, and the score stays near −2.
 # At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
 # be like it. ALiBi only ever lowers the score of a far key.
+
+# %% [markdown] name="without-positions"
+# ### NoPE: no positions at all
 #
-# Even the model without positions (**NoPE**, no positional encoding) learns something: a causal mask
+# Even the model without positions (no positional encoding) learns something: a causal mask
 # shows each word one more key than the word before, which tells how far along it stands [[Kazemnejad et
 # al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
 # layers only: SmolLM3 in every fourth.
+
+# %% [markdown] name="turning-more-slowly"
+# ## YaRN, NTK, position interpolation: turning more slowly
 #
-# The task has a limit: the answer is never more than 16 letters back, so looking nearby is enough.
+# If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a
+# long text uses only angles that a short one has used. A pair that makes a full turn within 32
+# letters has met angles all the way round. Only a slower pair meets new angles in a longer text.
+# Four ways are common:
+#
+# - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
+#   al.](../docs/references.md#chen-2023)].
+# - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
+#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
+# - **YaRN** (`yarn`) looks at how often a pair turns within the trained length. If it turns less than
+#   once, its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from
+#   the slow pairs to the fast ones. All scores become larger, too [[Peng et al., section
+#   3.4](../docs/references.md#peng-2023)].
+# - **`llama3`** divides the speed of the same slow pairs, and has a ramp of its own: it ends at pairs
+#   that turn four times, YaRN's at those that turn 32 times ([Llama
+#   3.1](../docs/references.md#llama-3-1)).
+#
+# What does scaling do to the trained rotary models, without a single further step of training? Here
+# they are tested again, with rotations for texts 16 times as long. The last two rows try a part of `llama3`
+# and of YaRN: a shorter ramp, and YaRN without its larger scores.
+
+# %% tags=["fold-input"]
+SLOWER = ("linear", "dynamic", "llama3", "yarn")
+TESTED = ("as trained", *SLOWER, "llama3, to 2 turns", "yarn, same scores")
+table = torch.stack([middle("rotary", way) for way in TESTED])  # (7, 5)
+display.show(table, ("plain", *TESTED[1:]), STRETCHES, corner="places up to")
+
+# %% [markdown]
+# YaRN lifts the last stretch from 0.33 to 0.97, with hardly any loss at the trained length, and two things
+# do it. One is how much each pair slows down. `dynamic` slows the slow pairs less, and reaches 0.66.
+# `llama3` slows one pair more, the second fastest: it reaches 0.80 and loses some on short texts, and with
+# a ramp that ends at two turns it reaches 0.93. (In a large model it is YaRN that slows more; the
+# fold below counts.) The other is the larger scores: without them YaRN stays at 0.92, so they make up
+# about a third of its lead over `llama3`.
+#
+# `linear` fails even on short texts: it also slows the fast pairs, which tell neighbours apart, and
+# these models were never trained for that. With some training afterwards it works, and Gemma 3 ships it.
+# `llama3` and YaRN were proposed with such training, too; `dynamic` is meant for models without.
+#
+# Another way is a **higher base** from the start of training: all pairs but the first turn more
+# slowly. More pairs then meet new angles in a long text, but these angles stay small, and so does
+# what they do to a score. Llama 3 has 500,000
+# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two
+# bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that see all
+# keys. There its larger models also turn eight times more slowly, by `linear` [[Gemma
+# Team](../docs/references.md#gemma-2025)].
+
+# %% [markdown]
+# <!-- deeper: Which pairs each way slows down -->
+# ### Going deeper: Which pairs each way slows down
+#
+# These are the settings for the models above. They were trained on 32 letters, and 512 letters are
+# 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
+# column says how many turns the pair makes in 32 letters. The other columns say how many times more
+# slowly it turns.
+
+# %% tags=["fold-input"]
+from annotated_attention.modern import frequencies, rotary_frequencies
+
+FACTOR = LONG / SHORT  # 16
+TRAINED = {"original_max_position_embeddings": SHORT}
+RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
+LLAMA3 = {"rope_type": "llama3", "factor": FACTOR, **TRAINED, **RAMP}
+YARN = {"rope_type": "yarn", "factor": FACTOR, **TRAINED}
+SCALINGS = {
+    "linear": {"rope_type": "linear", "factor": FACTOR},
+    "dynamic": {"rope_type": "dynamic", "factor": 1.0},  # finds the 16 from the length
+    "llama3": LLAMA3,
+    "yarn": YARN,
+    "llama3, to 2 turns": LLAMA3 | {"high_freq_factor": 2.0},
+    "yarn, same scores": YARN | {"attention_factor": 1.0},
+}
+
+# %%
+speeds, _ = rotary_frequencies(16)
+slower = [speeds * SHORT / (2 * math.pi)]  # turns within the trained length
+for scaling in map(SCALINGS.get, TESTED[1:-1]):
+    other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
+    slower.append(speeds / other)
+    if longer != 1:
+        print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
+display.show(torch.stack(slower, 1), range(8), ["turns", *TESTED[1:-1]], corner="pair")
+
+# %% tags=["proof"]
+long = {"factor": 8.0, "original_max_position_embeddings": 8192}
+plain, _ = rotary_frequencies(128, base=500_000)
+by_llama3, by_yarn = (
+    plain / rotary_frequencies(128, base=500_000, scaling=scaling | long)[0]
+    for scaling in ({"rope_type": "llama3", **RAMP}, {"rope_type": "yarn"})
+)
+assert not (by_llama3 > by_yarn * 1.0001).any()
+more = (by_yarn > by_llama3 * 1.0001).sum()
+assert more == 16
+told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
+print(f"✓ With a large model's settings, {told}.")
+
+# %% [markdown]
+# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
+# differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
+# likely reason why `llama3` loses more on short texts. It is not so with
+# the settings of Llama 3.1, which the line above tries: heads of 64 pairs, a base of 500,000, 8,192
+# tokens to be stretched 8 times. There, YaRN's ramp is the wider one. YaRN also multiplies rotated queries and
+# keys by a factor a little above 1, so the scores grow by its square, which sharpens the softmax.
+#
+# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
+# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
+# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
+# `transformers` in all four ways (`tests/annotated_attention/modern/test_frequencies.py`).
+#
+# The models were tested with this function. `dynamic` uses the speeds for 512
+# letters in every column, since all come from one pass.
+
+
+# %%
+def scaled(model: LongCopier, scaling: dict) -> LongCopier:
+    """Copy a model with rotary positions, and scale its rotation."""
+    other = copy.deepcopy(model)
+    for attention in other.layers:
+        attention.rotary = RotaryEmbedding(16, scaling=scaling, max_length=SHORT)
+    return other
+
+
+# %% [markdown]
+# All four ways are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the speed
+# formula for the number of the pair. The ramp runs over these numbers, from the pair that turns 32
+# times to the pair that turns once. Here no pair turns 32 times, so it begins at pair 0.
+
+# %%
+display.annotated(rotary_frequencies, frequencies._llama3)
+
+# %%
+display.annotated(frequencies._yarn, frequencies._yarn_factor)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
+# > with [a cache](21_cache.ipynb) keeps keys that were turned while the text was shorter, and they
+# > no longer fit. This happened in published code [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)]; the next chapter comes back to it.
 
 # %% [markdown] name="a-far-key"
-# ## When the far key is the right one
+# ## RoPE or ALiBi: when the far key is the right one
 #
-# ALiBi has won so far, and none of the models in the first table uses it. But in that task the answer
-# stood nearby. Take one in which it does not. Eight people get a seat, later each gets another one, and
+# Left as trained, ALiBi did best on long texts, and none of the models in the first table uses it. But in
+# that task the answer is never more than 16 letters back. Take one in which it is the farther of
+# two. Eight people get a seat, later each gets another one, and
 # then you are asked for the *first* seat of each, or for the *last*. A head that looks for a person
 # finds two keys. Their persons are equal and their seats are random, so with ALiBi only the distance
 # tells them apart: the last seat is nearer and gets more weight, in every head, whatever $W_Q$ and $W_K$
@@ -792,7 +939,7 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 #
 # </details>
 #
-# Again, five seeds trained each kind (`make seeds`), here with 200 steps and one layer of four heads.
+# Again, five seeds trained each kind, here with 200 steps and one layer of four heads.
 # The table gives the median accuracy, the lowest and the highest.
 
 # %% tags=["fold-input"]
@@ -808,9 +955,49 @@ display.show(table, columns=["last seat", "first seat"], corner="positions")
 # %% [markdown]
 # Without positions both seats look alike, and a choice between two is right half of the time. Asked for
 # the last seat, all others find it. Asked for the first, ALiBi drops to 0.67, with two of five seeds
-# above 0.95; with rotary positions, one seed of five is not yet there. How do those two find a seat
-# that none of their heads prefers? Here are the heads that count in one of them, and in the rotary
-# model of the same seed: their weight on both keys, and how much they raise the logit of both seats.
+# above 0.95; with rotary positions, one seed of five is not yet there. How does an ALiBi model find a seat
+# that none of its heads prefers? It subtracts: one head looks at both seats, another at the last one and
+# *lowers* it (the fold shows one). A rotary head can look at the first seat alone. So ALiBi has
+# decided that near is better, and training has to work around it; RoPE and buckets leave it to training.
+#
+# Speed need not be a reason. PyTorch's `F.scaled_dot_product_attention` takes a bias only as a mask, a number
+# for each head, query and key. But FlashAttention takes ALiBi's h slopes alone
+# [[`alibi_slopes`](../docs/references.md#flash-attention-code)], and FlexAttention computes a bias
+# from a rule inside the [kernel](23_tiles.ipynb). Buckets, which pass both tests here, are learned numbers:
+# FlashAttention has no argument for them.
+
+# %% tags=["proof"]
+import warnings
+
+from torch.nn.attention.flex_attention import flex_attention
+
+warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
+q, k, v = torch.randn(3, 1, 4, 40, 8)  # four heads, 40 places
+slopes, places = alibi_slopes(4), torch.arange(40)
+
+
+def by_rule(score: Tensor, b: Tensor, head: Tensor, p: Tensor, j: Tensor) -> Tensor:
+    """Take the slope off for each step back, and hide the future."""
+    return torch.where(p < j, -torch.inf, score - slopes[head] * (p - j))
+
+
+mask = AlibiBias(4)(places, places).masked_fill(places[:, None] < places, -torch.inf)
+stored = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+torch.testing.assert_close(flex_attention(q, k, v, by_rule), stored)
+print("✓ FlexAttention with four slopes and a rule: the same as with a stored mask.")
+
+# %% [markdown]
+# <!-- deeper: the task, the model, and what its heads do -->
+# ### Going deeper: the task, the model, and what its heads do
+#
+# Tokens 0 to 7 say where each of eight people sits, tokens 8 to 15 where each of them sits later,
+# and tokens 16 to 23 ask for each of them once. A token is the sum of a person and a seat; seat 16
+# is none.
+#
+# In the table are the heads that count in two models of the same seed, asked for the first seat: their
+# weight on both keys, and how much they raise the logit of both seats. ALiBi's head 3 looks at both and
+# raises both, its head 1 looks at the last one and lowers it by 9.19. The rotary head looks at the first
+# seat, with a weight of 0.99.
 
 # %% tags=["fold-input"]
 table = {}
@@ -823,22 +1010,6 @@ for row in LOOKS_AT:
             if max(map(abs, numbers)) > 5:
                 table[f"{row['kind']}, head {head}"] = numbers
 display.show(table, columns=columns)
-
-# %% [markdown]
-# ALiBi's head 3 looks at both seats and raises both. Its head 1 looks at the last one, and lowers it by
-# 9.19: the model has learned to subtract. The rotary model has a head that looks at the first seat,
-# with a weight of 0.99. ALiBi has decided that near is better, and training has to work around it;
-# rotation leaves that to training. So do buckets. But a bias is a number for each pair of
-# query and key, which has to be brought to the [kernel](23_tiles.ipynb); a rotation is done before it
-# begins. Its weakness is the long text, and that can be mended.
-
-# %% [markdown]
-# <!-- deeper: the task, the model, and what its heads do -->
-# ### Going deeper: the task, the model, and what its heads do
-#
-# Tokens 0 to 7 say where each of eight people sits, tokens 8 to 15 where each of them sits later,
-# and tokens 16 to 23 ask for each of them once. A token is the sum of a person and a seat; seat 16
-# is none.
 
 # %%
 SEAT_STEPS, PEOPLE, NO_SEAT = 200, 8, 16
@@ -928,146 +1099,7 @@ print(f"after 20 steps: {brief['accuracy']:.2f}")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="turning-more-slowly"
-# ## Turning more slowly
-#
-# If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a
-# long text uses only angles that a short one has used. A pair that makes a full turn within 32
-# letters has met angles all the way round. Only a slower pair meets new angles in a longer text.
-# Four ways are common:
-#
-# - `linear`, or position interpolation, divides every speed by a factor [[Chen et
-#   al.](../docs/references.md#chen-2023)].
-# - `dynamic`, or dynamic NTK, raises the base as the text grows, so the slow pairs slow down most
-#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
-# - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
-#   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
-#   slow pairs to the fast ones. All scores become larger, too [[Peng et al., section
-#   3.4](../docs/references.md#peng-2023)].
-# - `llama3` divides the speed of the same slow pairs, and has a ramp of its own: it ends at pairs
-#   that turn four times, YaRN's at those that turn 32 times ([Llama
-#   3.1](../docs/references.md#llama-3-1)).
-#
-# What does scaling do to the trained rotary models, without a single further step of training? Here
-# they are tested again, with rotations for texts 16 times as long.
-
-# %%
-SLOWER = ("linear", "dynamic", "yarn", "llama3")
-table = torch.stack([middle("rotary", way) for way in ("as trained", *SLOWER)])  # (5, 5)
-display.show(table, ("plain", *SLOWER), STRETCHES, corner="places up to")
-
 # %% [markdown]
-# YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. The pairs on its ramp decide: here `dynamic` slows them less than YaRN does and
-# reaches 0.66, and `llama3` slows them more and reaches 0.80, with some loss on short texts. (In a
-# large model it is YaRN that slows them more; the fold below counts them.) `linear` fails even on
-# short texts: it also slows the fast pairs, which tell neighbours apart. `dynamic` is meant for models without further
-# training. The other three were proposed together with some, which these models did not get.
-#
-# Another way is a **higher base** from the start of training: all pairs but the first turn more
-# slowly. More pairs then meet new angles in a long text, but these angles stay small, and so does
-# what they do to a score. Llama 3 has 500,000
-# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two
-# bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that see all
-# keys [[Gemma Team](../docs/references.md#gemma-2025)].
-
-# %% [markdown]
-# <!-- deeper: Which pairs each way slows down -->
-# ### Going deeper: Which pairs each way slows down
-#
-# These are the settings for the models above. They were trained on 32 letters, and 512 letters are
-# 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
-# column says how many turns the pair makes in 32 letters. The other columns say how many times more
-# slowly it turns.
-
-# %% tags=["fold-input"]
-from annotated_attention.modern import frequencies, rotary_frequencies
-
-FACTOR = LONG / SHORT  # 16
-TRAINED = {"original_max_position_embeddings": SHORT}
-SCALINGS = {
-    "linear": {"rope_type": "linear", "factor": FACTOR},
-    "dynamic": {"rope_type": "dynamic", "factor": 1.0},  # finds the 16 from the length
-    "yarn": {"rope_type": "yarn", "factor": FACTOR, **TRAINED},
-    "llama3": {
-        "rope_type": "llama3",
-        "factor": FACTOR,
-        **TRAINED,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,  # the ramp: from 4 turns to one
-    },
-}
-
-# %%
-speeds, _ = rotary_frequencies(16)
-slower = [speeds * SHORT / (2 * math.pi)]  # turns within the trained length
-for scaling in SCALINGS.values():
-    other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
-    slower.append(speeds / other)
-    if longer != 1:
-        print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
-display.show(torch.stack(slower, 1), range(8), ["turns", *SCALINGS], corner="pair")
-
-# %% tags=["proof"]
-long = {"factor": 8.0, "original_max_position_embeddings": 8192}
-ramp = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-plain, _ = rotary_frequencies(128, base=500_000)
-by_llama3, by_yarn = (
-    plain / rotary_frequencies(128, base=500_000, scaling=scaling | long)[0]
-    for scaling in ({"rope_type": "llama3", **ramp}, {"rope_type": "yarn"})
-)
-assert not (by_llama3 > by_yarn * 1.0001).any()
-more = (by_yarn > by_llama3 * 1.0001).sum()
-assert more == 16
-told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
-print(f"✓ With a large model's settings, {told}.")
-
-# %% [markdown]
-# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
-# differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
-# likely reason why `llama3` loses more on short texts. It is not so with
-# the settings of Llama 3.1, which the line above tries: heads of 64 pairs, a base of 500,000, 8,192
-# tokens to be stretched 8 times. There, YaRN's ramp is the wider one. YaRN also multiplies rotated queries and
-# keys by a factor a little above 1, so the scores grow by its square, which sharpens the softmax.
-#
-# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
-# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
-# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
-# `transformers` in all four ways (`tests/annotated_attention/modern/test_frequencies.py`).
-#
-# The command `make seeds` tested the models with this function. `dynamic` uses the speeds for 512
-# letters in every column, since all come from one pass.
-
-
-# %%
-def scaled(model: LongCopier, scaling: dict) -> LongCopier:
-    """Copy a model with rotary positions, and scale its rotation."""
-    other = copy.deepcopy(model)
-    for attention in other.layers:
-        attention.rotary = RotaryEmbedding(16, scaling=scaling, max_length=SHORT)
-    return other
-
-
-# %% [markdown]
-# All four ways are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the speed
-# formula for the number of the pair. The ramp runs over these numbers, from the pair that turns 32
-# times to the pair that turns once. Here no pair turns 32 times, so it begins at pair 0.
-
-# %%
-display.annotated(rotary_frequencies, frequencies._llama3)
-
-# %%
-display.annotated(frequencies._yarn, frequencies._yarn_factor)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
-# > with [a cache](21_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit. This happened in published code [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)]; the next chapter comes back to it.
-#
 # ## Exercises
 #
 # ### Find the missing permutation

@@ -3,19 +3,20 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
-# *28 minutes and 8 of exercises. Afterwards you can write with a cache, in chunks of any size,
-# and find four classic mistakes.*
+# *26 minutes and 8 of exercises. Afterwards you can say how large a KV cache is, write with one in
+# chunks of any size, and find four classic mistakes.*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading repeats the time before. In this chapter you find out which numbers never change,
-# keep them in a **cache**, and check that the text stays the same, word by word. You know this as the
-# **KV cache**, reading a prompt into it as **prefill**, and writing with it, token by token, as
-# **decode**.
+# keep them in a **KV cache**, and check that the text stays the same, word by word. Reading a
+# prompt into the cache is called **prefill**, and writing with it, token by token, **decode**.
 #
-# Think of someone taking the minutes of a meeting. For every sentence spoken they write an index
-# card with two entries: what to look it up by, and what it says. Each new sentence is compared with
-# all the cards in the box. Nobody would rewrite every card because one more sentence was spoken,
-# yet that is what a model without a cache does.
+# *Here for one name?* [KV cache size](#cell-id=kv-cache-size) ·
+# [chunked prefill](#cell-id=attention-that-continues) · [static cache](#cell-id=fixed-size) ·
+# [prefill and decode](#cell-id=prefill-and-decode) · [tokens per second](#cell-id=bytes-over-bandwidth) ·
+# [quantised cache](#cell-id=fewer-bits) · [continuous batching](#cell-id=different-lengths) ·
+# [speculative decoding](#cell-id=going-back-and-branching) ·
+# [PagedAttention, prefix caching](#cell-id=pages)
 
 # %% tags=["hide-input"]
 import itertools
@@ -29,19 +30,20 @@ from annotated_attention import block_future, counting
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 from annotated_book import chapters, display, measured
 
-display.chapter_map("project in", "split", "score", "mask")
+# %% [markdown]
+# ## Without a cache
+#
+# A small writer has an embedding for each word, two layers of causal attention with rotary
+# [positions](20_positions.ipynb), and a score for each word that could come next. It has learned two
+# sentences by heart. To write, it takes the word with the highest score, adds it, and goes on (greedy
+# decoding). How many words does it have to read to write eight?
 
 # %% [markdown]
-# The cache sits between *split* and *score*, where new keys and values join those already kept.
+# <!-- deeper: The writer, and how it learns -->
+# ### Going deeper: The writer, and how it learns
 #
-# ## Word by word
-#
-# You need a model that writes. This small one has an embedding for each word, two layers of
-# attention, and one score for each word that could come next. Its attention is `CachedAttention`,
-# the class that this chapter explains. Without a cache it is causal self-attention with the rotary
-# positions of [Positions](20_positions.ipynb). You need only one fact about them here: queries and
-# keys turn with their position, so a score depends on how far apart two words stand, and not on
-# where they are.
+# Its attention is `CachedAttention`, the class that this chapter explains. Without a cache it is causal
+# self-attention. One sentence is the one you know, the other begins with *because it was sweet*.
 
 # %%
 torch.set_num_threads(1)  # more gain nothing here
@@ -76,11 +78,19 @@ class Writer(nn.Module):
         return self.scores(x)                          # (b, n, ...)
 
 
+# %%
+torch.manual_seed(0)
+model = Writer()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for _ in range(150):
+    texts = map(encode, (SENTENCE, OTHER))
+    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in texts]
+    optimizer.zero_grad()
+    sum(losses).backward()
+    optimizer.step()
+
 # %% [markdown]
-# The model learns two sentences by heart: the one you know, and one that begins with *because it
-# was sweet*. After that, given a beginning, it should write the rest. Writing here means taking the
-# word with the highest score, adding it, and going on (this is greedy decoding). The function also
-# counts how many words the model has to read on the way.
+# <!-- /deeper -->
 
 
 # %%
@@ -102,16 +112,6 @@ def spell(ids: Tensor) -> str:
 
 
 # %%
-torch.manual_seed(0)
-model = Writer()
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-for _ in range(150):
-    texts = map(encode, (SENTENCE, OTHER))
-    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in texts]
-    optimizer.zero_grad()
-    sum(losses).backward()
-    optimizer.step()
-
 for prompt in ("the", "because"):
     text, read = write(model, encode([prompt]), 8)
     print(f"{read} words read to write 8:", spell(text[0]))
@@ -121,7 +121,7 @@ anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 # To write 8 words, the model reads 36: one, then two, and so on up to eight. For n words it reads
 # $n(n + 1)/2$, so a text twice as long takes about four times the reading.
 #
-# ## What does not change
+# ## The KV cache: what does not change
 #
 # Give the model *the cat drank milk*, and then the same words followed by *because*. Compare what
 # the two layers compute for the four old words: their queries, keys, values and outputs. What
@@ -169,15 +169,56 @@ print("✓ In both layers, query, key, value and output of the four words are as
 # %%
 display.annotated(KVCache.append)
 
+# %% [markdown] name="kv-cache-size"
+# ## KV cache size
+#
+# Each layer keeps a key and a value for each token and each head that has keys of its own. So
+#
+# > **KV cache size** = 2 · layers · KV heads · d · bytes of a number · tokens (· texts in the batch)
+#
+# Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
+# attention only those that the others share.
+#
+# The cell below takes published sizes. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16 bits.
+# How much does one text of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
+
+# %% tags=["fold-input"]
+SHAPES = {  # layers, KV heads, d, the longest text
+    "SmolLM2-135M": (30, 3, 64, 8192),
+    "OLMo 2 7B": (32, 32, 128, 4096),
+    "Llama 3.1 8B": (32, 8, 128, 131_072),
+    "Llama 3.1 70B": (80, 8, 128, 131_072),
+}
+rows = {}
+for name, (layers, kv_heads, d, tokens) in SHAPES.items():
+    token = 2 * layers * kv_heads * d * 2  # bytes, with two for each number
+    rows[name] = [layers, kv_heads, d, token / 2**10, f"{tokens:,}", token * tokens / 2**30]
+columns = ["layers", "KV heads", "d", "KiB a token", "tokens", "GiB a text"]
+display.show(rows, columns=columns, decimals=(0, 0, 0, 1, "<", 1))
+
+# %% tags=["proof"]
+for layers, kv_heads, d, _ in SHAPES.values():
+    cache, some = KVCache(), torch.zeros(1, kv_heads, 5, d, dtype=torch.bfloat16)
+    cache.append(some, some)
+    kept = 5 * counting.cache_bytes(1, kv_heads * d, layers=layers)
+    assert layers * cache.numel() * some.element_size() == kept
+    assert kept == 5 * 2 * layers * kv_heads * d * 2
+print("✓ A `KVCache` in each layer takes these bytes.")
+
 # %% [markdown]
-# Nothing here depends on the number of heads, so the next chapter uses the class unchanged.
+# As much again: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
+# each of 32 heads keeps keys of its own ([fewer keys](22_fewer_keys.ipynb) tells how the others share
+# them). Llama's sizes are those of [Llama Team, table 3](../docs/references.md#llama-2024). Two kinds of
+# layers keep less than the formula says: one with a [window](24_windows.ipynb) no more tokens than fit
+# into it, and latent attention ([MLA](22_fewer_keys.ipynb)) one short vector for all heads.
 
 # %% [markdown] name="attention-that-continues"
-# ## Attention that continues
+# ## Chunked prefill: attention that continues
 #
 # With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
-# then one word after another. Here n words come, and afterwards there are m keys. Four lines stand
-# between the projections and the scores:
+# or a part of it (**chunked prefill**, so that a long prompt need not hold up the texts that others are
+# writing [[Agrawal et al.](../docs/references.md#agrawal-2023)]), then one word after another. Here n words
+# come, and afterwards there are m keys. Four lines stand between the projections and the scores:
 #
 # ```python
 # positions = cache.length + torch.arange(n)         # count on from what is kept
@@ -187,7 +228,7 @@ display.annotated(KVCache.append)
 # ```
 #
 # In the class, lines two and three are in the method `rotate_and_append`, and line four is in
-# `block`. The keys have g heads, here as many as the queries. The next chapter makes g smaller.
+# `block`. The keys have g heads, here as many as the queries.
 
 # %%
 display.annotated(CachedAttention.rotate_and_append, CachedAttention.block)
@@ -291,22 +332,14 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # a cache each step adds one query, key and value (a column above) and one row of weights (below).
 # Without a cache, every step computes all queries, keys and values again, plus a full square of
 # weights: 6 · 6 in step 6, including those that the mask hides.
-#
-# ## What it saves, and what it costs
+
+# %% [markdown]
+# <!-- deeper: How many FLOPs it saves -->
+# ### Going deeper: How many FLOPs it saves
 #
 # A step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
 # values ($4bme$), as [Counting](14_counting.ipynb) derived. Without a cache, step m is attention
 # over all m tokens. Take the attention of a model the size of the small GPT-2: 12 layers, e = 768.
-# It writes 1,024 tokens. How many times as many FLOPs does that take without the cache: about twice,
-# ten times, or more than a hundred times?
-#
-# <details><summary>What do you expect?</summary>
-#
-# More than a hundred times. The projections take about 512 times as many: step m projects m tokens
-# instead of one, and m is 512 on average. The scores take about 683 times as many, since the sum of
-# all m² (about n³/3) divided by the sum of all m (about n²/2) is two thirds of n = 1,024.
-#
-# </details>
 
 # %%
 layers, width = 12, 768
@@ -316,22 +349,14 @@ for length in (64, 1024, 4096):
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
     projected = length * counting.projection_flops(1, 1, width)
     kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
-    size = counting.short(counting.cache_bytes(length, width, layers=layers), "B")
-    rows[length] = [again / 1e9, kept / 1e9, again / kept, size]
-columns = ["GFLOPs without", "with", "ratio", "the cache, float16"]
-display.show(rows, columns=columns, decimals=(",.0f", ",.1f", ",.0f", 0), corner="tokens")
+    rows[length] = [again / 1e9, kept / 1e9, again / kept]
+columns = ["GFLOPs without", "with", "ratio"]
+display.show(rows, columns=columns, decimals=(",.0f", ",.1f", ",.0f"), corner="tokens")
 
 # %% [markdown]
-# The saving grows with the length of the text. (A feed-forward part, not counted here, also reads
-# one token instead of m.) In exchange there is a cache to store, and it grows,
-# too: 2 numbers for each feature, layer and token. [Fewer keys](22_fewer_keys.ipynb) is about
-# making it smaller.
-
-# %% [markdown]
-# <!-- deeper: PyTorch's counter agrees -->
-# ### Going deeper: PyTorch's counter agrees
-#
-# The cell lets PyTorch count the FLOPs of every step, and asserts that the formulas give the same.
+# The saving grows with the length of the text: n tokens need about n / 2 times the projections, since
+# step m projects m tokens instead of one. (A feed-forward part, not counted here, also reads one token
+# instead of m.) The next cell lets PyTorch count the FLOPs of every step.
 
 # %% tags=["proof"]
 cache = KVCache()
@@ -346,8 +371,8 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
-# ## A cache of fixed size
+# %% [markdown] name="fixed-size"
+# ## Static cache: a cache of fixed size
 #
 # The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
 # step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
@@ -370,7 +395,7 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention.modern import StaticCache
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.mistakes.cache import CacheZerosAttended
@@ -390,7 +415,7 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
     return made
 
 
-# %%
+# %% tags=["fold-input"]
 print(MISTAKES["cache-zeros-attended"].wrong)
 rows = {}
 for version in (CacheZerosAttended, CachedAttention):
@@ -458,7 +483,7 @@ display.show(counts, columns=["programs compiled"])
 # the machine was just before. The *bare minimum* is the projections and PyTorch's kernel alone, with
 # the keys already in place.
 
-# %%
+# %% tags=["fold-input"]
 speed = chapters.load("15_speed")
 rows = measured.find("cache", memory="kept")
 names = ("bare minimum", "fixed size", "grows", "without")
@@ -482,7 +507,6 @@ for row in rows:
 (chunk,) = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
 for name in ("fixed size", "grows"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
-assert chunk["milliseconds"]["fixed size"][1] < 5 * rows[1]["milliseconds"]["fixed size"][1]
 columns = ["times the FLOPs", "times the time"]
 title = "Without a cache, compared with one of fixed size"
 display.show(table, columns=columns, decimals=",.0f", title=title)
@@ -497,13 +521,14 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # chunks, and on the same processor a token of it takes less time than one that is written.
 
 # %% [markdown] name="bytes-over-bandwidth"
-# ### Bytes over bandwidth
+# ### Decode speed: bytes over bandwidth
 #
-# So the speed of decode can be predicted before it is measured. A token multiplies every weight once,
-# and every key and value that is kept. Divide what this memory delivers in a second by the bytes of all
-# these, and you have tokens per second. Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
-# share 3 of keys, measured on two threads of another machine. The bandwidth is that of a matrix of 2²⁶
-# numbers times one vector, which has nothing else to do. How near do the measured tokens come?
+# So tokens per second have a ceiling that can be computed. A token multiplies every weight once, and
+# every key and value that is kept. Divide the bytes that memory delivers in a second by the bytes of all
+# these. Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
+# share 3 of keys. The bandwidth is measured with a matrix of 2²⁶ numbers in float32 times one vector, which
+# has nothing else to do. How near to the ceiling do the measured tokens come, and do half the bytes, in
+# bfloat16, bring twice the tokens?
 
 
 # %% tags=["fold-input"]
@@ -522,42 +547,62 @@ def work(n: int, kept: int) -> tuple[int, int]:
     return flops, weights + words * e + 2 * layers * g * d * (kept + n)
 
 
+def bandwidth() -> float:
+    """Give the bytes that memory delivered in a second."""
+    (reading,) = measured.find("bandwidth", precision="float32")
+    return 4 * 2**26 / reading["milliseconds"]["read"][1] * 1000
+
+
 def decoded() -> dict[str, list[float]]:
-    """Predict the time of a token by the bytes that it reads, and give the measured one."""
+    """Compare the tokens per second that the bytes allow with the measured ones."""
     table = {}
     for precision, wide in (("float32", 4), ("bfloat16", 2)):
-        (reading,) = measured.find("bandwidth", precision=precision)
-        each = reading["milliseconds"]["read"][1] / 2**26  # milliseconds for a number
         for row in measured.find("decoding", precision=precision):
-            _, numbers = work(1, row["kept"])
-            took = row["milliseconds"]["language model"][1]
+            read = wide * work(1, row["kept"])[1]  # bytes
+            ceiling, found = (
+                bandwidth() / read,
+                1000 / row["milliseconds"]["language model"][1],
+            )
             name = f"{precision}, behind {row['kept']:,}"
-            table[name] = [wide * numbers / 1e6, 1000 / (each * numbers), 1000 / took]
+            table[name] = [read / 1e6, ceiling, found, found / ceiling]
     return table
 
 
-columns = ["MB to read", "tokens/s, predicted", "tokens/s, measured"]
+columns = ["MB to read", "tokens/s, ceiling", "measured", "share of it"]
+title = f"One more token, with {bandwidth() / 1e9:.0f} GB a second"
 speed.origin("decoding")
-display.show(decoded(), columns=columns, decimals=0, corner="one more token")
+display.show(decoded(), columns=columns, decimals=(0, 0, 0, ".0%"), title=title)
 
 # %% tags=["proof"]
-assert all(predicted > found for _, predicted, found in decoded().values())
-print("✓ No token comes faster than its bytes.")
+from annotated_attention.modern import LanguageModel, Settings
+
+sizes = dict(zip(("num_layers", "embed_dim", "num_heads", "num_kv_heads"), SIZES.values()))
+sizes |= dict(zip(("head_dim", "hidden_dim", "vocab_size"), [*SIZES.values()][4:]))
+decoder = LanguageModel(Settings(**sizes, tie_embeddings=True))
+caches = [KVCache() for _ in decoder.layers]
+with torch.no_grad():
+    decoder(torch.zeros(1, 17, dtype=torch.long), caches)
+matrices = sum(x.numel() for x in decoder.parameters() if x.dim() == 2)
+assert work(1, 16)[1] == matrices + sum(cache.numel() for cache in caches)
+print("✓ Counted are the numbers of all matrices of this model, and of its cache.")
 
 # %% [markdown]
-# The prediction is a ceiling, and this small model reaches about half of it. In 16 bits it gets less and
-# less as the text grows, down to 79 tokens where 269 were predicted: attention in bfloat16 is slow on this
-# processor, so half the bytes buy nothing here. Where reading is what counts, as on a GPU, they buy
-# nearly twice the speed. There a server also decodes for many texts at once, because the weights, though
-# not the caches, are then read once for all of them.
+# The rest of the time goes into other work. Each of many small operations has to be started, and where a
+# processor computes slowly in bfloat16, arithmetic is the limit: then half the bytes do not bring twice
+# the tokens. The ceiling is memory's, too. A server whose last cache holds this whole small model may be
+# faster.
+#
+# Two ways lead past it, and both read the weights once for several words: a server decodes for many
+# texts at once (each with a cache of its own), and [speculative
+# decoding](#cell-id=going-back-and-branching) checks several words of one text in one call.
 
 # %% [markdown] name="fewer-bits"
-# ### Fewer bits
+# ### Quantised cache: fewer bits
 #
 # Bytes are time, so keep fewer of them. A **quantised cache** holds whole numbers, in 8 bits from −127 to
 # 127, and beside them a scale: what one step is worth. The usual scale is one for each token and head,
 # so that a new token needs nothing of the others. How much does that harm? The cell rounds random keys
-# and values, 64 wide, and compares what attention gives. In the third column one feature of the keys is
+# and values, 64 wide, and compares what attention gives. In the last column one feature of the keys is
 # 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
 # scores are what they were.
 
@@ -579,19 +624,20 @@ def off_by(bits: int, axis: int, loud: float) -> Tensor:
     return (F.scaled_dot_product_attention(q, k, v) - exact).norm() / exact.norm()
 
 
-rows = {"16 bits": [128, None, None, None]}
-for bits in (8, 4, 2):
-    errors = (off_by(bits, -1, 1), off_by(bits, -1, 20), off_by(bits, -2, 20))
-    rows[f"{bits} bits"] = [64 * bits // 8 + 2, *errors]
-columns = ["bytes of a key", "off by", "one loud feature", "and a scale per feature"]
-display.show(rows, columns=columns)
+rows = {"16 bits": ["128", None, None]}
+for bits, axis, of in ((8, -1, "token"), (4, -1, "token"), (4, -2, "feature")):
+    taken = 64 * bits / 8 + (2 if axis == -1 else 64 * 2 / 256)  # a scale has 16 bits
+    errors = [off_by(bits, axis, loud) for loud in (1, 20)]
+    rows[f"{bits} bits, a scale per {of}"] = [f"{taken:g}", *errors]
+display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 
 # %% [markdown]
-# With 8 bits a key takes about half the bytes (the scale has two), and outputs are off by a hundredth.
+# With 8 bits a key takes about half the bytes, and outputs are off by a hundredth.
 # With 4 bits it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
 # the others few steps are left. Keys of trained models do have such features, always the same ones. A
-# scale for each *feature*, over many tokens, brings the error back to 0.17 [[Liu et
-# al. 2024](../docs/references.md#liu-2024)]. [A model of
+# scale for each *feature* of the keys, here over 256 tokens, brings the error back to 0.17. KIVI comes
+# down to 2 bits in this way, with a lowest value beside each scale, a scale for every 32 tokens, and the
+# newest tokens left as they are [[Liu et al. 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
 
 # %% [markdown] name="four-mistakes"
@@ -692,8 +738,9 @@ display.show(rows, columns=[*WAYS], corner="off by up to")
 # pass the check, fix the speeds before writing (`yarn`, `llama3`).
 #
 # </details>
-#
-# ## Texts of different lengths
+
+# %% [markdown] name="different-lengths"
+# ## Left padding and continuous batching
 #
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. As long as all texts share one length in the cache, a
@@ -702,6 +749,11 @@ display.show(rows, columns=[*WAYS], corner="off by up to")
 # each key that `append` returns (in a cache of fixed size, for each place), and a new word is never
 # padding. Rotary positions make this easy: every word of a padded text is moved by the same number of
 # places, so all distances stay the same.
+#
+# A server does not wait until all texts of such a batch have ended. After any token, one that is finished
+# leaves, and the next prompt takes its place: **continuous batching** [[Yu et
+# al.](../docs/references.md#yu-2022)]. Then each text needs a length of its own in the cache, which
+# [pages](#cell-id=pages) give it.
 
 # %% [markdown]
 # <!-- deeper: Two prompts in one batch -->
@@ -742,10 +794,10 @@ for words, text in zip(prompts, texts):
 # <!-- /deeper -->
 
 # %% [markdown] name="going-back-and-branching"
-# ## Going back, and branching
+# ## Speculative decoding: going back
 #
 # A text does more than grow at its end. Sometimes the last words are taken back: `crop` forgets all
-# but the first tokens. A growing cache then frees the memory of the rest; one of fixed size keeps it.
+# but the first tokens. (A growing cache then frees the memory of the rest; one of fixed size keeps it.)
 #
 # **Speculative decoding** lives on that [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A
 # cheap *draft* proposes some words, the large model reads them all in one chunk, and keeps those that it
@@ -790,10 +842,47 @@ for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()
 display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
 
 # %% [markdown]
-# Nothing: the text is the same with any draft, as the cell asserts. Only the number of calls differs, and
-# several words in one call cost little more than one: [above](#cell-id=prefill-and-decode), 64 take less
-# than five times as long. (Where words are drawn, and not the likeliest, a rule of the paper keeps their
-# chances.)
+# Nothing: the text is the same with any draft, as the cell asserts. (Where words are drawn, and not the
+# likeliest, a rule of the paper keeps their chances.) Only the number of calls differs. Is that faster?
+# Say that each of k guesses is right with probability α, whatever came before, and that one guess
+# costs c calls of the large model. Then theorem 3.8 of the paper gives
+#
+# $$\text{words a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha} \qquad
+# \text{times as fast} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(kc + 1)}$$
+#
+# The cell writes 600 words with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
+
+
+# %% tags=["fold-input"]
+RIGHT, _ = write_on(model, encode(["the"]), 610, [KVCache(), KVCache()])
+
+
+def right_at_times(alpha: float):
+    """Make a draft that knows the text, and spoils each word with probability 1 − α."""
+    source = torch.Generator().manual_seed(5)
+
+    def draft(ids: Tensor) -> Tensor:
+        guess = RIGHT[:, ids.size(1) : ids.size(1) + 3]
+        spoiled = torch.rand(guess.shape, generator=source) > alpha
+        return (guess + spoiled) % len(SIGNS)
+
+    return draft
+
+
+rows = {}
+for alpha in (0.2, 0.5, 0.8, 0.9):
+    caches = [KVCache(), KVCache()]
+    text, calls = speculate(model, right_at_times(alpha), encode(["the"]), 600, caches)
+    assert text.equal(RIGHT[:, :601])
+    expected = (1 - alpha**4) / (1 - alpha)
+    assert abs(600 / calls - expected) < 0.25
+    rows[f"α = {alpha}"] = [600 / calls, expected, expected / (3 * 0.1 + 1)]
+display.show(rows, columns=["words a call", "by the formula", "times as fast"])
+
+# %% [markdown]
+# A draft that is right one time in five makes writing slower. And the last column counts a call with four
+# words as one. That is nearly so for a single text, where reading the weights takes the time. In a large batch
+# arithmetic takes it, and then four words cost up to four times as much.
 #
 # **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
 # of these may come from the same text of the previous step, while another text is dropped.
@@ -814,8 +903,8 @@ with torch.no_grad():
     torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
 print("✓ After crop and after reorder: as if the text had always been this one.")
 
-# %% [markdown]
-# ### Pages
+# %% [markdown] name="pages"
+# ### PagedAttention and prefix caching: pages
 #
 # Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
 # this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
@@ -1007,7 +1096,7 @@ exercises.cache.check_step.folded(step)
 # ## What you have now
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
-# > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
+# > values: 2 · layers · KV heads · d · bytes · tokens · texts. A layer's step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
 # > m)$.
 # >
 # > New tokens `(b, h, n, d)`, keys and values of all tokens `(b, h, m, d)`, mask `(n, m)`.

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ CLASSES = {  # of each model: its configuration, and what a paper says where tha
     "Llama 3.1": ("LlamaConfig", {"positions": "RoPE, llama3", "keys": "GQA"}),
     "OLMo 2": ("Olmo2Config", {}),
     "DeepSeek-V3": ("DeepseekV3Config", {"positions": "RoPE on 1/3, YaRN"}),
-    "Gemma 3": ("Gemma3TextConfig", {}),
+    "Gemma 3": ("Gemma3TextConfig", {"positions": "RoPE, two bases, linear"}),
     "Qwen3": ("Qwen3Config", {"keys": "GQA"}),
     "SmolLM3": ("SmolLM3Config", {}),
     "gpt-oss": ("GptOssConfig", {}),
@@ -93,3 +94,12 @@ def test_a_row_is_the_models(name):
     rows = chapters.load("20_positions").MODELS
     (row,) = (row for model, row in rows.items() if model.rpartition(",")[0] == name)
     assert row == tuple({**found, **from_paper}.values())
+
+
+def test_the_cache_is_sized_for_published_shapes():
+    """OLMo 2's is the default of its configuration; the package's example has SmolLM2's."""
+    config = pytest.importorskip("transformers").Olmo2Config()
+    shapes = chapters.load("21_cache").SHAPES
+    width = config.hidden_size // config.num_attention_heads
+    assert shapes["OLMo 2 7B"][:3] == (config.num_hidden_layers, config.num_key_value_heads, width)
+    assert 2 * math.prod(shapes["SmolLM2-135M"][:3]) == 11520
