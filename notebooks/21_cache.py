@@ -845,7 +845,7 @@ display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="
 # Nothing: the text is the same with any draft, as the cell asserts. (Where words are drawn, and not the
 # likeliest, a rule of the paper keeps their chances.) Only the number of calls differs. Is that faster?
 # Say that each of k guesses is right with probability α, whatever came before, and that one guess
-# costs c calls of the large model. Then theorem 3.8 of the paper gives
+# costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
 #
 # $$\text{words a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha} \qquad
 # \text{times as fast} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(kc + 1)}$$
