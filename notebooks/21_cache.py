@@ -192,9 +192,10 @@ SHAPES = {  # layers, KV heads, d, the longest text
 rows = {}
 for name, (layers, kv_heads, d, tokens) in SHAPES.items():
     token = 2 * layers * kv_heads * d * 2  # bytes, with two for each number
-    rows[name] = [layers, kv_heads, d, token / 2**10, f"{tokens:,}", token * tokens / 2**30]
-columns = ["layers", "KV heads", "d", "KiB a token", "tokens", "GiB a text"]
-display.show(rows, columns=columns, decimals=(0, 0, 0, 1, "<", 1))
+    shape, sizes = f"{layers} · {kv_heads} · {d}", (token / 2**10, token * tokens / 2**30)
+    rows[name] = [shape, sizes[0], f"{tokens:,}", sizes[1]]
+columns = ["layers · KV heads · d", "KiB a token", "tokens", "GiB"]
+display.show(rows, columns=columns, decimals=("<", 1, "<", 1))
 
 # %% tags=["proof"]
 for layers, kv_heads, d, _ in SHAPES.values():
