@@ -209,8 +209,8 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # %% [markdown]
 # As much again: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
 # each of 32 heads keeps keys of its own ([fewer keys](22_fewer_keys.ipynb) tells how the others share
-# them). Llama's sizes are those of [Llama Team, table 3](../docs/references.md#llama-2024). Two kinds of
-# layers keep less than the formula says: one with a [window](24_windows.ipynb) no more tokens than fit
+# them). Llama's sizes are those of [Llama Team, table 3](../docs/references.md#llama-2024), the others'
+# of their configuration. Two kinds of layers keep less than the formula says: one with a [window](24_windows.ipynb) no more tokens than fit
 # into it, and latent attention ([MLA](22_fewer_keys.ipynb)) one short vector for all heads.
 
 # %% [markdown] name="attention-that-continues"
