@@ -147,7 +147,7 @@ print("✓ In 25 scenes both warmths can be computed from the row, by a logarith
 # Three scenes, three different rows. So it is false that one head cannot do it: from each row both
 # warmths can be computed, by a logarithm, since the warmth has gone through the exponential of the
 # softmax. But what follows a head is a matrix, which only multiplies and adds. It can undo the
-# exponential nearly, never quite. That is a way round, and two heads need none.
+# exponential nearly, never quite. One head gets there by a detour. Two heads need none.
 
 # %% [markdown]
 # <!-- deeper: How well a matrix undoes the cheat -->
@@ -181,7 +181,7 @@ display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
 # %% [markdown]
 # ## Two glasses
 #
-# Two heads need no hint. One looks at the animal, the other at the food:
+# Two heads need no such cheat. One looks at the animal, the other at the food:
 #
 # | | who asks, $W_Q$ | found by, $W_K$ | handed over, $W_V$ | written under, $W_O$ |
 # |---|---|---|---|---|
@@ -228,7 +228,7 @@ display.side_by_side(merged[0], w_o, FEATURES, name="side-by-side")
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
-HEADS = [(one.W_Q, one.W_K, one.W_V), (one.W_Q, one.W_K[SWAP], one.W_V[SWAP])]
+HEADS = [(one.W_Q, one.W_K, one.W_V), (one.W_Q, one.W_K[SWAP], one.W_V)]
 W_O = torch.cat([one.W_O, one.W_O[:, SWAP]])  # (h * d, e), under animal, under food
 
 

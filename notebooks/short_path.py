@@ -266,7 +266,7 @@ display.show(both, names, ["animal", "food", "action", "warmth"])
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
-HEADS = [(W_Q, W_K, W_V), (W_Q, W_K[SWAP], W_V[SWAP])]
+HEADS = [(W_Q, W_K, W_V), (W_Q, W_K[SWAP], W_V)]
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
 
