@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 from mkdocs.utils.yaml import yaml_load
 
 from press.run import scripts
-from press.site import chapter_list, glossary, takeaway
+from press.site import chapter_list, glossary, llms, takeaway
 from press.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
@@ -168,6 +168,15 @@ def test_search_has_each_section_once_and_clean():
     assert len({entry["location"] for entry in docs}) == len(docs)
     text = " ".join(entry["title"] + entry["text"] for entry in docs)
     assert not [unwanted for unwanted in ("¶", "katex", "<svg") if unwanted in text]
+
+
+def test_language_models_find_every_page_once_with_what_it_is_about():
+    listed = re.findall(r"^- \[(.+)\]\((.+)\): (.+)$", (SITE / llms.PATH).read_text(), re.MULTILINE)
+    pages = {
+        urljoin(ROOT, where).removeprefix(ROOT) + "index.html": about for _, where, about in listed
+    }
+    assert len(pages) == len(listed)
+    assert pages == {page: meta(page, "description") for page in PAGES if page != "404.html"}
 
 
 def test_nothing_of_the_workshop_is_published():

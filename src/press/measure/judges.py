@@ -91,6 +91,28 @@ def outputs(build: Build) -> bool:
     return close(module(query, key, value)[0], expected, 1e-8)
 
 
+def output_of_self_attention(build: Build) -> bool:
+    """The shape of an output, of one with grouped heads, and of a cache."""
+    x = torch.randn(2, 16, 128)  # neither groups nor a cache are of these classes
+    return build(128, 4, bias=False)(x, x, x)[0].shape == x.shape
+
+
+def added_mask(build: Build) -> bool:
+    """Outputs for ten samples with numbers added to the scores, against a library's class."""
+    for _ in range(100):
+        module = build(27, 3, bias=False)
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.uniform_(0, 1)
+        query, key, value = torch.rand(3, 10, 11, 27)
+        masks = {"attn_mask": torch.rand(11, 11)}
+        expected = reference(module, 27, 3, bias=False)(query, key, value, **masks)[0]
+        found = module(query, key, value, **masks)[0]
+        if found.shape != expected.shape or not found.allclose(expected, 1e-5, 1e-8):
+            return False
+    return True
+
+
 def parity(build: Build) -> bool:
     """Outputs, weights and gradients against PyTorch's class, with masks and with dropout."""
     future = block_future(5, 5)
@@ -151,6 +173,11 @@ JUDGES = {  # each with where it was read, if it is of others; its docstring say
         "https://d2l.ai/chapter_attention-mechanisms-and-transformers/multihead-attention.html",
     ),
     "TorchCode, cross-attention": (last_key_matters, f"{TORCHCODE}/cross_attention.py"),
+    "LLM-LeetCode": (
+        output_of_self_attention,
+        "https://github.com/datawhalechina/llm-algo-leetcode/blob/"
+        "0865b72089c6b17356f6e6c178b6ecf1e30fb39c/02_PyTorch_Algorithms/04_Attention_MHA_GQA.ipynb",
+    ),
     "Deep-ML": (
         whole_numbers,
         "https://github.com/Open-Deep-ML/DML-OpenProblem/tree/main/questions/"
@@ -160,6 +187,11 @@ JUDGES = {  # each with where it was read, if it is of others; its docstring say
     "TorchLeet": (
         outputs,
         "https://github.com/Exorust/TorchLeet/tree/main/llm/Multi-Head-Attention",
+    ),
+    "tiny-llm": (
+        added_mask,
+        "https://github.com/skyzh/tiny-llm/blob/"
+        "5b846b95328ef18c687ef041d86fc6fe27b1fdf3/tests_refsol/test_week_1_day_1.py",
     ),
     "parity, as in this book": (parity, ""),
     "the doctor": (doctor, ""),

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
+from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
@@ -33,6 +34,7 @@ from press.site import (
     glossary,
     katex,
     lines,
+    llms,
     pages,
     search,
     sheet,
@@ -220,6 +222,15 @@ def _say_where_to(link: Tag, target: File) -> None:
     number, dot, title = str(target.page.title if target.page else "").partition(" · ")
     if dot and title.lower() not in link.text.lower():
         link["data-to"] = title if number in link.text.split() else f"chapter {number}, {title}"
+
+
+def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
+    """List the pages for language models, now that each knows what it is about."""
+    first = files.src_uris["index.md"].page
+    assert first is not None
+    text = llms.write(config.site_name, config.site_description or "", first, config.site_url or "")
+    files.append(File.generated(config, llms.PATH, content=text))
+    return env
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
