@@ -20,7 +20,7 @@ def write(name: str, about: str, first: Page, site: str) -> str:
     lines = [f"# {name}", "", f"> {about}", "", f"A skill for coding agents: `{SKILL}`."]
     section = ""
     for page in _following(first):
-        tab = page.ancestors[-1].title if page.ancestors else ""
+        *_, tab = ["", *(x.title or "" for x in page.ancestors)]
         if tab != section:
             section = tab
             lines += ["", f"## {section}", ""]
