@@ -3,11 +3,11 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what its 18 lines are for, and name one call that
-# finds out if a part is missing.*
+# *14 minutes and 12 of exercises. Afterwards you can write its 18 lines, and put them inside PyTorch's own
+# layer.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
-# sheet of card. Do they fit? This is all of it put together: `PlainAttention`, 18 lines. In the margin stand
+# mask. Do they fit? This is all of it put together: `PlainAttention`, 18 lines. In the margin stand
 # the chapters in which you made each.
 
 # %% tags=["hide-input"]
@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
-from annotated_book import chapters, display
+from annotated_book import chapters, display, exercises
 
-PlainAttention = chapters.load("short_path").PlainAttention
-one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
+one = chapters.load("01_one_head")
+two = chapters.load("02_two_heads")
 it = one.WORDS.index("it")
 MADE_IN = {
     "if embed_dim % num_heads": "3",
@@ -42,18 +42,45 @@ MADE_IN = {
 }
 
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
+class PlainAttention(nn.Module):
+    """Multi-head attention; where `blocked` is True, a query does not see a key."""
+
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
+        self.num_heads = num_heads
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
+
+    def split(self, x):
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
+
+    def merge(self, x):
+        return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
+
+    def forward(self, query, key, value, blocked=None):
+        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
+        weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
+        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
+
+
 display.margin(PlainAttention, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
 # One thing is new: each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. The three inputs
-# may differ, because the words that ask may come from another text. The card, `blocked`, is `(b, n, m)`, True
-# where a query must not look; where it is the same for all sentences or all queries, that axis is 1.
+# may differ, because the words that ask may come from another text. The mask, `blocked`, is `(b, n, m)`, True
+# where a query must not look; where it is the same for all sentences or all queries, that axis is 1. In
+# [Masks](06_masks.ipynb#cell-id=merging-the-two) padding had neither axis, so it got two, `padding[:, None,
+# None, :]`. `blocked` has its queries already, and `[:, None]` adds only the heads.
 #
-# Is a line too dense? Here is the same `forward` with one step a line, each under the name that it had.
+# Here is the same `forward` with one step a line, each under the name that it had.
 
 
-# %% tags=["fold-input"]
+# %%
 class StepByStep(PlainAttention):
     """The class of this chapter, one step a line."""
 
@@ -73,9 +100,9 @@ class StepByStep(PlainAttention):
 # %% tags=["proof"]
 short, long = PlainAttention(24, 4), StepByStep(24, 4)
 long.load_state_dict(short.state_dict())
-asking, asked = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (2, 3, 24), (2, 5, 24)
-card = masks.block_padding(torch.tensor([5, 2]), 5)[:, None]  # (2, 1, 5)
-for given in (None, card):
+asking, asked = torch.randn(2, 3, 24), torch.randn(2, 5, 24)    # (2, 3, 24), (2, 5, 24)
+padded = masks.block_padding(torch.tensor([5, 2]), 5)[:, None]  # (2, 1, 5)
+for given in (None, padded):
     pair = [module(asking, asked, asked, given) for module in (short, long)]
     torch.testing.assert_close(*pair)
     one_way, other = (
@@ -83,7 +110,9 @@ for given in (None, card):
         for made, module in zip(pair, (short, long))
     )
     torch.testing.assert_close(one_way, other)
-print("✓ Step by step: the same output, weights and gradients, with a card and without.")
+of_short_path = chapters.load("short_path").PlainAttention
+assert display.source(PlainAttention).text == display.source(of_short_path).text
+print("✓ Step by step: the same output, weights and gradients, with a mask and without.")
 
 # %% [markdown]
 # ## Run it
@@ -117,12 +146,21 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # %% [markdown]
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops: you know at once. Are these 18 lines as kind? `build` makes a
-# class of a text, and gives it the matrices of another. So you can delete a part of the text, and see what
-# still runs. `verdict` holds the output of what is left beside that of the whole class.
-
+# Take a wheel out of a watch, and it stops: you know at once. Are these 18 lines as kind? Delete one of these
+# six parts at a time, and see what still runs.
 
 # %%
+WHEELS = {
+    "both transposes": ".transpose(1, 2)",
+    "the root": " / math.sqrt(q.size(-1))",
+    "the first fill": ".masked_fill(blocked, -math.inf)",
+    "the softmax": ".softmax(-1)",
+    "the second fill": ".masked_fill(blocked, 0)",
+    "the mask's axis": "[:, None]",
+}
+
+
+# %% tags=["fold-input"]
 SOURCE = display.source(PlainAttention).text
 
 
@@ -136,18 +174,6 @@ def build(text, attention):
     return module
 
 
-# %%
-WHEELS = {
-    "both transposes": ".transpose(1, 2)",
-    "the root": " / math.sqrt(q.size(-1))",
-    "the first fill": ".masked_fill(blocked, -math.inf)",
-    "the softmax": ".softmax(-1)",
-    "the second fill": ".masked_fill(blocked, 0)",
-    "the card's axis": "[:, None]",
-}
-
-
-# %% tags=["fold-input"]
 def verdict(text, whole, inputs):
     """Say how the output of what a text builds differs from that of the whole class."""
     try:
@@ -161,18 +187,18 @@ def verdict(text, whole, inputs):
 
 
 # %% [markdown]
-# Begin with the call that you have just made: both sentences, no card. Delete one part at a time. How many
-# of the six calls stop?
+# Begin with the call that you have just made: both sentences, no mask. What is left gets the same matrices, and
+# its output is held beside that of the whole class. How many of the six calls stop?
 #
 # <details><summary>What do you expect?</summary>
 #
-# None. Each part makes a tensor out of a tensor, and without a card the next line takes the one as gladly as
+# None. Each part makes a tensor out of a tensor, and without a mask the next line takes the one as gladly as
 # the other.
 #
 # </details>
 #
-# Three more calls ask for more: the cat sentence and a shorter one, with a card for the padding; a larger
-# class with sizes that all differ, and a card that differs from query to query; and the same with one
+# Three more calls ask for more: the cat sentence and a shorter one, with a mask for the padding; a larger
+# class with sizes that all differ, and a mask that differs from query to query; and the same with one
 # empty sample.
 
 # %% tags=["fold-input"]
@@ -181,16 +207,16 @@ padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True) 
 padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
 
 larger = PlainAttention(24, 4)
-query, card = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
-key, value = torch.randn(2, 3, 7, 24)                           # (3, 7, 24)
-card[..., 0] = False  # every query sees the first key,
-emptied = card | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
+query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
+key, value = torch.randn(2, 3, 7, 24)                              # (3, 7, 24)
+blocked[..., 0] = False  # every query sees the first key,
+emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
 
-# %%
+# %% tags=["fold-input"]
 trials = {
-    "no card": (attention, (x, x, x)),
+    "no mask": (attention, (x, x, x)),
     "padding": (attention, (padded, padded, padded, padding[:, None])),
-    "other sizes": (larger, (query, key, value, card)),
+    "other sizes": (larger, (query, key, value, blocked)),
     "one empty": (larger, (query, key, value, emptied)),
 }
 told = {
@@ -201,13 +227,28 @@ display.show(told, columns=[*trials], corner="without")
 
 # %% [markdown]
 # Read the first column from top to bottom. Nothing stops. Three parts change the numbers, and the other three
-# not even those: without a card nobody needs them.
+# not even those: without a mask nobody needs them.
 #
-# Now read to the right. The padding's card stops the missing transposes, because it no longer fits the scores,
-# and shows that the first fill is gone. The card's axis is meaner. With as many sentences as heads, head 1
-# takes the card of sentence 1 and head 2 that of sentence 2, and nobody complains. With 3 samples and 4 heads
-# it stops. And the second fill is missed only where [a row has no
-# hole](06_masks.ipynb#cell-id=fully-masked-rows), as in an empty sample.
+# Now read to the right. The padding's mask stops the missing transposes, because it no longer fits the scores,
+# and shows that the first fill is gone. The mask's axis is meaner. Axes are aligned from the right, so without
+# `[:, None]` the samples of `(b, n, m)` stand where the heads of `(b, h, n, m)` are. Number the masks of two
+# sentences, 1 and 2. Which one does each of two heads get?
+
+# %% tags=["fold-input"]
+numbers = torch.tensor([1, 2])[:, None, None]  # (b, 1, 1)
+placed = {"with [:, None]": numbers[:, None], "without": numbers}
+lines, heads = ["sentence 1", "sentence 2"], ["head 1", "head 2"]
+display.beside(
+    *(
+        display.show(masks_of.expand(2, 2, 1, 1)[..., 0, 0], lines, heads, title=name)
+        for name, masks_of in placed.items()
+    )
+)
+
+# %% [markdown]
+# Head 1 takes the mask of sentence 1 in both sentences, head 2 that of sentence 2, and nobody complains: there
+# are as many sentences as heads. With 3 samples and 4 heads it stops. And the second fill is missed only in a
+# [fully masked row](06_masks.ipynb#cell-id=fully-masked-rows), as in an empty sample.
 #
 # Now take out several at once. Half of the six are missing here, and to the first call all is right:
 
@@ -235,15 +276,15 @@ wheels(listing, WHEELS, heard, quiet, name="wheels")
 # %% tags=["proof"]
 def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
     """Draw a class, and a call on it that has one empty sample."""
-    card = torch.rand(b, n, m) < 0.5  # (b, n, m)
-    card[0] = True
+    blocked = torch.rand(b, n, m) < 0.5  # (b, n, m)
+    blocked[0] = True
     keys = torch.randn(2, b, m, h * d)  # (2, b, m, h * d)
-    return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, card)
+    return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
 
 
-assert "stops" not in heard["no card"]
+assert "stops" not in heard["no mask"]
 assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
-    "no card": 7,
+    "no mask": 7,
     "padding": 1,
     "other sizes": 1,
     "one empty": 0,
@@ -254,24 +295,24 @@ for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))
     drawn.append(draw_trial(*sizes))
     assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
 print(
-    f"✓ Of {len(sets) - 1} ways to take some out, no card stops none; one empty shows each."
+    f"✓ Of {len(sets) - 1} ways to take some out, no mask stops none; one empty shows each."
 )
 
 # %% [markdown]
 # So there is a call that misses none of the six, alone or together: **several samples, sizes that all differ
-# and none of which is 1, values other than the keys, a card that differs from query to query, and one sample
+# and none of which is 1, values other than the keys, a mask that differs from query to query, and one sample
 # empty.**
 #
-# That is six parts. Can you break a line so that this call does *not* notice?
+# That is six parts, and not every mistake. Can you break a line so that this call does *not* notice?
 #
 # <details><summary>What do you expect?</summary>
 #
-# You can, in at least three ways. Take out the `raise`: only a wrong number of heads would meet it. Take out
-# `.bool()`, which only a call without a card reaches. Or fill with $-10^9$ in the place of $-\infty$: beside
-# other scores that is rounded to a weight of 0, and where a row has no hole, the second fill covers the
-# mistake.
+# You can, in at least three ways. Take out the `raise`, or `.bool()`, which only a call without a mask reaches. Or
+# fill with $-10^9$ in the place of $-\infty$: beside
+# other scores that is rounded to a weight of 0, and where a row is fully masked, the second fill
+# covers the mistake.
 #
-# But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the card to its first query, `blocked[:, None,
+# But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the mask to its first query, `blocked[:, None,
 # :1]`. The call notices both, and a call whose values are its keys, with padding alone, notices neither.
 #
 # </details>
@@ -294,7 +335,7 @@ for trial, noticed in (*((trial, 2) for trial in drawn), (of_padding, 0)):
     assert [verdict(text, *trial) for text in texts] == ["unnoticed"] * (5 - noticed) + [
         "differs"
     ] * noticed
-assert verdict(texts[1], *trials["no card"]) == "stops"
+assert verdict(texts[1], *trials["no mask"]) == "stops"
 for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
     narrow = draw_trial(*sizes)
     assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
@@ -315,7 +356,58 @@ display.show(says, names, one.FEATURES)
 # [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measured, a single key takes nearly
 # everything, and hardly any gradient comes back to correct it.
 #
-# So a verdict is worth as much as what you compare with. Compare yours with PyTorch's.
+# So a verdict is worth as much as what you compare with.
+
+# %% [markdown] name="write-it-yourself"
+# ## Write it yourself
+#
+# *Medium, 10 minutes.* Now without looking back: write the two cuts and `forward`. The check holds your output,
+# weights and gradients beside those of a right class. It makes the call that you have just read, with one
+# query that sees nothing in the place of the empty sample, and another call without a mask.
+
+
+# %% tags=["exercise"]
+class MyAttention(nn.Module):
+    """Multi-head attention; where `blocked` is True, a query does not see a key."""
+
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
+
+    def split(self, x): ...  # (b, n, e) -> (b, h, n, d)
+
+    def merge(self, x): ...  # (b, h, n, d) -> (b, n, e)
+
+    def forward(self, query, key, value, blocked=None): ...  # (b, n, e), (b, h, n, m)
+
+
+# %%
+exercises.multihead_attention.check_attention(MyAttention)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Project, split, score, divide by the root, fill, softmax, fill, mix, merge, project.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Without a mask, nothing is blocked: make a `blocked` of zeros, as booleans, in the shape of the scores. With
+# one, give it an axis for the heads.
+#
+# </details>
+
+# %% tags=["solution"]
+MyAttention = PlainAttention
+
+exercises.multihead_attention.check_attention.folded(MyAttention)
+
+# %% [markdown]
+# [From memory](19_from_memory.ipynb) asks for all of it again, against the clock. Now compare yours with
+# PyTorch's. (If you skipped it, run the solution: then the 18 lines stand in for yours.)
 
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
@@ -325,45 +417,38 @@ display.show(says, names, one.FEATURES)
 # out, put yours in, and see whether the layer still says the same.
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
-# Yours fits once it answers to PyTorch's names. The layer does not say `blocked`. It passes up to two
-# cards, one for padding, `(b, m)`, and one for pairs, `(n, m)`, and it passes them as numbers: $-\infty$ is
-# card, 0 is a hole. Then laying one on the other is a sum. The layer also looks at two attributes.
-# `batch_first` is its order of axes, and `in_proj_bias = None` keeps it from its **fast path**, which in
-# evaluation would compute with PyTorch's own matrices and never call your `forward`. What these lines cannot
-# do, they refuse; [the package's class](../docs/package/in-place.md) can.
+# The layer has other names, and passes up to two masks: padding, `(b, m)`, and pairs, `(n, m)`, both as numbers
+# to be added, $-\infty$ where True was. `fit` makes a subclass of yours that takes these, and gives it the
+# matrices of PyTorch's class, which keeps $W_Q$, $W_K$ and $W_V$ one below the other in `in_proj_weight`. What
+# it cannot do, dropout or appended keys, it refuses; [the package's class](../docs/package/in-place.md) can.
 
 
-# %%
-class Fitted(PlainAttention):
-    """The 18 lines, for PyTorch's layer."""
+# %% tags=["fold-input"]
+def fit(theirs, kind):
+    """Put the numbers of PyTorch's class into a class like the 18 lines."""
 
-    batch_first, in_proj_bias = True, None  # None: no fast path
+    class Fitted(kind):
+        batch_first = True
+        # The layer reads None as attention without biases, which its fast path does not do.
+        # That path would multiply by PyTorch's own matrices, and never call this forward.
+        in_proj_bias = None
 
-    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None, **flags):
-        card = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
-        if key_padding_mask is not None:
-            card = card + key_padding_mask[:, None, :]
-        if attn_mask is not None:
-            card = card + attn_mask
-        unread = (card != 0) & (card != -math.inf)  # (b, n, m)
-        if unread.any() or (flags.get("is_causal") and attn_mask is None):
-            raise ValueError("a card is given, and holds 0 or -inf alone")
-        return super().forward(query, key, value, card == -math.inf)
+        def forward(
+            self, query, key, value, key_padding_mask=None, attn_mask=None, **flags
+        ):
+            added = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
+            if key_padding_mask is not None:
+                added = added + key_padding_mask[:, None, :]
+            if attn_mask is not None:
+                added = added + attn_mask
+            blocked = added == -math.inf  # (b, n, m)
+            if added[~blocked].any() or (flags.get("is_causal") and attn_mask is None):
+                raise ValueError("a causal mask is given, and a mask holds 0 or -inf alone")
+            return super().forward(query, key, value, blocked)
 
-
-# %% [markdown]
-# And it takes PyTorch's matrices. In their class $W_Q$, $W_K$ and $W_V$ lie one below the other, in
-# `in_proj_weight`. Dropout, appended keys and another order of axes it does not take.
-
-
-# %%
-def fit(theirs):
-    """Put the numbers of PyTorch's class into the 18 lines."""
     appends = theirs.add_zero_attn or theirs.bias_k is not None
     if theirs.dropout or appends or not theirs.batch_first:
-        raise ValueError(
-            "these lines have no dropout, append no key, and the batch is first"
-        )
+        raise ValueError("no dropout, no appended key, and the batch first")
     ours = Fitted(theirs.embed_dim, theirs.num_heads)
     weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
     for linear, weight, bias in zip((ours.w_q, ours.w_k, ours.w_v), weights, biases):
@@ -375,46 +460,42 @@ def fit(theirs):
 # %% [markdown]
 # Now the swap, by the recipe. A layer asks its words about themselves, so two of its points cannot be had
 # here: there are as many keys as queries, and values are made from what keys are made from. The rest can:
-# three samples, the last one empty, sizes that differ, four pairs of cards, and gradients.
+# three samples, the last one empty, sizes that differ, four pairs of masks, and gradients.
 
 # %%
 future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
 padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
 texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-cards = {
-    "none": (),
-    "future": (future,),
-    "padding": (None, padding),
-    "both": (future, padding),
-}
+pairs = {"none": (), "future": (future,), "padding": (None, padding)}
+pairs["both"] = future, padding
 
 
-def ask(layer):
-    """Give the output under each pair of cards, and its gradient."""
-    outputs = [layer(texts, *pair) for pair in cards.values()]
+def ask(layer, texts, pairs):
+    """Give the output under each pair of masks, and its gradient."""
+    outputs = [layer(texts, *pair) for pair in pairs.values()]
     return [(output, *one.gradients(output, [texts])) for output in outputs]
 
 
 # %%
 layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-before = ask(layer)
-layer.self_attn = fit(layer.self_attn)
-after = ask(layer)
-equal = {name: [*map(torch.allclose, a, b)] for name, a, b in zip(cards, after, before)}
+before = ask(layer, texts, pairs)
+layer.self_attn = fit(layer.self_attn, MyAttention)
+after = ask(layer, texts, pairs)
+equal = {name: [*map(torch.allclose, a, b)] for name, a, b in zip(pairs, after, before)}
 display.show(equal, columns=["output", "gradient"], corner="equal under")
 
 # %% [markdown]
-# Your 18 lines are running inside PyTorch. The two points that a layer rules out, the class can be asked for
+# Your lines are running inside PyTorch. The two points that a layer rules out, the class can be asked for
 # by itself:
 
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-ours, linears = fit(theirs), ("w_q", "w_k", "w_v")
+ours, linears = fit(theirs, PlainAttention), ("w_q", "w_k", "w_v")
 asking = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)        # (3, 5, 24)
 keys, values = torch.randn(2, 3, 7, 24, dtype=torch.float64).requires_grad_()  # (3, 7, 24)
 blocked = torch.rand(5, 7) < 0.4, masks.block_padding(torch.tensor([7, 4, 0]), 7)
-pairs, ends = (torch.zeros(x.shape).double().masked_fill(x, -math.inf) for x in blocked)
-given = {"attn_mask": pairs, "key_padding_mask": ends, "need_weights": False}
+added, ends = (torch.zeros(x.shape).double().masked_fill(x, -math.inf) for x in blocked)
+given = {"attn_mask": added, "key_padding_mask": ends, "need_weights": False}
 mine, other = (
     each(asking, keys, values, **given)[0] for each in (ours, theirs)
 )  # (3, 5, 24)
@@ -434,7 +515,7 @@ case = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double
 some = masks.block_padding(torch.tensor([5, 3, 4]), 5)
 tried = (), (future,), (None, some), (future, some)
 expected = [case(texts, *pair) for pair in tried]
-case.self_attn = fit(case.self_attn)
+case.self_attn = fit(case.self_attn, PlainAttention)
 with torch.no_grad():
     torch.testing.assert_close([case.eval()(texts, *pair) for pair in tried], expected)
 refused = 0
@@ -454,7 +535,7 @@ for setting in (
     {"batch_first": False},
 ):
     try:
-        fit(nn.MultiheadAttention(24, 4, **{"batch_first": True} | setting))
+        fit(nn.MultiheadAttention(24, 4, **{"batch_first": True} | setting), PlainAttention)
     except ValueError:
         refused += 1
 assert refused == 7
@@ -516,27 +597,27 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 #
 # | you have | you write | because |
 # |---|---|---|
-# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for the 18 lines, as in `fit` | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`; heads, `batch_first` and dropout are not in it |
+# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for the 18 lines | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`; heads, `batch_first` and dropout are not in it |
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`, and nothing complains |
-# | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in all three |
+# | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in PyTorch's class, the package's and the 18 lines |
 # | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention` |
-# | a causal card, `(n, m)` | `is_causal=True` in the package's class; in PyTorch's `attn_mask=future` beside it; in the 18 lines `future[None]` | PyTorch's flag alone is an error; in the 18 lines head i reads row i of a bare card: a silent leak with n = h, an error unless n is 1 or h |
-# | a card for each sample, `(b, n, m)` | `attn_mask=card.repeat_interleave(h, 0)`; in the 18 lines `card` | mask i · h + j is for sample i, head j |
+# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; 18 lines: `future[None]` | PyTorch's flag alone is an error; in the 18 lines head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
+# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; in the 18 lines `mask` | mask i · h + j is for sample i, head j |
 # | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first`, in evaluation, without gradients |
 # | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
 # | a wish to see them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
 # | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
 
-# %% tags=["proof"]
+# %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24), as many words as heads
-card = masks.block_future(4)                    # (4, 4)
-leak = [small(y, y, y, each)[1][..., card].any() for each in (card[None], card)]
+mask = masks.block_future(4)                    # (4, 4)
+leak = [small(y, y, y, each)[1][..., mask].any() for each in (mask[None], mask)]
 assert leak == [False, True]
 final.load_state_dict(theirs.state_dict())
 alone = final(y, y, y, is_causal=True)[0]  # (2, 4, 24)
-torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=card)[0])
-bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~card)  # (2, 4, 24)
+torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=mask)[0])
+bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~mask)  # (2, 4, 24)
 torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
 gone = torch.ones(2, 4, dtype=torch.bool)  # (2, 4)
 assert not final(y, y, y, gone)[1].any()
@@ -550,17 +631,16 @@ for need, first, training, graded in itertools.product((True, False), repeat=4):
         if need or fast
         else not (empty[0] - fresh.out_proj.bias).any()
     )
-print("✓ True, the bare card, the empty sentence: as the table says.")
 
-# %% tags=["proof"]
-beside = {"attn_mask": card, "is_causal": True, "need_weights": False}
+# %% tags=["hide-input"]
+beside = {"attn_mask": mask, "is_causal": True, "need_weights": False}
 torch.testing.assert_close(theirs(y, y, y, **beside)[0], alone)
-of_samples = torch.stack([card, torch.eye(4).bool()])  # (2, 4, 4)
+of_samples = torch.stack([mask, torch.eye(4).bool()])  # (2, 4, 4)
 each = of_samples.repeat_interleave(4, 0)              # (8, 4, 4)
 by_sample = functional_call(final, packed, (y, y, y), by_head | {"attn_mask": each})
 torch.testing.assert_close(by_sample, small(y, y, y, of_samples))
 assert by_sample[1].shape == (2, 4, 4, 4)
-for n in range(1, 7):  # queries, under a bare card
+for n in range(1, 7):  # queries, under a bare mask
     try:
         stopped = not small(torch.ones(2, n, 24).double(), y, y, torch.zeros(n, 4).bool())
     except RuntimeError:
@@ -572,7 +652,6 @@ try:
 except RuntimeError as error:
     refused = str(error)
 assert "Need attn_mask" in refused
-print("✓ Causal cards, and one for each sample: as the table says.")
 
 # %% tags=["proof"]
 ran = []
@@ -601,7 +680,7 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
     assert not sums.allclose(torch.ones_like(sums))
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
-print("✓ Weights after dropout, and a forward of one's own: as the table says.")
+print("✓ Masks, the empty sentence, dropout, a forward of one's own: as the table says.")
 
 # %% [markdown]
 # <!-- deeper: What the weights cost -->
@@ -747,8 +826,6 @@ my_shapes = {
 }
 
 # %%
-from annotated_book import exercises
-
 exercises.multihead_attention.check_shapes(my_shapes)
 
 # %% [markdown]
@@ -781,21 +858,8 @@ exercises.multihead_attention.check_shapes.folded(my_shapes)
 # %% [markdown] name="a-score-of-your-own"
 # ### ALiBi
 #
-# You can also put in a part that nobody gave you. By product, a long key has an advantage. Let the
-# *distance* decide instead, the nearer the better: $-\lVert q - k \rVert^2 / 2$ in the place of $q \cdot
-# k$. That is half a line, and `build` puts it in place. What does *it* say now, of the cat sentence?
-
-# %%
-near = build(SOURCE.replace("q @ k.mT", "-torch.cdist(q, k).square() / 2"), attention)
-cats = one.EMBEDDINGS[None]  # (1, 8, 4)
-says = torch.cat(
-    [module(cats, cats, cats)[0][:, it] for module in (attention, near)]
-)  # (2, 4)
-display.show(says, ["by product", "by distance"], one.FEATURES)
-
-# %% [markdown]
-# The same answer, less firmly: 0.77 under animal against 0.47 under food. In the package's class that half a
-# line is a method, `score(q, k)`, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`.
+# In the package's class the scores are a method, `score(q, k)`: from `(b, h, n, d)` and `(b, h, m, d)` to
+# `(b, h, n, m)`. So you can put in a part that nobody gave you.
 #
 # *Medium, 15 minutes.* Attention does not know the positions of the words. ALiBi makes up for this
 # by taking a little off each score for each step of distance [[Press et
@@ -929,7 +993,7 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > ```
 # >
 # > Hold your class beside another one: several samples, sizes that all differ and none of which is 1, values
-# > other than the keys, a card that differs from query to query, and one sample empty; gradients, too. (The
+# > other than the keys, a mask that differs from query to query, and one sample empty; gradients, too. (The
 # > empty one gets zeros before $W_O$ here, and from PyTorch's class NaN with weights or on its fast path.) A
 # > `state_dict` knows no settings: compare `batch_first` and `dropout` by eye.
 #

@@ -440,9 +440,9 @@ def wheels(data):
         (larger, (*wide, emptied)),
     ]
     for done, names in [
-        (None, ["the first fill", "the second fill", "the card's axis"]),
-        (("button", "the first fill", ""), ["the second fill", "the card's axis"]),
-        (("button", "the card's axis", ""), ["the second fill"]),
+        (None, ["the first fill", "the second fill", "the mask's axis"]),
+        (("button", "the first fill", ""), ["the second fill", "the mask's axis"]),
+        (("button", "the mask's axis", ""), ["the second fill"]),
         (("button", "the root", ""), ["the root", "the second fill"]),
     ]:
         out = sorted((seven.WHEELS[name] for name in names), key=seven.SOURCE.index)

@@ -33,7 +33,7 @@ def show(
     Args:
         numbers: (rows, columns). A list may also hold texts, whole numbers, which are written in
             full, booleans (yes or a dot), and None, which leaves a cell empty; a dictionary has a
-            row under each word. A boolean tensor is a mask: True is card, False is a hole in it.
+            row under each word. A boolean tensor is a mask: True is blocked.
         rows: a word for each row; a dictionary has its own.
         columns: a word for each column.
         title: what the table shows, over it.
@@ -42,7 +42,7 @@ def show(
             column. ``"<"`` writes texts from the left.
         heat: True for attention weights: each has a shade behind it, a row is a query and a column
             a key. Names of columns shade these alone.
-        blocked: (rows, columns), True where there is card instead of a number.
+        blocked: (rows, columns), True where a mask blocks: no number.
 
     Raises:
         ValueError: there are not as many words as rows or columns.

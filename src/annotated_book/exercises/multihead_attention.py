@@ -1,6 +1,7 @@
-"""Exercises of "Multi-head attention": shapes, a score of one's own, what modules hide."""
+"""Exercises of "Multi-head attention": the class, shapes, an own score, what modules hide."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.func import functional_call
 
 from annotated_attention.attention import scaled_scores
 from annotated_attention.multihead import MultiheadAttention
+from annotated_book.exercises import short_path
 from annotated_book.exercises._exercise import (
     Either,
     Exercise,
@@ -20,6 +22,11 @@ from annotated_book.exercises._exercise import (
 from annotated_book.exercises._values import entries, whole
 
 Shape = tuple[int, ...]
+
+check_attention = replace(
+    short_path.check_attention,
+    praise="right: outputs, weights and gradients agree, with a mask and without.",
+)
 
 _SHAPES: dict[str, Shape] = {
     "the queries of the heads": (2, 3, 7, 4),
