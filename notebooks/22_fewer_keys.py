@@ -3,22 +3,19 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can say what a cache costs, let heads share keys,
-# and keep a short summary instead of keys.*
+# *25 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
+# MQA, GQA, latents (MLA).*
 #
-# You know this chapter's three ways to share as MQA, GQA and MLA. Remember the library of the [first
-# chapter](01_one_head.ipynb): a head asks a question, compares
-# it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
-# 96 readers, each with their own catalogue and their own shelf of books. A model that writes keeps
-# all of this for every word so far, in a cache like the one you built in [The
-# cache](21_cache.ipynb).
+# For a text of 2,048 tokens, GPT-3 keeps 9.66 GB of keys and values in a [cache](21_cache.ipynb): each
+# of 96 heads in a layer has its own. DeepSeek-V3 has nearly four times as many parameters and 128 heads
+# in a layer. For the same text it keeps 144 MB.
 #
-# Readers with different questions can use the same catalogue. In this chapter you let them share in
-# three ways, all found in today's models: one catalogue for all (multi-query attention, MQA), one for
-# each group of readers (grouped-query attention, GQA), or a short summary from which every reader
-# makes a catalogue (latent attention, MLA). You see what each way saves, what it gives up,
-# and which mistake hands readers the wrong catalogue. Below, only *project in* and *split* make
-# fewer keys and values; *score* and *mix* share them.
+# Between the two lie three ways to share. All heads use the same keys and values (multi-query
+# attention, **MQA**); or a group of heads does (grouped-query attention, **GQA**); or one short vector is
+# kept, from which every head makes its own (multi-head latent attention, **MLA**). If keys are a catalogue, in
+# which a head looks up where to read, do 96 readers need 96 catalogues? You see what each way saves,
+# what it gives up, and which mistake hands readers the wrong catalogue. At the end you count what a GPU
+# waits for while it writes: for its memory, as is often said, or for its arithmetic?
 
 # %% tags=["hide-input"]
 import copy
@@ -34,8 +31,6 @@ from annotated_attention import MultiheadAttention, counting
 from annotated_attention.counting import cache_bytes, short
 from annotated_book import chapters, display, measured
 
-display.chapter_map("project in", "split", "score", "mix")
-
 # %% [markdown] name="the-bill"
 # ## The bill
 #
@@ -43,66 +38,52 @@ display.chapter_map("project in", "split", "score", "mix")
 # layers * heads * width` numbers per token, where `width` is the width of one head. In half
 # precision, each number takes two bytes.
 #
-# GPT-3 has 96 layers, each with 96 heads of width 128 [[Brown et al., table
-# 2.1](../docs/references.md#brown-2020)]. It reads texts of up to 2,048 tokens. How much memory
-# does the cache for a text of that length take: about 10 megabytes, one gigabyte, or ten?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Ten gigabytes. A token takes 2 · 96 · 96 · 128 numbers, which is more than two million, and twice
-# as many bytes. Two thousand tokens take two thousand times as much.
-#
-# </details>
-#
-# The cell computes the size of the cache for published models: for one token and, for comparison,
-# for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
-# gives the number of query heads in a layer, then the number of key and value heads. The function
-# `cache_bytes` takes the number of tokens and how many numbers a token's keys have in all, and counts
-# two bytes for each. The first Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
+# Heads that attend are *query heads*; a head of keys together with its head of values is called a **KV
+# head**. The table says how many of both a layer has, and what the cache holds for one token and for a
+# text of 2,048 tokens, the longest that GPT-3 can read. Models with [windows](24_windows.ipynb), which
+# forget old tokens, are not in it. The function `cache_bytes`
+# takes the number of tokens and how many numbers a token's keys have in all; DeepSeek-V3 and Mistral
+# Small 4 keep a latent and one short key [instead](#cell-id=a-summary-instead-of-a-catalogue).
 
 # %% tags=["fold-input"]
-MODELS = {  # layers, heads of queries, heads of keys, width of a head
-    "GPT-3 175B": (96, 96, 96, 128),
-    "LLaMA 7B": (32, 32, 32, 128),
-    "Llama 3 8B": (32, 32, 8, 128),
-    "Mistral 7B v0.1": (32, 32, 8, 128),
-    "Llama 2 70B": (80, 64, 8, 128),
-    "PaLM 540B": (118, 48, 1, 256),
-    "Qwen3 32B": (64, 64, 8, 128),
+MODELS = {  # layers, query heads, KV heads, the widths of keys and values
+    "GPT-3 175B, 2020": (96, 96, 96, (96 * 128, 96 * 128)),
+    "PaLM 540B, 2022": (118, 48, 1, (256, 256)),
+    "LLaMA 7B, 2023": (32, 32, 32, (32 * 128, 32 * 128)),
+    "Llama 3 8B, 2024": (32, 32, 8, (8 * 128, 8 * 128)),
+    "DeepSeek-V3 671B, 2024": (61, 128, "a latent", (512, 64)),
+    "Qwen3 32B, 2025": (64, 64, 8, (8 * 128, 8 * 128)),
+    "Mistral Small 4 119B, 2026": (36, 32, "a latent", (256, 64)),
 }
-WINDOWS = {"Mistral 7B v0.1": 4096}
 rows = {}
-for name, (layers, h, g, d) in MODELS.items():
-    held = (1, min(8192, WINDOWS.get(name, 8192)))  # tokens
-    sizes = [cache_bytes(length, g * d, layers=layers) for length in held]
-    rows[name] = [f"{h}, {g}", *(short(size, "B") for size in sizes)]
-print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B"))
-display.show(rows, columns=["heads", "a token", "8,192 tokens"], corner="model")
+for name, (layers, h, g, widths) in MODELS.items():
+    way = "MLA" if g == "a latent" else {h: "MHA", 1: "MQA"}.get(g, "GQA")
+    sizes = [short(cache_bytes(m, *widths, layers=layers), "B") for m in (1, 2048)]
+    rows[name] = [way, h, g, *sizes]
+columns = ["way", "query heads", "KV heads", "a token", "2,048 tokens"]
+display.show(rows, columns=columns, corner="model, year")
 
 # %% [markdown]
-# In GPT-3, a single text of full length takes 9.66 GB, on top of the model itself. A server that
-# answers ten people at once needs ten such caches. There is a second cost: for each new token, the
-# whole cache has to be read from memory, and on a fast processor this takes longer than the
-# arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
+# GPT-3's 9.66 GB come on top of the model itself, and a server that answers ten people at once needs ten
+# such caches. There is a second cost: for each new token, the whole cache has to be read from memory, and
+# with keys for every head this takes longer than the arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
 # LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
-# equally wide. Llama 3 8B needs a quarter of the memory, because it has a quarter as many key
-# heads. PaLM is the largest model on the list, yet it keeps less per token than Llama 3 8B. In the
-# last five models, query heads share keys and values.
+# equally wide. Llama 3 8B needs a quarter of the memory, because it has a quarter as many KV
+# heads. PaLM has nearly four times as many layers, yet it keeps less per token than Llama 3 8B.
 #
 # <details><summary>Where the sizes come from</summary>
 #
-# LLaMA: [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
-# 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
-# 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
-# 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
-# 2](../docs/references.md#chowdhery-2022); Qwen3: [Yang et al. 2025, table
-# 1](../docs/references.md#yang-2025).
+# GPT-3: [Brown et al., table 2.1](../docs/references.md#brown-2020); PaLM: [Chowdhery et al., section
+# 2](../docs/references.md#chowdhery-2022); LLaMA: [Touvron et al., table
+# 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table 3](../docs/references.md#llama-2024);
+# DeepSeek-V3: [DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b); Qwen3: [Yang et al.
+# 2025, table 1](../docs/references.md#yang-2025); Mistral Small 4: its configuration in `transformers`.
 #
 # </details>
 
 # %% [markdown] name="two-questions-one-catalogue"
-# ## Two questions, one catalogue
+# ## Two questions, one catalogue: multi-query attention (MQA)
 #
 # Why can heads share keys at all? Because it is the *query* that decides what a head looks for.
 # Take this book's example sentence, and use its words unchanged as both keys and values. Two heads
@@ -119,8 +100,7 @@ display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
 # *thirsty*. So let all heads share one key head and one value head. This is **multi-query
-# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many query heads, but only one head
-# of keys and values. A key head together with its value head is called a **KV head**.
+# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many query heads, but only one KV head.
 #
 # What does sharing give up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$,
 # and each matrix extracts d features. With h KV heads, the heads together can compare h · d
@@ -129,15 +109,15 @@ display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 # its keys hold all features.
 
 # %% [markdown] name="groups"
-# ## Groups
+# ## Groups: grouped-query attention (GQA)
 #
 # There is a middle way. In **grouped-query attention** (GQA), g KV heads serve h query heads, and each
 # serves a **group** of h / g neighbours [[Ainslie et
 # al.](../docs/references.md#ainslie-2023)]. With g = h, every group is a single head, and this is
 # multi-head attention as before. With g = 1, it is multi-query attention.
 #
-# In the package, grouped-query attention is a subclass of [the final
-# class](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
+# In the package, grouped-query attention is a subclass of [chapter 7's multi-head
+# attention](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
 # have g · d rows instead of h · d. Then `repeat_heads` repeats each KV head for its group, and the
 # heads attend as before.
 
@@ -148,9 +128,9 @@ display.annotated(repeat_heads)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
-# neighbours share. Now make modules with six heads of width 4 and count their parameters.
+# neighbours share. Here are modules with six query heads of width 4, in tokens 24 wide.
 
-# %%
+# %% tags=["fold-input"]
 WIDTH, HEADS = 24, 6
 
 
@@ -165,20 +145,20 @@ for g in (6, 3, 2, 1):
     module = made(GroupedQueryAttention, g)
     found = sum(p.numel() for p in module.parameters())
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
-    w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
-    rank = torch.linalg.matrix_rank(w_k)
-    rows[g] = [found, tuple(w_k.shape), rank]
-display.show(rows, columns=["parameters", "W_K", "features"], corner="KV heads")
+    w_k, _ = module.in_proj_weight[WIDTH:].split(g * 4)  # (..., 24), (..., 24)
+    rows[g] = [str(tuple(w_k.shape)), found]
+display.show(rows, columns=["W_K", "parameters"], corner="KV heads")
 
 # %% [markdown]
-# With six KV heads, the module has as many parameters as the final class, $4e^2 + 4e$. With one KV
-# head, $W_K$ and $W_V$ have four rows each, and 1,400 of the 2,400 parameters are left. The last
-# column is the rank of $W_K$, the number of independent features of a token that reach the keys.
+# With six KV heads, the module has as many parameters as chapter 7's class, $4e^2 + 4e$. With one,
+# $W_K$ and $W_V$ have four rows each, and 1,400 of the 2,400 parameters are left.
 
 # %% [markdown]
-# The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
-# a query head to the keys and values that it reads. This section is about the first three; the last
-# way, **latent attention**, comes [below](#cell-id=a-summary-instead-of-a-catalogue).
+# The figure shows four heads of width 6 without sharing, and the three ways to share. A line leads from
+# a query head to the keys and values that it reads. Without sharing, these heads keep 48 numbers for each
+# token, a key and a value in each head. In the last way, **latent attention**, each head makes keys and
+# values of its own from one vector, here of 8 numbers; 2 more are kept for positions. It comes
+# [below](#cell-id=a-summary-instead-of-a-catalogue).
 
 
 # %% tags=["fold-input"]
@@ -223,17 +203,12 @@ display.finish(
 )
 
 # %% [markdown]
-# Without sharing, four heads of width 6 keep 48 numbers for each token, a key and a value in each
-# head. The latent has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are arbitrary
-# choices).
-
-# %% [markdown]
 # <!-- deeper: The same as PyTorch -->
 # ### Going deeper: The same as PyTorch
 #
 # PyTorch's function supports groups, too, through the argument `enable_gqa=True`. Outputs and
 # gradients must be equal for any number of KV heads, with the weights and without. With six KV
-# heads, the parameters and the result must also equal those of the final class.
+# heads, the parameters and the result must also equal those of `MultiheadAttention`, chapter 7's class.
 
 # %% tags=["proof"]
 OPEN = {"blocked": None, "bias": None, "is_causal": False}  # nothing is masked
@@ -255,10 +230,10 @@ single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
 torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
 y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
 torch.testing.assert_close(single(y, y, y), final(y, y, y))
-print("✓ With as many KV heads as heads it is the final class.")
+print("✓ With as many KV heads as query heads it is `MultiheadAttention`.")
 
 # %% [markdown]
-# The constructor lets the final class draw its parameters, and keeps the first g · d rows of $W_K$
+# The constructor lets `MultiheadAttention` draw its parameters, and keeps the first g · d rows of $W_K$
 # and $W_V$. In `attend`, the last two lines repeat the heads and attend. The lines before them are
 # a shortcut for calls that do not ask for the weights: `enable_gqa` tells PyTorch's kernel that
 # queries share keys. It finds each query's keys by itself, without copies, where it has one that
@@ -328,11 +303,12 @@ for g in (6, 3, 2, 1):
 display.show(held, columns=["numbers kept"])
 
 # %% [markdown]
-# Does sharing also save arithmetic? In the projections it does. But each head of queries still
+# Does sharing also save arithmetic? In the projections it does. But each query head still
 # compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
-# as they are. What shrinks is the cache, and the time to read it, as long as the shared keys are not
-# copied for the call. So where nobody asks for the weights, `CachedAttention` hands them over as they
-# are, with `enable_gqa=True`, and PyTorch's fused kernel finds each query's keys by itself.
+# as they are. What shrinks is the cache, and the time to read it: in a group of eight, each number that is read
+# serves eight queries. That holds as long as the shared keys are not copied for the call. So where
+# nobody asks for the weights, `CachedAttention` hands them over as they are, with `enable_gqa=True`, and
+# PyTorch's fused kernel finds each query's keys by itself.
 
 # %% [markdown]
 # <!-- deeper: What is counted, and what is measured -->
@@ -420,54 +396,49 @@ assert packed[24:32].equal(averaged)
 print("✓ `group_heads` averages in the same way.")
 
 # %% [markdown]
-# $W_K$ now has two heads of four rows instead of six.
-#
-# Try this on a model you know: the copier of [Training](12_training.ipynb), whose two layers of
-# attention continue a text that repeats itself. Here the copier has four heads in each layer. They
-# are averaged into two, or into one, without a single step of training. Does the accuracy stay where
-# it is, fall a little, or is most of it gone?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the
-# same job may use different features for it. The mean of their keys resembles neither, and the
-# queries, which have not changed, still ask for the old ones.
-#
-# </details>
+# Averaging alone breaks a model: its queries still ask for the old keys. The copier of
+# [Training](12_training.ipynb), here with four heads averaged into two, shows by how much, and how soon
+# training mends it: fifteen steps are one twentieth of its first training (accuracy, lowest and highest
+# of five runs).
+
+# %% tags=["hide-input"]
+FILE = resources.files("annotated_book").joinpath("data/groups.json")
+RUNS = json.loads(FILE.read_text())["runs"]
+
+
+def accuracies(g: int, origin: str, steps: tuple[str, ...]) -> list[str]:
+    """Give the lowest and the highest accuracy after some steps, where it was measured."""
+    found = [x for x in RUNS if (x["KV heads"], x["origin"]) == (g, origin)]
+    spans = [[row[step] for row in found if step in row] for step in steps]
+    return [f"{min(x):.2f}–{max(x):.2f}" if x else "" for x in spans]
+
+
+row = {"averaged into two": accuracies(2, "averaged", ("0", "15", "75"))}
+display.show(row, columns=[0, 15, 75], corner="after steps")
+
+# %% [markdown]
+# <!-- deeper: Other ways to start, and one run -->
+# ### Going deeper: Other ways to start, and one run
 #
 # The command `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and
-# trained on for up to 75 steps. Besides **averaged** heads, it tried three other ways to start:
-# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$
-# anew, and **from scratch** trains a model with shared keys from the beginning. The cell prints the
-# lowest and the highest accuracy of the five runs.
+# trained on. Besides **averaged** heads, it tried three other ways: **first** keeps the first head of
+# each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a model
+# with shared keys from the beginning.
 
 # %% tags=["fold-input"]
-data = resources.files("annotated_book").joinpath("data/groups.json")
-runs = json.loads(data.read_text())["runs"]
 table = {}
 for g in (2, 1):
     for origin in ("averaged", "first", "new", "from scratch"):
-        rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
-        steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
-        columns = [[row[step] for row in rows] for step in steps]
-        spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
-        found = dict(zip(steps, spans))
-        table[f"g = {g}, {origin}"] = [found.get(step) for step in ("0", "15", "75", "300")]
+        steps = ("0", "15", "75", "300")
+        table[f"g = {g}, {origin}"] = accuracies(g, origin, steps)
 display.show(table, columns=[0, 15, 75, 300], corner="after steps")
 
 # %% [markdown]
-# Averaging alone costs most of the accuracy: with four KV heads, a copier gets nearly every letter right
-# (the fold below has the number). After fifteen steps, one twentieth of the first training, two KV heads are close to
-# that, and a single one comes close after 75. New
-# keys and values start at 0.04, which is what guessing one of 26 letters gives, and stay far
-# behind: the old ones are worth a lot, even averaged. Keeping the first heads depends more on luck.
-# Models that shared from the beginning get nearly everything right, too, so on this small task four
-# catalogues were more than was needed. On a large model, Ainslie et al. found the mean best, then
-# the first head, then new heads.
-
-# %% [markdown]
-# <!-- deeper: One run, step by step -->
-# ### Going deeper: One run, step by step
+# A single KV head comes close after 75 steps. New keys and values start at 0.04, which is what guessing
+# one of 26 letters gives, and stay far behind: the old ones are worth a lot, even averaged. Keeping the
+# first heads depends more on luck. Models that shared from the beginning get nearly everything right, so on
+# this small task four catalogues were more than was needed. On a large model, Ainslie et al. found the
+# mean best, then the first head, then new heads.
 
 # %%
 training = chapters.load("12_training")
@@ -501,6 +472,8 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
 
 copier, curve = training.learn_to_copy(layers=2, heads=4)
 print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
+
+# %%
 rows = {f"g = {g}": [*retrain(share_keys(copier, g)).values()] for g in (2, 1)}
 display.show(rows, columns=CHECKED, decimals=3, corner="after steps")
 
@@ -508,15 +481,15 @@ display.show(rows, columns=CHECKED, decimals=3, corner="after steps")
 # <!-- /deeper -->
 
 # %% [markdown] name="a-summary-instead-of-a-catalogue"
-# ## A summary instead of a catalogue
+# ## A summary instead of a catalogue: latent attention (MLA)
 #
 # The heads of a group must share their keys, even where separate keys would serve them better.
-# **Latent attention** gives every head keys and values of its own, but does not keep them
+# **Multi-head latent attention** (MLA) gives every head keys and values of its own, but does not keep them
 # [[DeepSeek-AI 2024, section 2.1](../docs/references.md#deepseek-2024)]. For each token, it keeps
 # one short vector of width c, the **latent**, which is made by a narrow matrix: $\ell =
 # x\,W_{\text{down}}$, followed by a norm. From the latent, two matrices make the keys and values of
-# all heads. In the library, the readers keep a one-page summary of each book, and each reader makes
-# a catalogue from the summaries when needed.
+# all heads: the readers keep a one-page summary of each book, and each makes a catalogue from the
+# summaries when needed.
 #
 # A latent takes little room, but it seems that the keys and values of *all* tokens must be made
 # again for each new token. There is a way around this. Take one head, and call its matrix from
@@ -583,23 +556,29 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 #
 # ### In the class
 #
-# `queries` makes both queries of each head: `q` and, rotated, `q_rotated`. (`q_down` passes the
-# tokens on, unless queries are compressed, too.) `compress` makes what is kept: `kv_down` gives c +
-# r numbers for each token, the latent and the short key, which is rotated to `k_rotated` (in pairs
-# of neighbours, the layout of DeepSeek's weights). The cache expects an axis for heads, so both get
-# one of length 1. `attend_plainly` makes the keys; `attend_absorbed` brings the query to the
-# latents. `k_up` stores $U^\top$ of all heads, as `nn.Linear` does, and a value is d_v numbers
-# wide, here as wide as a key.
+# `compress` makes what is kept: `kv_down` gives c + r numbers for each token, and the short key among
+# them is rotated. `attend_absorbed` brings the queries to the latents. In it, `k_up` holds $U^\top$ of all
+# heads, and the latents are both keys and values.
 
 # %%
 from annotated_attention.modern import LatentAttention
 
-display.annotated(
-    LatentAttention.queries,
-    LatentAttention.compress,
-    LatentAttention.attend_plainly,
-    LatentAttention.attend_absorbed,
-)
+display.annotated(LatentAttention.compress, LatentAttention.attend_absorbed)
+
+# %% [markdown]
+# <!-- deeper: The plain form, and the queries -->
+# ### Going deeper: The plain form, and the queries
+#
+# `queries` makes both queries of each head: `q` and, rotated, `q_rotated`. Where queries are compressed,
+# too, `q_down` does that; else it passes the tokens on. Rotations are in pairs of neighbours, the layout of
+# DeepSeek's weights. A cache expects an axis for heads, so latent and short key get one of length 1. A
+# value is d_v numbers wide, here as wide as a key.
+
+# %%
+display.annotated(LatentAttention.queries, LatentAttention.attend_plainly)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # Both forms must give the same outputs and the same gradients for every parameter. With a cache
@@ -627,48 +606,85 @@ print(f"✓ Plain or absorbed, at once or in chunks: equal, with {len(inputs)} g
 # That is 10 numbers a token: 8 for the latent and 2 for the key that carries the position. Without
 # sharing, six heads of width 4 would keep 48.
 #
-# ### What it saves
+# ### What it saves, and what it costs
 #
-# DeepSeek-V3 has 671 billion parameters and, in each of 61 layers, 128 heads, with latents of 512
-# numbers and rotated keys of 64 [[DeepSeek-AI 2024, section
-# 4.2](../docs/references.md#deepseek-2024-b)]. How many bytes does a token take, compared with keys
-# and values for every head, or with eight KV heads of width 128?
+# DeepSeek-V3 has 128 heads in a layer, with latents of 512 numbers and rotated keys of 64. With keys and
+# values for each head, a key would be 192 wide and a value 128. The cell takes one layer and one token
+# that is kept. To write a new token, how many of its bytes have to be read, and how many FLOPs are
+# its scores and its part of the mix? GQA stands beside it, with groups of eight, and MLA on eight devices
+# (**tensor parallelism**) of which each computes 16 heads.
 
 # %%
-ways = {
-    "latent": cache_bytes(1, 512, 64, layers=61),  # the latent, and the key that is rotated
-    "each head": cache_bytes(1, 128 * (128 + 64), 128 * 128, layers=61),  # keys, values
-    "8 heads": cache_bytes(1, 8 * 128, layers=61),
+WAYS = {  # query heads, widths of a key and a value, numbers kept
+    "each head its own": (128, 192 + 128, 128 * (192 + 128)),
+    "GQA, 128 on 16": (128, 192 + 128, 16 * (192 + 128)),
+    "MLA, absorbed": (128, 576 + 512, 576),  # what is kept is a key, and most of it a value
+    "MLA, 16 heads on a device": (16, 576 + 512, 576),
 }
-rows = {name: [short(size, "B")] for name, size in ways.items()}
-display.show(rows, columns=["a token"])
+rows = {}
+for way, (h, wide, kept) in WAYS.items():
+    size, flops = 2 * kept, counting.product_flops(h, wide, 1)
+    rows[way] = [size, flops, flops / size]
+columns = ["bytes", "FLOPs", "FLOPs a byte"]
+display.show(rows, columns=columns, decimals=(0, 0, ".0f"), corner="per kept token")
 
 # %% [markdown]
-# A token takes 70.3 kB: about half as much as a token of Llama 3 8B, and one seventieth of what keys
-# and values for every head would take. This saving has a price: the 128 keys of a token, 16,384
-# numbers in all, are made from the same 512, so they cannot all differ freely.
+# MLA reads 71 times less than keys and values for each head, and while it writes a model waits for its
+# memory. Is this part of decode then 71 times as fast?
 #
-# Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
-# DeepSeek-V3. Its tokens are 7,168 wide, and its queries are compressed, too, to 1,536 numbers.
-# The first row is for one new token after 4,095 that are kept, the second for 4,096 tokens at once.
-# The last column is the plain form with a cache of *every head's* keys and values.
+# <details><summary>What do you expect?</summary>
+#
+# Not on every GPU. The arithmetic is more than three times as much, because the absorbed queries are
+# compared with 576 numbers instead of 192, and mix 512 instead of 128. For each byte that makes 242 FLOPs
+# instead of one. A GPU that can do fewer in the time of a byte no longer waits for memory, but for its
+# arithmetic.
+#
+# </details>
+#
+# The next cell takes what two GPUs do on paper [[Dao 2023](../docs/references.md#dao-2023); [Shah et
+# al. 2024](../docs/references.md#shah-2024)]. Reading and computing overlap, so the slower of the two
+# counts. In brackets is how many FLOPs a GPU can do for each byte that it reads.
+
+# %%
+GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
+times = {
+    way: [max(size / reads, flops / does) for reads, does in GPUS.values()]  # picoseconds
+    for way, (size, flops, _) in rows.items()
+}
+first, *_ = times.values()
+faster = {way: [a / b for a, b in zip(first, each)] for way, each in times.items()}
+columns = [f"{gpu} ({does / reads:.0f})" for gpu, (reads, does) in GPUS.items()]
+display.show(faster, columns=columns, decimals=0, corner="times as fast")
+
+# %% [markdown]
+# On an A100 it is 46 times: 242 FLOPs a byte are more than its 156, and arithmetic is the limit. On an H100
+# it is 71 times, but memory and arithmetic are nearly in balance. With two new tokens at once, as in
+# speculative decoding, arithmetic is the limit there, too; and DeepSeek's notes on its own kernel, which count
+# on a clock that falls under load, call it compute-bound [[FlashMLA](../docs/references.md#flash-mla)]. With
+# half as many heads, the 242 are halved, and both GPUs wait for memory.
+#
+# KV heads can be shared out among devices until each has one; after that they are copied. A latent is copied
+# at once: in the last row, each device keeps and reads all of it, for its 16 heads. Eight H100 are then no
+# faster in this part than one, so DeepSeek gives each device texts of its own instead. (The next chapter
+# draws all this as a [roofline](23_tiles.ipynb#cell-id=roofline).)
+#
+# The saving has another price: the 128 keys of a token, 16,384 numbers in all, are made from the same 512,
+# so they cannot all differ freely. And the absorbed form is not always the cheaper one. The cell computes
+# the FLOPs of the whole attention in one layer, for one new token after 4,095 that are kept, and for
+# 4,096 at once. (The tokens are 7,168 wide; queries are compressed, too, to 1,536 numbers.)
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
 rows = {}
-for m, n in ((4096, 1), (4096, 4096)):
-    forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
-    # The plain form, without making the keys and values of the kept tokens again.
-    forms.append(forms[0] - 2 * counting.product_flops(128 * (m - n), 128, 512))
-    rows[f"{m:,}, {n:,}"] = [short(flops, "FLOP") for flops in forms]
-display.show(rows, columns=["plain", "absorbed", "every head"], corner="tokens, new")
+for n in (1, 4096):
+    forms = [counting.latent_flops(n, 4096, 7168, **SIZES, absorb=x) for x in (False, True)]
+    rows[f"{n:,}"] = [short(flops, "FLOP") for flops in forms]
+display.show(rows, columns=["plain", "absorbed"], corner="new tokens")
 
 # %% [markdown]
-# For one new token, the plain form makes the keys and values of all 4,096 again. Next to a cache of
-# every head's keys and values, the absorbed form computes twice as much, but reads 71 times less of
-# each token: 576 numbers instead of 128 · (192 + 128). On a fast processor, reading is what takes
-# the time. When many tokens are read at once, each key serves thousands of queries, so it pays to make the keys once.
-# Each pair of tokens then costs a comparison of d + r = 192 numbers instead of c + r = 576.
+# For one new token, the plain form makes the keys and values of all 4,096 again. When many tokens are read
+# at once, each key serves thousands of queries, so it pays to make the keys once, and to compare 192 numbers
+# instead of 576. So prefill uses the plain form, and decode the absorbed one.
 
 # %% [markdown]
 # ## Exercises
@@ -771,9 +787,10 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # > output = F.scaled_dot_product_attention(q, k, v)  # or k, v as they are, with enable_gqa=True
 # > ```
 # >
-# > Sharing saves memory and the time to read it, but no arithmetic in the scores. Averaged heads
-# > need some training before they work. Positions are kept apart from latents, because a rotation
-# > cannot be absorbed.
+# > Sharing saves memory and the time to read it, but no arithmetic in the scores: for each byte of a cache
+# > in half precision there is one FLOP without sharing, h / g with groups, and about 2 h with absorbed
+# > latents. Averaged heads need some training before they work. Positions are kept apart from
+# > latents, because a rotation cannot be absorbed.
 #
 # [The next chapter](23_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
 # never holds the whole `(n, m)` matrix.

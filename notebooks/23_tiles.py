@@ -1,10 +1,10 @@
-# %% [markdown] name="tiles"
+# %% [markdown]
 # # Tiles
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *24 minutes and 8 of exercises. Afterwards you can compute a softmax whose keys come in pieces,
-# merge two halves, and say what a fused kernel saves.*
+# *23 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
+# two devices, and say what limits a kernel.*
 #
 # You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
 # with a mean. A school wants the mean mark of its pupils, and the classes hand in their marks one after the
@@ -13,9 +13,11 @@
 #
 # The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
-# kernel gives the same output and keeps two lines [[Dao et al.](../docs/references.md#dao-2022)].
-# You met it in [Speed](15_speed.ipynb). In this chapter you build it, in plain PyTorch: the four
-# boxes below become one loop.
+# kernel gives the same output with a notebook of three lines, two sums and the unit in which they are
+# written [[Dao et al.](../docs/references.md#dao-2022)]. You met it in [Speed](15_speed.ipynb). Here you
+# build it, in plain PyTorch: the four boxes below become one loop. Two notebooks can be
+# merged, and **split-KV** and **ring attention** rest on that. A **roofline** at the end says when all this
+# is faster, for whole texts and for one new token.
 
 # %% tags=["hide-input"]
 import math
@@ -84,7 +86,7 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 # score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
 # score from all of them, so that no exponential is above 1. This changes no weight, because
 # $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
-# in which both lines of the notebook are written.
+# in which both sums are written: the third line of the notebook.
 #
 # With keys in pieces, this leads to a difficulty: the largest score is not known before the last
 # piece has been seen. What can you do without keeping the scores?
@@ -134,9 +136,10 @@ print("✓ The corrected total is the total of all eight at once.")
 # score, so its exponential is 1, and its weight 1 / 3.36 is the 0.30 that you know.
 #
 # That is the whole idea, the **online softmax**. Here is the function that computes it, for all
-# queries at once. What happens at the first piece, where nothing has been seen yet? The largest
+# queries at once. At the first piece, where nothing has been seen yet, the largest
 # score so far is minus infinity, so the correction is $e^{-\infty} = 0$, and it is multiplied with
-# sums that are 0 as well.
+# sums that are 0 as well. And a mask may hide all keys seen so far, so that the largest score is still minus
+# infinity. Then $-\infty - (-\infty)$ would be NaN, and the unit is 0 instead.
 
 
 # %%
@@ -152,12 +155,13 @@ def in_pieces(scores: Tensor, values: Tensor, size: int) -> Tensor:
     mix = values.new_zeros(len(scores), values.size(1))  # (n, d_v)
     for piece, some in zip(scores.split(size, 1), values.split(size)):
         larger = torch.maximum(largest, piece.amax(1, keepdim=True))  # (n, 1)
-        correction = (largest - larger).exp()                         # (n, 1)
-        powers = (piece - larger).exp()                               # (n, ...)
+        unit = larger.masked_fill(larger == -math.inf, 0)             # (n, 1)
+        correction = (largest - unit).exp()                           # (n, 1)
+        powers = (piece - unit).exp()                                 # (n, ...)
         total = correction * total + powers.sum(1, keepdim=True)      # (n, 1)
         mix = correction * mix + powers @ some                        # (n, d_v)
         largest = larger                                              # (n, 1)
-    return mix / total                                                # (n, d_v)
+    return mix / total.masked_fill(total == 0, 1)                     # (n, d_v)
 
 
 scores = keys @ keys.mT / 2  # (n, n)
@@ -167,14 +171,22 @@ for size in (1, 3, 4, 8):
     for shift in (0, 100):
         output = in_pieces(scores + shift, values, size)  # (n, d)
         torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
-print("✓ 1, 3, 4 or 8 keys at a time: equal, even with 100 added to every score.")
+    hidden = torch.ones_like(scores).bool().tril(3)  # the first pieces, or whole rows
+    output = in_pieces(scores.masked_fill(hidden, -math.inf), values, size)
+    x = keys[None]
+    expected = F.scaled_dot_product_attention(x, x, x, ~hidden)[0]
+    torch.testing.assert_close(output, expected)
+print(
+    "✓ 1, 3, 4 or 8 keys at a time: equal, with 100 added to every score and with a mask."
+)
 
 # %% [markdown]
 # Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
-# piece without a larger score needs no special case: its correction is $e^0 = 1$.
+# piece without a larger score needs no special case: its correction is $e^0 = 1$. A fully masked row
+# gets the output 0, as in PyTorch's function.
 
 # %% [markdown] name="two-halves-merged"
-# ## Two halves, merged
+# ## Two halves, merged: split-KV, ring attention
 #
 # Now let two processors share the keys of one query, half each. Each returns the output for its
 # half. What else has to come with it, so that the two outputs can be merged?
@@ -221,15 +233,41 @@ print("✓ Merged, the parts give the output of all keys at once.")
 devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
 merged = []
 for place, (asking, _, _) in enumerate(devices):
-    ring = (
-        devices[place:] + devices[:place]
-    )  # its own part first, then those that come round
+    ring = devices[place:] + devices[:place]  # its own part, then what comes round
     parts = [tiled_attention(asking, *held[1:]) for held in ring]
     merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
 torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
-print("✓ Ring attention: four devices, two words each, give what one device gives.")
+print("✓ Ring attention: four devices, here one after another, give what one device gives.")
 
 # %% [markdown]
+# What makes a ring fast is not in this sum. While a device computes with one part, the next is on its way.
+# In half precision, n tokens on each device make n FLOPs for each byte that comes round, so with long parts
+# the transfer hides behind the arithmetic. But in each round all wait for the slowest, and under a causal
+# mask the first device hardly has anything to do. How much of the visible scores falls to each of four
+# devices, and how long do the rounds take in all, compared with work that is spread evenly?
+
+# %%
+rows, place = {}, torch.arange(64)
+early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
+orders = {
+    "in order": place.view(4, 16),
+    "striped": place.view(16, 4).T,
+    "zigzag": torch.cat([early, late.flip(0)], 1),
+}
+for name, held in orders.items():  # the tokens of each device
+    seen = held[:, None, :, None] >= held[:, None]  # (4, 4, 16, 16)
+    work = seen.sum((2, 3)) / seen.sum()            # (4, 4), of a device with each part
+    rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
+    rows[name] = [*work.sum(1), 4 * sum(rounds)]
+display.show(rows, columns=[*range(4), "time"], corner="device")
+
+# %% [markdown]
+# In order, the last device has 0.43 of the work, and most of what the mask could save is lost in waiting. So
+# tokens are dealt out like cards (**striped** [[Brandon et al. 2023](../docs/references.md#brandon-2023)]), or
+# each device takes an early and a late piece (**zigzag**, as in the training of Llama 3 [[Llama Team, section
+# 3.3.2](../docs/references.md#llama-2024)]).
+
+# %% [markdown] name="tiles"
 # ## Tiles
 #
 # `in_pieces` was given scores that stood there already. To never hold all of them, compute each
@@ -262,38 +300,53 @@ display.tiles_visited(
 #
 # </details>
 #
-# The package lists the tiles in `tiles`. It gives each tile of queries, with the tiles of keys that
-# it visits. (`visible` is for other masks: see [Windows](24_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
+# The figure draws what `tiles`, the package's list of tiles, gives for texts of 512 and of 4,096 tokens in
+# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks see
+# [Windows](24_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention.modern.tiles import tiles
 
-display.source(tiles)
-
-# %%
-rows = {}
-for along in (1, 2, 4, 8, 64):
-    visited = sum(len(columns) for _, columns in tiles(64 * along, 64 * along, True, 64))
-    rows[along] = [visited, along**2, visited / along**2]
-display.show(rows, columns=["visited", "of", "share"], corner="tiles along n")
+drawing, axes = display.panels(640, 320, columns=2)
+for ax, along in zip(axes, (8, 64)):
+    count, look = 0, {"color": display.COLOURS["n"], "lw": 0, "align": "edge"}
+    for rows, visited in tiles(64 * along, 64 * along, True, 64):
+        ax.barh(rows.start, visited[-1].start, 64, alpha=0.25, **look)
+        ax.barh(rows.start, 64, 64, visited[-1].start, alpha=0.6, **look)
+        count += len(visited)
+    if along == 8:
+        ax.grid(lw=0.7)
+    ax.set_xticks(range(0, 64 * along, 64 * along // 8), [])
+    ax.set_yticks(range(0, 64 * along, 64 * along // 8), [])
+    ax.set(xlim=(0, 64 * along), ylim=(64 * along, 0), aspect="equal")
+    ax.set(xlabel="keys", ylabel="queries")
+    title = f"{along} along: {count:,} of {along**2:,}, {count / along**2:.2f}"
+    ax.set_title(title, fontsize=12)
+alt = "Under a causal mask, the tiles below the diagonal are visited, and those on it: "
+alt += "; ".join(ax.get_title() for ax in axes) + "."
+display.finish(drawing, name="tiles-skipped", alt=alt)
 
 # %% [markdown]
-# With 64 tiles along each side, a text of 4,096 tokens in tiles of 64, a share of 0.51 is left.
+# With 64 tiles along each side, a share of 0.51 is left.
 # This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
 # boolean mask with the same entries does not: the kernel would have to read it first.
 #
-# ## The loop in the package
+# `tiled_attention` of the package is this loop, with your lines from `in_pieces` inside.
+
+# %% [markdown]
+# <!-- deeper: The loop in the package -->
+# ### Going deeper: The loop in the package
 #
-# Here is the forward pass of `tiled_attention`. You know most of its lines; three need a word.
 # `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
-# masks. What `ctx` saves is for [the way back](#cell-id=the-way-back). And `finite` is there for rows in
-# which no key was visible so far: the largest score is still minus infinity, and $-\infty -
-# (-\infty)$ would be NaN. With 0 in its place, all exponentials are 0, and so is the output.
+# masks. `finite` is the unit. What `ctx` saves is for [the way back](#cell-id=the-way-back).
 
 # %%
 from annotated_attention.modern.tiles import _Tiled
 
 display.annotated(_Tiled.forward)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
@@ -368,11 +421,11 @@ display.show(counts, columns=["operations"])
 # It computes the scores of each tile a second time. This time no running numbers are needed,
 # because the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one
 # step. So queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's
-# gradient gets one sum per row (derived in the fold below). That is all. The hook below is
-# called for every tensor that autograd keeps; it adds up their numbers, each storage once.
+# gradient gets one sum per row (derived in the fold below). That is all. The table counts the numbers
+# that autograd really keeps, for one head of width 64.
 
 
-# %%
+# %% tags=["fold-input"]
 def kept(run, n: int) -> int:
     """Count the numbers that a head of width 64 keeps for the backward pass."""
     inputs = [torch.randn(n, 64, requires_grad=True) for _ in range(3)]
@@ -465,15 +518,16 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 # are written to the large memory, read by the softmax, written again as weights, and read for the
 # mix. In tiles, they never leave the small one.
 #
-# Count this on paper, under three assumptions. Each step reads what it needs once and writes its
-# result once. A tile, with its queries, keys, values and running numbers, fits into the small
-# memory. And nothing stays there from one tile of queries to the next, so each of them reads all
-# keys and values again. Then one head of width d reads and writes this many numbers:
+# Count this on paper. Each step reads what it needs once, and writes its result once. A tile, with its
+# queries, keys, values and running numbers, fits into the small memory. But how often are keys and values
+# fetched? At worst, each tile of queries fetches all of them from the large memory again. At best they are
+# fetched once: tiles of queries that run at the same time read the same keys, and find them in a
+# cache that all processors share (L2). One head of width d then reads and writes this many numbers:
 #
 # | | step by step | in tiles |
 # |---|---|---|
 # | queries, output | 2nd | 2nd |
-# | keys, values | 2md | 2md · ⌈n / tile⌉ |
+# | keys, values | 2md | from 2md to 2md · ⌈n / tile⌉ |
 # | scores and weights, each written and read | 4nm | – |
 # | log-sum-exp | – | n |
 #
@@ -485,48 +539,56 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 E, H = 16 * 64, 16
 rows = {}
 for n in (512, 2048, 8192, 32768):
-    sizes = [2 * attention_traffic(n, n, E, H, tile=tile) for tile in (None, 128)]
+    sizes = [2 * attention_traffic(n, n, E, H, tile=tile) for tile in (None, 128, n)]
     intensity = [score_flops(n, n, E) / size for size in sizes]
-    rows[f"{n:,}"] = [*(short(size, "B") for size in sizes), *intensity]
-columns = ["step by step", "in tiles", "FLOPs a byte", "in tiles"]
-display.show(rows, columns=columns, decimals=0, corner="n")
+    rows[f"{n:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
+columns = ["step by step", "in tiles, at worst"]
+columns += ["FLOPs a byte", "in tiles, at worst", "at best"]
+display.show(rows, columns=columns, decimals=",.0f", corner="n")
 
 # %% [markdown]
-# At 8,192 tokens, 8.66 GB become 2.18 GB. Is that enough? An A100, the GPU of the papers, computes
-# up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
+# One line explains the table: with n = m large, 4n²d FLOPs over 8n² bytes is d / 2 step by step, here
+# 32; in tiles, at worst, it is the tile's size, 128, and at best n / 2.
+#
+# An A100 computes up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
 # 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
-# there are only 32, so most of the time the processors wait for memory. In tiles there are up to
-# 127, nearly four times as many: not quite enough, so memory is still the limit, but by little.
+# there are only 32, so most of the time the processors wait for memory. In tiles, at 8,192 tokens, L2 only has
+# to serve a fifth of the repeated reading, and the wait is over. So in practice FlashAttention is limited by arithmetic
+# for whole texts; exponentials, which are slow on a GPU and which no FLOP here counts, take their share of the time.
 
 # %% [markdown] name="roofline"
-# ### A roof over every program
+# ### Roofline: memory or arithmetic?
 #
 # Such a sum can be drawn for any machine: its **roofline** [[Williams et
 # al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
-# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. Left you
-# see the A100 on paper. Right is the processor on which [The
-# cache](21_cache.ipynb#cell-id=bytes-over-bandwidth) predicted tokens per second, with runs of the
-# same language model in float32. It reads a prompt of 128 tokens (**prefill**), then it writes one
-# (**decode**). Both read the same weights. How many times as many FLOPs a second does the prompt get?
+# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. Left stands
+# attention alone, on paper: 8,192 tokens at once (**prefill**, in tiles at worst), and one new token (**decode**) with the
+# three ways to share of [the last chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue). Right
+# is a whole language model, measured on the processor of [The
+# cache](21_cache.ipynb#cell-id=bytes-over-bandwidth) in float32: a prompt of 128 tokens, and one more
+# token. Both read the same weights. How many times as many FLOPs a second does the prompt get?
 
 
 # %% tags=["fold-input"]
-def draw_roof(ax, title: str, bandwidth: float, peak: float, points: dict) -> None:
-    """Draw what memory (GB/s) and arithmetic (GFLOPs/s) allow, and programs under it."""
-    ends = [0.2, peak / bandwidth, 2000]
-    heights = [min(x * bandwidth, peak) for x in ends]
-    ax.plot(ends, heights, color=display.COLOURS["b"])
-    looks = zip((("m", "o"), ("h", "s")), points.items())
-    for (letter, marker), (name, places) in looks:
-        style = {"color": display.COLOURS[letter], "markersize": 7, "label": name}
-        ax.plot(*zip(*places), marker, **style)
-    ax.set(xscale="log", yscale="log", xlim=(0.2, 2000))
-    ax.set(ylim=(heights[0] / 3, peak * 3))
-    ax.set(xlabel="FLOPs for each byte", ylabel="GFLOPs a second")
+def draw_roof(ax, title: str, roofs: dict, points: dict, unit: str) -> None:
+    """Draw what memory and arithmetic allow, and programs under it."""
+    for name, (bandwidth, peak) in roofs.items():
+        ends = [0.2, peak / bandwidth, 2000]
+        heights = [min(x * bandwidth, peak) for x in ends]
+        ax.plot(ends, heights, color=display.COLOURS["b"], lw=1.2)
+        ax.text(2000, peak * 1.1, name, ha="right", fontsize=10)
+    looks = zip((("m", "o"), ("h", "s"), ("n", "^")), points.items())
+    for (letter, marker), (kind, places) in looks:
+        style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
+        ax.plot([x for x, *_ in places], [y for _, y, *_ in places], marker, **style)
+        for x, y, said in (place for place in places if place[2:]):
+            low = 0.55 if kind == "prefill" else 0.8
+            ax.text(x * 1.2, y * low, said, va="top", fontsize=10)
+    low, top = min(heights) / 3, max(peak for _, peak in roofs.values()) * 3
+    ax.set(xscale="log", yscale="log", xlim=(0.2, 2000), ylim=(low, top))
+    ax.set(xlabel="FLOPs for each byte", ylabel=f"{unit}FLOPs a second")
     ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
-    rates = [
-        r for r in (1, 10, 100, 1000, 10_000, 100_000) if heights[0] / 3 < r < peak * 3
-    ]
+    rates = [rate for rate in (1, 10, 100, 1000) if low < rate < top]
     ax.set_yticks(rates, [f"{rate:,}" for rate in rates])
     ax.minorticks_off()
     ax.set_title(title, fontsize=12)
@@ -549,36 +611,62 @@ for name, section in (("decode", "decoding"), ("prefill", "prefill")):
         )  # under the roof
         found[name].append((flops / numbers / 4, flops / took / 1e6))
 (_, one), (_, many) = found["decode"][0], found["prefill"][0]
-paper = {"in tiles": [(127, 127 * 2000)], "step by step": [(32, 32 * 2000)]}
-drawing, axes = display.panels(640, 270, columns=2)
-draw_roof(axes[0], "an A100, on paper", 2000, 312_000, paper)
-draw_roof(axes[1], "a processor, measured", bandwidth, peak, found)
+few, *_, most = measured.find("decoding", precision="float32")
+more = [a - b for a, b in zip(cache.work(1, most["kept"]), cache.work(1, few["kept"]))]
+took = most["milliseconds"]["language model"][1] - few["milliseconds"]["language model"][1]
+found["attention in decode"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
+
+# %% tags=["fold-input"]
+sharing = chapters.load("22_fewer_keys")
+shared = [h * wide / kept for h, wide, kept in [*sharing.WAYS.values()][:3]]
+traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128)]
+texts = [score_flops(8192, 8192, E) / size for size in traffic]
+names = {
+    "decode": dict(zip(("each head", "GQA", "MLA"), shared)),
+    "prefill": dict(zip(("step by step", "tiles"), texts)),
+}
+(reads, does), _ = sharing.GPUS.values()
+paper = {
+    kind: [(x, min(x * reads, does), f"{name} {x:.0f}") for name, x in places.items()]
+    for kind, places in names.items()
+}
+gpus = {f"{name}, {y / x:.0f}": (x, y) for name, (x, y) in sharing.GPUS.items()}
+drawing, axes = display.panels(580, 300, columns=2)
+draw_roof(axes[0], "attention on two GPUs, on paper", gpus, paper, "T")
+draw_roof(axes[1], "a language model, measured", {"": (bandwidth, peak)}, found, "G")
+left = "; ".join(name for places in paper.values() for *_, name in places)
 told = "; ".join(
     f"{name}: "
-    + ", ".join(f"{x:.1f} FLOPs a byte, {rate:.0f} GFLOPs a second" for x, rate in places)
+    + ", ".join(f"{x:.1f} FLOPs a byte, {y:.0f} GFLOPs a second" for x, y in places)
     for name, places in found.items()
 )
-alt = f"Two rooflines. The right one rises to {peak:.0f} GFLOPs a second. {told}."
+alt = f"Two rooflines. Left, FLOPs a byte: {left}; what the GPUs do: {'; '.join(gpus)}. "
+alt += f"The right one rises to {peak:.0f} GFLOPs a second. {told}."
 display.finish(drawing, name="roofline", alt=alt)
 
 # %%
 print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f}")
 
 # %% [markdown]
-# For one token, each weight is read for one multiplication and one addition, half a FLOP a byte. No
-# processor, however fast, gets more out of that than its memory allows. The 128 tokens of the prompt
-# share what is read, and stand under the flat part. So the two are made faster in different ways:
-# decode by fewer bytes (fewer keys, fewer bits), prefill by less arithmetic, and by tiles, which keep
-# the scores out of the bytes. (Counted are weights, keys and values, each once, and not the states between layers.)
+# For one token, each weight is read for one multiplication and one addition, half a FLOP a byte in
+# float32. No processor, however fast, gets more out of that than its memory allows. The 128 tokens of
+# the prompt share what is read, and stand under the flat part. (Counted are weights, keys and values, each
+# once, and not the states between layers.) The triangle is attention alone: what 2,000 kept tokens take
+# longer than 16. Groups of three share four bytes a number, so it stands at 1.5, and far below the slope, because
+# this cache grows by copying all that it keeps.
 #
-# The real gain may be larger or smaller than on this paper. Step by step, masks and dropout are
-# further trips to memory. In tiles, processors that work on neighbouring tiles of queries read the
-# same keys, and find many of them in a cache that they share. And exponentials are slow on a GPU,
-# which no FLOP here counts.
+# So the first lever of a server is the **batch**: it decodes for many texts at once, each weight that
+# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own.
+# The points on the left stay where they are, however many texts there are: at 1 with keys for each head, at
+# the size of the group with GQA, at 242 with MLA. That is right of an A100's edge, where sharing more
+# would no longer help, and just left of an H100's.
+#
+# So decode gets faster with more texts at once, fewer keys and fewer bits; prefill with less arithmetic, and
+# with tiles, which keep the scores out of the bytes.
 #
 # ## The mistake people make here
 #
-# A larger score comes, and *both* lines of the notebook have to be converted. Here one of them is
+# A larger score comes, and *both* sums of the notebook have to be converted. Here one of them is
 # forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
 # the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
 
@@ -689,8 +777,8 @@ exercises.tiles.check_numbers.folded(my_numbers)
 # ### Write the correction
 #
 # *Medium, 6 minutes.* Write the body of the loop. Given the running numbers of n queries, and the
-# scores and values of the next piece, return the new running numbers: the largest score, the total
-# and the mix. At the first piece, `largest` is minus infinity and the sums are zero.
+# scores and values of the next piece, none of them masked, return the new running numbers: the largest
+# score, the total and the mix. At the first piece, `largest` is minus infinity and the sums are zero.
 
 
 # %% tags=["exercise"]
@@ -800,7 +888,8 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # >
 # > ```python
 # > larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
-# > correction, powers = (largest - larger).exp(), (scores - larger).exp()
+# > unit = larger.masked_fill(larger == -math.inf, 0)  # no visible key so far
+# > correction, powers = (largest - unit).exp(), (scores - unit).exp()
 # > total = correction * total + powers.sum(-1, keepdim=True)
 # > mix = correction * mix + powers @ values  # the same correction
 # > largest = larger
@@ -808,7 +897,7 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # >
 # > A mean needs two sums, not its summands. Convert both when the unit changes. The backward pass computes the
 # > scores again from what is kept, so memory grows with $n$; on a GPU, the traffic that this saves counts for more
-# > than the arithmetic that it adds.
+# > than the arithmetic that it adds. A program with fewer FLOPs for each byte than the machine can do waits for memory.
 #
 # [The next chapter](24_windows.ipynb) leaves most of the tiles out: it asks what a token may safely
 # not look at.

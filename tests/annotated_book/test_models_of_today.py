@@ -103,3 +103,21 @@ def test_the_cache_is_sized_for_published_shapes():
     width = config.hidden_size // config.num_attention_heads
     assert shapes["OLMo 2 7B"][:3] == (config.num_hidden_layers, config.num_key_value_heads, width)
     assert 2 * math.prod(shapes["SmolLM2-135M"][:3]) == 11520
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("DeepSeek-V3 671B, 2024", "DeepseekV3Config"),
+        ("Mistral Small 4 119B, 2026", "Mistral4Config"),
+    ],
+)
+def test_latents_are_as_wide_as_in_the_configuration(model, kind):
+    config = getattr(pytest.importorskip("transformers"), kind)()
+    widths = config.kv_lora_rank, config.qk_rope_head_dim
+    found = config.num_hidden_layers, config.num_attention_heads, "a latent", widths
+    keys = chapters.load("22_fewer_keys")
+    assert keys.MODELS[model] == found
+    if kind == "DeepseekV3Config":
+        h, wide, kept = keys.WAYS["MLA, absorbed"]
+        assert (h, wide, kept) == (found[1], sum(widths) + widths[0], sum(widths))
