@@ -13,7 +13,8 @@
 # width d = 2.
 #
 # To cut the sheet into strips and lay them in a stack, [Split and stack](03_split_and_stack.ipynb) built
-# a second shelf, and copied all 32 numbers to it. How many of them have to move?
+# a second shelf, and copied all 32 numbers to it. (It split keys; here we split `x` itself, whose numbers
+# you know.) How many of them have to move?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -136,10 +137,7 @@ print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 # and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
 # will do, it copies all the numbers, and does not say so.
 #
-# It need not come to that. With one token or one head there is nothing to move. And PyTorch's own call,
-# `F.scaled_dot_product_attention`, given a batch of heads that the trick has split, lays its result token by
-# token, at least on a CPU: after that call the same merge copies nothing. The next picture is the shelf that
-# `attend` has laid, head 1 in its first half, head 2 in its second.
+# Here is the shelf that `attend` has laid, head 1 in its first half, head 2 in its second.
 
 # %% tags=["hide-input"]
 back = {
@@ -155,6 +153,14 @@ display.shelf(back, letters, owners, name="shelf-of-attend", step=4)
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
 # first row, which belongs to *the*, holds two numbers of *the* and two of *cat*. From here on `split_heads` and
 # `merge_heads`, of the package, are the right split and the right merge.
+#
+# <details><summary>Does the right merge always copy?</summary>
+#
+# No. With one token or one head there is nothing to move. And `F.scaled_dot_product_attention`, given a batch of
+# heads that the trick has split, lays its result token by token, at least on a CPU and without dropout: the merge
+# then copies nothing.
+#
+# </details>
 
 # %% tags=["proof"]
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
@@ -164,8 +170,10 @@ assert torch.arange(32).view(h, n, d)[:, 1].flatten().tolist() == [2, 3, 18, 19]
 assert (short == right).flatten().nonzero().flatten().tolist() == [0, 1, 30, 31]
 for few in (torch.randn(1, 5, 3), torch.randn(4, 1, 3)):  # one head, one token
     assert few.transpose(0, 1).reshape(few.size(1), -1).data_ptr() == few.data_ptr()
-by_torch = F.scaled_dot_product_attention(*[split_heads(torch.randn(2, n, h * d), h)] * 3)
-assert merge_heads(by_torch).data_ptr() == by_torch.data_ptr()
+batch = [split_heads(torch.randn(2, n, h * d), h)] * 3
+for dropout in (0.0, 0.1):
+    by_torch = F.scaled_dot_product_attention(*batch, dropout_p=dropout)  # (2, h, n, d)
+    assert (merge_heads(by_torch).data_ptr() == by_torch.data_ptr()) == (dropout == 0)
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
@@ -202,14 +210,21 @@ def merge_wrongly(mixed):
 #
 # </details>
 
+
 # %%
+def round_trip(split, merge, x, h):
+    """Say whether split and merge give the input back."""
+    return merge(split(x, h)).equal(x)
+
+
+# %% tags=["hide-input"]
 WAYS = {
     "right": (split_heads, merge_heads),
     "wrong merge": (split_heads, merge_wrongly),
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
-tests = {"round trip": lambda split, merge: merge(split(numbered, h)).equal(numbered)}
+tests = {"round trip": lambda split, merge: round_trip(split, merge, numbered, h)}
 
 
 def tried(tests):
@@ -222,8 +237,8 @@ display.show(tried(tests), columns=[*tests])
 # %% [markdown]
 # A dot means *no*. The round trip approves of two mistakes at once. But between the split and the merge comes
 # attention, and it runs on heads that were split wrongly. Follow one number: 2c is the third feature of the second
-# of three tokens. Untick a transpose, predict where 2c will end up, and look; a black corner marks each number
-# that stands in a wrong place.
+# of three tokens. Untick a transpose, predict where 2c will end up, and only then move the step; a black corner
+# marks each number that stands in a wrong place.
 
 
 # %% tags=["hide-input"]
@@ -282,7 +297,7 @@ ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
 ax.axis("off")
 static = display.finish(drawing, name="where-numbers-go", alt="; ".join(told))
 data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
-display.live(static, "where_numbers_go", data, room=(490, 420))
+display.live(static, "where_numbers_go", data, room=(585, 480))
 
 
 # %% [markdown]
@@ -306,7 +321,6 @@ def layer(split, merge):
 # %% tags=["hide-input"]
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 said = {"thirsty": one.EMBEDDINGS, "sweet": one.SWEET_EMBEDDINGS}
-said["nothing"] = one.EMBEDDINGS * (torch.arange(8)[:, None] < 7)  # the last row is zeros
 asked = [f"{word}: {what}" for word in said for what in ("animal", "food")]
 
 
@@ -320,10 +334,9 @@ found = {name: collected(way, said.values()) for name, way in WAYS.items()}
 display.show(found, columns=asked)
 
 # %% [markdown]
-# (*Nothing*: the last row is zeros.) The right way says yes and no, and then no and yes. Each wrong way gives the
-# same numbers for *thirsty* and for *sweet*. With the wrong merge *it* still hears that something has a quality,
-# 0.38 against 0.12 with nothing said, and no longer what: into its row came what head 2 found for *drank* and
-# *milk*. What was found for *it* is not lost. It stands in the rows of *drank* and *was*.
+# The right way says yes and no, and then no and yes. Each wrong way gives the same numbers for *thirsty* and for
+# *sweet*. With the wrong merge, the row of *it* is `mixed[1, 2:4]`, laid side by side: what head 2 has found for
+# *drank* and *milk*.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
@@ -334,13 +347,22 @@ display.show(found, columns=asked)
 
 
 # %%
+def output(model, x):
+    """Give what a model returns, if that is a row for each word."""
+    rows = model(x)
+    if not isinstance(rows, Tensor) or rows.shape != x.shape:
+        raise ValueError(f"the model must return {tuple(x.shape)}, the output alone")
+    return rows
+
+
 def shuffle_gap(model, x):
     """Compare the output of shuffled words with the shuffled output."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
-    return (model(x[order]) - model(x)[order]).abs().max().item()
+    return (output(model, x[order]) - output(model, x)[order]).abs().max().item()
 
 
-tests["shuffle gap"] = lambda *way: shuffle_gap(layer(*way), x)
+# %% tags=["hide-input"]
+tests["shuffle gap"] = lambda split, merge: shuffle_gap(layer(split, merge), x)
 display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
@@ -363,14 +385,15 @@ def reacts(model, x, row, word):
     """Say whether one row of the output changes with one word."""
     changed = x.clone()
     changed[word] += torch.arange(x.size(-1))  # a norm would undo one number for all
-    return not torch.allclose(model(changed)[row], model(x)[row])
+    return not torch.allclose(output(model, changed)[row], output(model, x)[row])
 
 
+# %% tags=["hide-input"]
 WAYS["no transpose"] = (
     lambda x, h: x.unflatten(-1, (h, -1)),
     lambda mixed: mixed.flatten(-2),
 )
-tests["reacts"] = lambda *way: reacts(layer(*way), x, it, cat)
+tests["reacts"] = lambda split, merge: reacts(layer(split, merge), x, it, cat)
 display.show(tried(tests), columns=[*tests])
 
 # %% tags=["proof"]
@@ -385,13 +408,29 @@ found = [
 ]
 assert passed == found
 for name, way in WAYS.items():
-    sentences = torch.tensor(collected(way, said.values())).view(3, 2)  # (3, 2)
+    sentences = torch.tensor(collected(way, said.values())).view(2, 2)  # (2, 2)
     assert torch.allclose(sentences[0], sentences[1]) == (name != "right"), name
 mixed = one.attend(*(split_heads(x @ w, h) for w in WIDE))[0]  # (h, n, d)
 merged = merge_wrongly(mixed)                                  # (n, h * d)
 assert torch.equal(merged[it], mixed[1, 2:4].flatten())  # drank and milk
-assert torch.equal(merged[[2, 6], 2:], mixed[:, it])  # in drank and was
 print("✓ Only the right way passes, and only the right way tells the sentences apart.")
+
+# %% tags=["proof"]
+torchs = nn.MultiheadAttention(4, 2, batch_first=True)
+bare = lambda x: torchs(x, x, x)[0]  # noqa: E731
+for model in (lambda x: bare(x[None])[0], lambda x: torchs(*[x[None]] * 3)[0][0]):
+    assert shuffle_gap(model, x) < 1e-5
+    assert reacts(model, x, 0, 7)
+pair = lambda x: (x, None)  # noqa: E731, a model in which no word hears another
+assert not reacts(lambda x: pair(x[None])[0][0], x, 0, 7)
+for wrong in (lambda x: pair(x[None])[0], lambda x: pair(x[None])):
+    for test in (lambda model: reacts(model, x, 0, 7), lambda model: shuffle_gap(model, x)):
+        try:
+            test(wrong)
+        except ValueError:
+            continue
+        raise AssertionError("an output of another shape was compared")
+print("✓ Both tests refuse an output whose shape is not the input's.")
 
 # %% [markdown]
 # Only the right way passes all three. With both steps wrong, each head holds half of the sentence: *it* stands in
@@ -401,10 +440,10 @@ print("✓ Only the right way passes, and only the right way tells the sentences
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
 # > wrong versions falls, and almost everything they write is wrong.
 #
-# The last two tests look only at inputs and outputs, so you can use them on your own attention; if it wants a
-# batch, hand over `lambda x: model(x[None])[0]`. Switch off its mask, its positions and its dropout. Run both, with
-# at least two heads and **more tokens than heads**. Change the last word and watch the first row, because not every
-# pair of words reveals two wrong steps.
+# The last two tests look only at inputs and outputs, so you can use them on your own attention. If it wants a
+# batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x: model(x[None])[0][0]`.
+# Switch off its mask, its positions and its dropout. Run both, with at least two heads and **more tokens than
+# heads**. Change the last word and watch the first row, because not every pair of words reveals two wrong steps.
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]

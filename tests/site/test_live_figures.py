@@ -406,10 +406,13 @@ def tiles_visited(data):
 def where_numbers_go(data):
     n, h, d = (data[name] for name in "nhd")
     x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
-    # On a phone one step is shown at a time, and with it the tick that it has.
-    before = [("slider", "step", key) for key in ("Home", "ArrowRight", "ArrowRight")]
-    for done in (*before, ("checkbox", "transpose in the split", "")):
-        yield done, [], {}
+    # What comes is not shown before the reader has asked for it, and on a phone only one step is.
+    number = {".aa-made:visible > :first-child": ["1. x (n, h·d)"]}
+    yield None, ["Step 1 of 5, the right way."], number
+    yield ("checkbox", "transpose in the split", ""), ["Step 1 of 5, wrong split."], number
+    third = {".aa-made:visible > :first-child": ["3. transpose (h, n, d)"]}
+    yield ("slider", "step", "ArrowRight"), [], {}
+    yield ("slider", "step", "ArrowRight"), ["Step 3 of 5, wrong split."], third
     for done, heads in [
         (("slider", "step", "End"), split_without_transpose(x, h)),
         (("slider", "width d", "Home"), split_without_transpose(torch.arange(n * h).view(n, h), h)),

@@ -6,12 +6,12 @@ import { element, readout, slider } from "./host/figure.js";
 
 const SIZES = { n: ["tokens n", 5], h: ["heads h", 4], d: ["width d", 4] }; // and the most of each
 const SLICES = { n: "token", h: "head" };
-// What makes each step, in which order of axes, what that does, and which transpose it is.
+// What makes each step, in which order of axes, and what that does.
 const STEPS = [
   { by: "x", axes: "n, h·d", does: "a row per token" },
   { by: "view", axes: "n, h, d", does: "each row cut into heads" },
-  { by: "transpose", axes: "h, n, d", does: "heads in front", tick: "split" },
-  { by: "transpose", axes: "n, h, d", does: "tokens in front", tick: "merge" },
+  { by: "transpose", axes: "h, n, d", does: "heads in front" },
+  { by: "transpose", axes: "n, h, d", does: "tokens in front" },
   { by: "reshape", axes: "n, h·d", does: "heads side by side" },
 ];
 
@@ -99,7 +99,7 @@ export default {
     const { follow, ...sizes } = model.get("data");
     const at = { token: follow[0], feature: follow[1] };
     const transposed = { split: true, merge: true };
-    let [upTo, light] = [5, []];
+    let [upTo, light] = [1, []]; // what comes is not shown before it is asked for
     const said = readout();
 
     const choose = (number) => {
@@ -126,9 +126,10 @@ export default {
       tell();
     };
 
-    const frames = STEPS.map((step) =>
-      frameOf(step, choose, (checked) => {
-        transposed[step.tick] = checked;
+    const frames = STEPS.map((step, i) => frameOf(step, i + 1, choose));
+    const ticks = Object.keys(transposed).map((name) =>
+      tick(`transpose in the ${name}`, (checked) => {
+        transposed[name] = checked;
         show();
       }),
     );
@@ -152,7 +153,9 @@ export default {
     const controls = element(
       "div",
       { class: "aa-controls" },
-      ...[walk, ...sliders].map(({ label }) => label),
+      walk.label,
+      element("div", { class: "aa-ticks" }, ...ticks),
+      ...sliders.map(({ label }) => label),
     );
     const room = element("div", { class: "aa-steps" }, ...frames.map(({ root }) => root));
     el.append(element("div", { class: "aa-where" }, controls, said, room));
@@ -160,22 +163,23 @@ export default {
   },
 };
 
-// What stays of a step: its title, with the tick that takes a transpose out; `fill` draws the rest.
-function frameOf({ by, axes, does, tick }, choose, ticked) {
-  const input = element("input", {
-    type: "checkbox",
-    checked: true,
-    "aria-label": `${by} in the ${tick}`,
-  });
+// A box that takes a transpose out when it is unticked.
+function tick(name, ticked) {
+  const input = element("input", { type: "checkbox", checked: true });
   input.addEventListener("change", () => ticked(input.checked));
+  return element("label", {}, input, name);
+}
+
+// What stays of a step: its number and its title; `fill` draws the rest.
+function frameOf({ by, axes, does }, number, choose) {
   const letters = [...axes].map((text) =>
     /\w/.test(text) ? element("span", { class: `dim-${text}` }, text) : text,
   );
-  const name = element("code", {}, by);
   const title = element(
     "div",
     {},
-    tick ? element("label", {}, input, name) : name,
+    `${number}. `,
+    element("code", {}, by),
     " ",
     element("b", {}, "(", ...letters, ")"),
   );
