@@ -12,9 +12,10 @@
 #
 # Two sentences share a batch. A batch is a rectangle, so the shorter sentence is filled up with rows
 # of zeros, drawn here as dots. This is **padding**. Zeros are nothing, and nothing does no harm. Or
-# does it?
+# does it? (The fold loads what the page uses: `one` is the chapter [One head](01_one_head.ipynb), with its words
+# and its `attend`; `WIDE` holds the matrices of [Two heads](02_two_heads.ipynb) side by side.)
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import itertools
 import math
 
@@ -22,10 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import masks, scaled_dot_product_attention, split_heads
+from annotated_attention import masks, merge_heads, split_heads
+from annotated_attention import scaled_dot_product_attention as of_package
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
+WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
 SHORT = ["the", "milk", "was", "sweet"]
 labels = [*SHORT, "·", "·", "·", "·"]
 
@@ -43,8 +46,6 @@ labels = [*SHORT, "·", "·", "·", "·"]
 # (A word that scores high with itself gives them less: *milk* gives them next to nothing.)
 #
 # </details>
-#
-# In the code, `one` is the chapter [One head](01_one_head.ipynb): its words, its `attend`.
 
 # %%
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
@@ -91,9 +92,9 @@ display.shares(bars, labels, name="shares-of-was")
 # softmax. Which score has an exponential of exactly 0? Not 0, as you have seen, and not −5 either:
 # only $-\infty$, because $\exp(-\infty) = 0$. That is the third bar.
 #
-# Picture the scores as a table, a row for each query and a column for each key. A **mask** is a sheet
-# of card laid over the table, with a hole wherever a query may look. What the card covers reads
-# $-\infty$. In the code, `blocked` is True where there is card.
+# Picture the scores as a table, a row for each query and a column for each key. A **mask** is like a sheet
+# of card laid over the table, with a hole wherever a query may look. What it covers reads $-\infty$. In
+# the code, `blocked` is True there.
 
 
 # %%
@@ -106,8 +107,8 @@ def attend(query, key, value, blocked):
 
 
 # %% [markdown]
-# The first card, the **padding mask**, follows from the lengths. Place j, counted from 0, is padding
-# if j is at least the length of its sentence.
+# The first, the **padding mask**, follows from the lengths. Place j, counted from 0, is padding if j is at
+# least the length of its sentence.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -129,13 +130,13 @@ assert padding.equal(masks.block_padding(lengths, 8))
 print("✓ In the batch the short sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown] name="the-causal-mask"
-# ## A card like a staircase
+# ## A mask like a staircase
 #
-# Padding is hidden from everybody. The second card depends on who is looking.
+# Padding is blocked for everybody. The second mask depends on who is looking.
 #
 # Think of a model that writes. So far it has *the cat drank milk because it*, and is about to choose
 # the next word. There is no *thirsty* yet. So no query may see a key that comes after it [[Vaswani et
-# al., section 3.2.3](../docs/references.md#vaswani-2017)]. This card is the **causal mask**: one hole
+# al., section 3.2.3](../docs/references.md#vaswani-2017)]. This is the **causal mask**: one key is left
 # in the first row, two in the second, and so on down a staircase. `triu(1)` keeps what lies above the
 # diagonal.
 
@@ -147,13 +148,13 @@ display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
 # Now read the row of *it*. Since the first page of this book, the last word has told *it* what is
-# meant. Under this card that cannot happen.
+# meant. Under this mask that cannot happen.
 
 # %% tags=["hide-input"]
 seen, _ = one.attend(words, words, words)  # (n, d), (n, m)
 it = one.WORDS.index("it")
-cards = ["it, no card", "it, staircase"]
-display.show(torch.stack([seen[it], written[it]]), cards, one.FEATURES)
+names = ["it, no mask", "it, staircase"]
+display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
 # Under the staircase *it* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as
@@ -164,27 +165,27 @@ display.show(torch.stack([seen[it], written[it]]), cards, one.FEATURES)
 # cannot settle the matter in the row of *it*, whatever its matrices are. The first row that sees both
 # *it* and the word that decides is the row of *thirsty*.
 #
-# Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the card, and
+# Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the mask, and
 # with it?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Without a card every word looks at the last one, so all eight rows move. Under the staircase only one
-# row has a hole in the last column: the last. The other seven cannot know that anything happened.
+# Without a mask every word looks at the last one, so all eight rows move. Under the staircase only one
+# row sees the last column: the last. The other seven cannot know that anything happened.
 #
 # </details>
 
 # %%
 other = one.embed(one.SWEET).double()  # (n, d)
 moves = {}
-for name, card in (("no card", torch.zeros(8, 8).bool()), ("staircase", future)):
-    before, _ = attend(words, words, words, card)  # (n, d), (n, m)
-    after, _ = attend(other, other, other, card)   # (n, d), (n, m)
+for name, mask in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
+    before, _ = attend(words, words, words, mask)  # (n, d), (n, m)
+    after, _ = attend(other, other, other, mask)   # (n, d), (n, m)
     moves[name] = (after - before).norm(dim=-1)
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
 # %% [markdown]
-# Seven zeros, and they are exact. This is also how you test such a card in any model: change the last word,
+# Seven zeros, and they are exact. This is also how you test such a mask in any model: change the last word,
 # and no row before it may move.
 #
 # Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
@@ -197,14 +198,14 @@ for length in range(1, 9):
     prefix = attend(start, start, start, masks.block_future(length))[0]  # (length, d)
     torch.testing.assert_close(prefix, written[:length])
 assert future.equal(masks.block_future(8))
-assert moves["no card"].all()
+assert moves["no mask"].all()
 assert moves["staircase"].nonzero().flatten().tolist() == [7]
 print("✓ Cut the sentence after any word: the rows before the cut are the same.")
 
 # %% [markdown] name="two-mistakes"
 # > **Pitfall.** The staircase is off by one step, and nothing complains. With `triu(2)` each word sees
 # > the next one, which is the answer: the training loss falls beautifully, and the model cannot write.
-# > With `triu(0)` a word does not see itself, and the first row has no hole at all.
+# > With `triu(0)` a word does not see itself, and the first row sees nothing at all.
 
 # %% tags=["proof"]
 for offset, empty in ((0, 1), (1, 0), (2, 0)):
@@ -216,34 +217,25 @@ for offset, empty in ((0, 1), (1, 0), (2, 0)):
 print("✓ “drank” sees two, three and four words under triu(0), triu(1) and triu(2).")
 
 # %% [markdown] name="merging-the-two"
-# ## Two cards
+# ## Two masks
 #
-# A batch of texts to be continued needs both cards. Lay one on the other: a key is blocked if either
-# card covers it. **Broadcasting** aligns axes from the right and stretches those of size 1. With an
-# axis for the heads the scores are `(b, h, n, m)`, so the staircase `(n, m)` fits as it is, and the
-# padding gets a 1 for the heads and a 1 for the queries.
+# A batch of texts to be continued needs both masks: a key is blocked if either blocks it. **Broadcasting**
+# aligns axes from the right and stretches those of size 1. With an axis for the heads the scores are
+# `(b, h, n, m)`, so the staircase `(n, m)` fits as it is, and the padding gets a 1 for the heads and a 1 for
+# the queries. Run two heads, with `WIDE`. Where does *sweet* look, the last word of the short sentence?
 
 # %%
-blocked = padding[:, None, None, :] | future  # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
-
-# %% [markdown]
-# Run the heads of [Two heads](02_two_heads.ipynb) under it, whose matrices `WIDE` holds side by side. Where does
-# *sweet* look, the last word of the short sentence?
-
-# %% tags=["hide-input"]
-WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
-
-# %%
+blocked = padding[:, None, None, :] | future     # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
 q, k, v = (split_heads(x @ w, 2) for w in WIDE)  # (b, h, n, d)
 _, weights = attend(q, k, v, blocked)            # (b, h, n, d), (b, h, n, m)
 print(tuple(blocked.shape), "stretched to", tuple(weights.shape))
-covered = blocked[1, :, 3].expand(2, 8)
-display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=covered)
+unseen = blocked[1, :, 3].expand(2, 8)
+display.show(weights[1, :, 3], ["head 1", "head 2"], labels, heat=True, blocked=unseen)
 
 # %% [markdown]
-# One card serves both heads, and no dot gets anything. Why 0.85? Head 1 asks for animals and, half as hard,
-# for qualities. Through the holes it finds one quality, *sweet* itself: a score of 4, against 0, 0 and 0. Head
-# 2 asks for foods, and for it *milk* and *sweet*, a food with a quality, are level at 12.
+# One mask serves both heads, and no dot gets anything. Why 0.85? Head 1 asks for animals and, half as hard,
+# for qualities. It may see one quality, *sweet* itself: a score of 4, against 0, 0 and 0. Head 2 asks for foods,
+# and for it *milk* and *sweet*, a food with a quality, are level at 12.
 
 # %% tags=["proof"]
 of_sweet = q[1, :, 3, None] @ k[1, :, :4].mT  # (2, 1, 4)
@@ -251,11 +243,26 @@ assert of_sweet.flatten(1).tolist() == [[0, 0, 0, 4], [0, 12, 0, 12]]
 print("✓ The scores of “sweet”, before the root: 0, 0, 0, 4 and 0, 12, 0, 12.")
 
 # %% [markdown]
-# PyTorch takes the two as two arguments: the padding as `key_padding_mask`, a card for pairs, such as
-# the staircase, as `attn_mask`. And it has two conventions: True blocks in `nn.MultiheadAttention`, as here,
-# and True lets through in `F.scaled_dot_product_attention`.
+# PyTorch's class takes two arguments, and in both, True blocks. PyTorch's function takes one mask, in which
+# True is *allowed*. Give the two heads to both, and to the function once more without the `~`.
+
+# %%
+theirs = nn.MultiheadAttention(4, 2, bias=False, batch_first=True, dtype=torch.float64)
+theirs.in_proj_weight.data = torch.cat([matrix.T for matrix in WIDE])
+theirs.out_proj.weight.data = torch.eye(4, dtype=torch.float64)
+both = {"key_padding_mask": padding, "attn_mask": future}
+found = {"class, both masks": theirs(x, x, x, **both, need_weights=False)[0]}
+for name, mask in (("function, ~blocked", ~blocked), ("function, blocked", blocked)):
+    heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (b, h, n, d)
+    found[name] = merge_heads(heads)                                 # (b, n, h * d)
+ours = merge_heads(attend(q, k, v, blocked)[0])                      # (b, n, h * d)
+off = {name: [(each - ours).abs().max().item()] for name, each in found.items()}
+display.show(off, columns=["off by up to"])
+
+# %% [markdown]
+# Without the `~` nothing complains: every word looks at exactly what it must not see.
 #
-# Here are two shorter texts under both cards. Press the column heading *cat*, and watch the other weights
+# Here are two shorter texts under both masks. Press the column heading *cat*, and watch the other weights
 # grow in each row that sees *cat*.
 
 # %% tags=["hide-input"]
@@ -266,14 +273,14 @@ scores = five @ five.mT / math.sqrt(4)                    # (2, 5, 5)
 display.mask_merger(texts, scores, masks.block_padding(torch.tensor([5, 3]), 5))
 
 # %% [markdown] name="fully-masked-rows"
-# ## A row without a hole
+# ## A fully masked row
 #
-# The first row of a staircase has one hole. Cover that one, too (in the figure, start again, and press the first
-# *the*), and the row is card from end to end: a **fully masked row**. All its scores are $-\infty$, all
+# The first row of a staircase sees one key. Block that one, too (in the figure, start again, and press the first
+# *the*), and nothing is left: a **fully masked row**. All its scores are $-\infty$, all
 # exponentials are 0, and so is their sum. Each weight is 0 divided by 0, which is NaN, *not a number*.
 #
-# Who makes such a card on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
-# each has a row in the output. Nobody reads these rows, and a tidy mind covers them, too.
+# Who makes such a mask on purpose? Somebody tidy. The dots are not only looked at. They also *ask*, so
+# each has a row in the output. Nobody reads these rows, and a tidy mind blocks them, too.
 #
 # Now training begins. Three matrices are shared by all sentences, and the loss reads *only the first
 # one*, which has no padding. What is the gradient of $W_V$: finite, NaN in a few entries, or NaN in all
@@ -301,22 +308,24 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 display.way_of_the_nan(x, tidy, name="way-of-the-nan")
 
 # %% [markdown]
-# PyTorch's own class surely knows better? Give it the same card, once as it comes, and once without asking it
-# for the weights. Its $W_Q$, $W_K$ and $W_V$ are the 48 numbers of `in_proj_weight`.
+# PyTorch's own class surely knows better? Give it the same mask, once for each of two heads, since the class
+# takes no other mask for each sample. Call it as it comes, and without asking for the weights. Its $W_Q$, $W_K$
+# and $W_V$ are the 48 numbers of `in_proj_weight`.
 
 # %%
+per_head = tidy.repeat_interleave(2, 0)  # (b * h, n, m)
 for asked in (True, False):
-    theirs = nn.MultiheadAttention(4, 1, batch_first=True, dtype=torch.float64)
-    output = theirs(x, x, x, attn_mask=tidy, need_weights=asked)[0]  # (b, n, d)
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+    output = theirs(x, x, x, attn_mask=per_head, need_weights=asked)[0]  # (b, n, d)
     output[0].square().mean().backward()
     nan = theirs.in_proj_weight.grad.isnan().sum().item()
     print(f"need_weights={asked}: NaN in {nan} of 48")
 
 # %% [markdown]
 # 48 of 48, and that is the default. Whoever asks to *see* the weights loses all three matrices. Who does not
-# ask loses nothing: PyTorch then takes another way through, which knows such rows. (In ours $W_Q$ and $W_K$ come
-# out clean, as long as no second layer stands on top: *Going deeper*.) One row that nobody reads has cost the
-# whole model.
+# ask loses nothing: PyTorch then calls `F.scaled_dot_product_attention`, which gives such a row zeros. (In ours
+# $W_Q$ and $W_K$ come out clean, as long as no second layer stands on top: *Going deeper*.) One row that nobody
+# reads has cost the whole model.
 
 
 # %% tags=["proof"]
@@ -353,7 +362,7 @@ print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
 
 # %% [markdown]
 # The output is clean, and the gradient is as bad as before: it still walks through the weights. So mend the
-# weights. After the softmax, lay the same card on once more, and this time what it covers becomes 0.
+# weights. After the softmax, use the same mask once more, and this time what it blocks becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -376,8 +385,8 @@ torch.testing.assert_close(safe[~padding], plain)
 assert not any([*spoiled_by(attend_safely, 2, drawn, tidy, 1), safe[padding].any()])
 of_words, of_plain = one.gradients(safe[~padding], [y]), one.gradients(plain, [y])
 torch.testing.assert_close(of_words, of_plain)
-assert of_plain[0].any(-1).equal(~padding)  # unread rows need no card
-ours, _ = scaled_dot_product_attention(y, y, y, blocked=tidy)  # the package's own
+assert of_plain[0].any(-1).equal(~padding)  # unread rows need no mask
+ours, _ = of_package(y, y, y, blocked=tidy)
 torch.testing.assert_close(ours, safe)
 torch.testing.assert_close(one.gradients(ours[~padding], [y]), of_words)
 print("✓ Zeros for the dots, no NaN in any gradient, and the words as they were.")
@@ -399,16 +408,16 @@ assert small.all(-1).sum() == 1
 print("✓ With heads, and a query that sees nothing, PyTorch's function does the same.")
 
 # %% [markdown]
-# And the tidy mind? It has gained nothing: rows that no loss reads send back a gradient of 0 and need no card.
-# (`F.cross_entropy` skips them by a target of −100, its `ignore_index`.) But an empty sentence makes a row
-# without a hole, and so does padding in *front* of a text under a staircase. For those days there is the
-# second fill. Zeros are this book's choice, and not everybody's:
+# And the tidy mind? It has gained nothing: rows that no loss reads send back a gradient of 0 and need no mask.
+# But an empty sentence makes fully masked rows, and so does padding in *front* of a text under a staircase. For
+# those days there is the second fill. Zeros are this book's choice, and not everybody's. In PyTorch 2.13, on a
+# CPU:
 #
-# | a row without a hole gets | from whom |
+# | a fully masked row gets | from whom |
 # |---|---|
-# | zeros | this book, `F.scaled_dot_product_attention`, and PyTorch's class without weights |
+# | zeros | this book, `F.scaled_dot_product_attention` (NaN before [safe softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024), and PyTorch's class without weights |
 # | NaN | a softmax alone, and PyTorch's class with weights; without them on its [fast path](07_multihead_attention.ipynb#cell-id=before-you-swap) |
-# | **uniform** weights | who fills with a large negative number, say $-10^9$: all scores of the row are equal, and it attends evenly to everything that it must not see (in float16 such a fill is an error) |
+# | **uniform** weights | who fills with a large negative number, say $-10^9$: all scores of the row are equal, and it attends evenly to everything that it must not see (float16 raises an error, bfloat16 takes it quietly) |
 #
 # The menu of the figure above shows all three. [Masks in the wild](16_masks_in_the_wild.ipynb) finds out
 # which library does what.
@@ -424,6 +433,8 @@ for need_weights, training, graded in itertools.product((True, False), repeat=3)
     assert rest.isnan().all() if nan else not rest.any()
 uniform = torch.zeros(3, 5).masked_fill(torch.ones(3, 5).bool(), -1e9).softmax(-1)  # (3, 5)
 assert uniform.eq(0.2).all()
+quiet = torch.zeros(1, 5).bfloat16().masked_fill(torch.ones(5).bool(), -1e9)  # (1, 5)
+assert quiet.softmax(-1).eq(quiet.softmax(-1)[0, 0]).all()
 try:
     torch.zeros(2, dtype=torch.float16).masked_fill(torch.ones(2).bool(), -1e9)
     message = ""
@@ -487,21 +498,21 @@ exercises.masks.check_merged.folded(merged_by_hand)
 # ### Going deeper: Which other cures fail, and why the package lifts
 #
 # Why are $W_Q$ and $W_K$ clean in a single layer? On the way back the softmax, too, multiplies by its weights, so
-# the covered scores do get NaN. But a score that `masked_fill` has overwritten has no say in the result, so its
+# the blocked scores do get NaN. But a score that `masked_fill` has overwritten has no say in the result, so its
 # gradient is *written* as 0, and nothing is multiplied. That helps as long as queries and keys are finite
 # themselves, which in a second layer they are not.
 #
-# A card can also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. PyTorch's class does so,
+# A mask can also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. PyTorch's class does so,
 # and so does the package, because its masks may hold other numbers, too. An addition passes every
 # gradient on, so nothing stops the NaN on its way to $W_Q$ and $W_K$. Therefore the package **lifts**
-# the card from a fully masked row before the softmax, so that no NaN arises at all, and fills the
+# the mask from a fully masked row before the softmax, so that no NaN arises at all, and fills the
 # weights with 0 afterwards. The cell lists the matrices whose gradient is NaN; the loss reads no fully
 # masked row.
 
 
 # %%
 def lay(scores: Tensor, blocked: Tensor, added: bool) -> Tensor:
-    """Lay a card on the scores: as numbers that are added, or by overwriting them."""
+    """Mask the scores: by numbers that are added, or by overwriting them."""
     if not added:
         return scores.masked_fill(blocked, -math.inf)                           # (b, n, m)
     return scores + torch.zeros(blocked.shape).masked_fill(blocked, -math.inf)  # (b, n, m)
@@ -541,17 +552,17 @@ display.show(found, columns=["added", "masked_fill"], corner="cure")
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** On paper a card is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ under the card and 0 in the holes. In code, lay one card on the other, and use it twice:
+# > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
+# > $-\infty$ where it blocks and 0 elsewhere. In code, merge the two masks, and use the result twice:
 # >
 # > ```python
 # > blocked = padding[:, None, None, :] | future     # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
-# > scores = scores.masked_fill(blocked, -math.inf)  # what is covered takes no part
-# > weights = scores.softmax(-1).masked_fill(blocked, 0)  # a row without a hole takes nothing
+# > scores = scores.masked_fill(blocked, -math.inf)  # what is blocked takes no part
+# > weights = scores.softmax(-1).masked_fill(blocked, 0)  # a fully masked row takes nothing
 # > ```
 # >
-# > Cover before the softmax, never only after it. The second fill keeps one row without a hole from
-# > spoiling everyone's gradient. To test a card, change a word and see what moves.
+# > Block before the softmax, never only after it. The second fill keeps one fully masked row from
+# > spoiling everyone's gradient. To test a mask, change a word and see what moves.
 #
-# With this card the last part is on the bench: projections, heads, batches, masks. In [the next
+# With this mask the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -307,10 +307,9 @@ print(
 #
 # <details><summary>What do you expect?</summary>
 #
-# You can, in at least three ways. Take out the `raise`, or `.bool()`, which only a call without a mask reaches. Or
-# fill with $-10^9$ in the place of $-\infty$: beside
-# other scores that is rounded to a weight of 0, and where a row is fully masked, the second fill
-# covers the mistake.
+# You can, in at least three ways. Take out the `raise`, or `.bool()`, which only a call without a mask reaches.
+# Or fill with $-10^9$ in the place of $-\infty$: beside other scores that is rounded to a weight of 0, and
+# where a row is fully masked, the second fill covers the mistake.
 #
 # But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the mask to its first query, `blocked[:, None,
 # :1]`. The call notices both, and a call whose values are its keys, with padding alone, notices neither.

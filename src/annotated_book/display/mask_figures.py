@@ -97,7 +97,7 @@ def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Ou
 
 
 def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
-    """Draw causal weights as what shows through the holes of a card, beside each next word.
+    """Draw causal weights as a staircase, beside each next word.
 
     Args:
         weights: (n, n), exactly 0 above the diagonal.
@@ -109,18 +109,18 @@ def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
         >>> from annotated_book import display
         >>> weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
         >>> display.staircase(weights, ["the", "cat"], name="stairs")
-        Figure: A card with holes like a staircase. the sees the 1.0; cat sees the .25, cat .75.
+        Figure: A mask like a staircase. the sees the 1.0; cat sees the .25, cat .75.
     """
     n = len(words)
     drawing, (ax,) = panels(50 * n + 160, 36 * n + 62)
     said = []
     for i, row in enumerate(weights.tolist()):
         for j, weight in enumerate(row):
-            card = j > i
-            fill = to_rgba(COLOURS["b"], 0.55) if card else to_rgba(COLOURS["n"], 0.6 * weight)
-            width = 0 if card else 0.6
+            blocked = j > i
+            fill = to_rgba(COLOURS["b"], 0.55) if blocked else to_rgba(COLOURS["n"], 0.6 * weight)
+            width = 0 if blocked else 0.6
             ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=width))
-            if not card:
+            if not blocked:
                 ax.text(j + 0.5, i + 0.5, _short(weight), ha="center", va="center", fontsize=13)
         seen = ", ".join(
             f"{word} {_short(weight)}" for word, weight in zip(words, row[: i + 1], strict=False)
@@ -136,12 +136,12 @@ def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
     ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
-    alt = f"A card with holes like a staircase. {'; '.join(said)}."
+    alt = f"A mask like a staircase. {'; '.join(said)}."
     return finish(
         drawing,
         name=name,
         alt=alt,
-        caption="Grey is card. The word at the right comes next in the text.",
+        caption="Grey is blocked. The word at the right comes next in the text.",
     )
 
 
@@ -157,8 +157,8 @@ _BOXES = {
     "dot's output": (2, 1, ("output, row of a dot", "holds {}")),
     "first values": (0, 3, ("values of sentence 1",)),
     "second values": (1.5, 3, ("values of sentence 2",)),
-    "covered scores": (3.05, 2, ("covered scores of a dot", "all −∞")),
-    "scores": (3.05, 3, ("scores under the card",)),
+    "blocked scores": (3.05, 2, ("blocked scores of a dot", "all −∞")),
+    "scores": (3.05, 3, ("masked scores",)),
     "W_V": (0.75, 4.2, ("W_V", "shared by both")),
     "W_Q and W_K": (3.05, 4.2, ("W_Q and W_K", "the rest: sentence 1")),
 }
@@ -168,8 +168,8 @@ _WAYS = (
     ("loss", "dot's output", "", "dot's output"),
     ("first output", "first values", "× weights", "first values"),
     ("dot's output", "second values", "0 × NaN", "second values"),
-    ("dot's output", "covered scores", "0 × NaN", "covered scores"),
-    ("covered scores", "scores", "the card: writes 0", "scores"),
+    ("dot's output", "blocked scores", "0 × NaN", "blocked scores"),
+    ("blocked scores", "scores", "the mask: writes 0", "scores"),
     ("first values", "W_V", "", "first values"),
     ("second values", "W_V", "adds up", "second values"),
     ("scores", "W_Q and W_K", "adds nothing", "scores"),
@@ -190,7 +190,7 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
         >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
         >>> blocked[1, 1] = True
         >>> shown = display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
-        >>> "second values: NaN; covered scores: NaN; scores: 0;" in shown.text
+        >>> "second values: NaN; blocked scores: NaN; scores: 0;" in shown.text
         True
     """
     holds, found = _gradients(x, blocked)
@@ -233,7 +233,7 @@ def _gradients(x: Tensor, blocked: Tensor) -> tuple[dict[str, str], dict[str, st
         "dot's output": _state(of_output[1, -1]),
         "first values": _state(of_v[0]),
         "second values": _state(of_v[1]),
-        "covered scores": _state(of_covered[1, -1]),
+        "blocked scores": _state(of_covered[1, -1]),
         "scores": _state(of_scores[1, -1]),
         "W_V": _state(of_w),
         "W_Q and W_K": _state(torch.stack([of_q, of_k])),
