@@ -602,18 +602,15 @@ turn = (cat[0] > milk[0]) & (milk[1] > cat[1])
 assert divmod(int(cat[0].argmax()), heads) == (5, 11)  # looks most at "cat"
 assert turn[3, 1]
 assert not turn[5, 11]
-rows = {
-    f"layer {layer + 1}, head {head + 1}: {last}": [
-        cat[k, layer, head],
-        milk[k, layer, head],
-    ]
+table = {
+    f"layer {layer + 1}, head {head + 1}: {last}": rows[k, layer, head, [2, 4]].tolist()
     for layer, head in ((5, 11), (3, 1))
     for k, last in enumerate(LAST)
 }
 (passive,) = look(model, ["the milk was drunk by the cat because it was thirsty"])
 two, one = passive[3, 1, 9, [2, 7]].tolist()  # from "it" to "milk" and "cat"
-rows["layer 4, head 2: the milk was drunk … thirsty"] = [one, two]
-display.show(rows, columns=["cat", "milk"], corner="“it” looks at")
+table["layer 4, head 2: the milk was drunk … thirsty"] = [one, two]
+display.show(table, columns=["cat", "milk"], corner="“it” looks at")
 
 # %% [markdown]
 # Layer 1 keeps the balance. Only in layers 4 and 5 does *sweet* change it clearly more than

@@ -856,26 +856,24 @@ display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="
 
 
 # %% tags=["fold-input"]
-RIGHT, _ = write_on(model, encode(["the"]), 1210, [KVCache(), KVCache()])
-
-
-def right_at_times(alpha: float):
-    """Make a draft that knows the text, and spoils each word with probability 1 − α."""
+def right_at_times(alpha: float, right: Tensor):
+    """Make a draft that knows the right text, and spoils each word with probability 1 − α."""
     source = torch.Generator().manual_seed(5)
 
     def draft(ids: Tensor) -> Tensor:
-        guess = RIGHT[:, ids.size(1) : ids.size(1) + 3]
+        guess = right[:, ids.size(1) : ids.size(1) + 3]
         spoiled = torch.rand(guess.shape, generator=source) > alpha
         return (guess + spoiled) % len(SIGNS)
 
     return draft
 
 
-rows = {}
+rows, start = {}, encode(["the"])
+right, _ = write_on(model, start, 1210, [KVCache(), KVCache()])
 for alpha in (0.2, 0.5, 0.8, 0.9):
     caches = [KVCache(), KVCache()]
-    text, calls = speculate(model, right_at_times(alpha), encode(["the"]), 1200, caches)
-    assert text.equal(RIGHT[:, :1201])
+    text, calls = speculate(model, right_at_times(alpha, right), start, 1200, caches)
+    assert text.equal(right[:, :1201])
     expected = (1 - alpha**4) / (1 - alpha)
     assert abs(1200 / calls - expected) < 0.15
     rows[f"α = {alpha}"] = [1200 / calls, expected, expected / (3 * 0.1 + 1)]

@@ -321,8 +321,8 @@ def first_look(data):
             first, second = (
                 words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
             )
-            moved = f"now stands at “{first}”, what head 2 found at “{second}”."
-            row = f"In the row of “{words[query]}” stand {animal:.2f} and {food:.2f}."
+            moved = f"for “{words[query]}” went to “{first}”, head 2’s to “{second}”."
+            row = f"“{words[query]}” is left with {animal:.2f} and {food:.2f}."
             said = [row, "No error. Same shape.", moved]
         shown = {
             ".aa-look .aa-ask text": words,

@@ -107,6 +107,9 @@ def test_the_first_look_draws_what_it_is_given():
     assert [round(100 * high / 46) for high in bars[1]] == [
         min(part, 100) for pair in data["wrong"][0] for part in pair
     ]
+    inks = [[bar["fill"] for bar in strip("rect")] for strip in page.select(".aa-gets")]
+    assert inks[0] == ["var(--aa-h)", "var(--aa-d)"] * 8
+    assert inks[1] == ["var(--aa-h)"] * 8 + ["var(--aa-d)"] * 8, "each wears its head's colour"
     assert len(drawn) == len(shares[0]) + len(shares[1])
     assert drawn.index(max(drawn[: len(shares[0])])) == shares[0].index(max(shares[0]))
     right, same = ([rows[it] for rows in data[name][:2]] for name in ("right", "wrong"))

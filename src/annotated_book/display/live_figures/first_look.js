@@ -90,7 +90,7 @@ export default {
     function slip(all) {
       if (now.transposed) return [];
       const [one, two] = [now.query, now.query + words.length].map((row) => all[row >> 1]);
-      const moved = `What head 1 found for “${all[now.query]}” now stands at “${one}”, what head 2 found at “${two}”.`;
+      const moved = `Head 1’s answer for “${all[now.query]}” went to “${one}”, head 2’s to “${two}”.`;
       const blind =
         now.ending < 2 && same(wrong) && !same(right) ? " Thirsty or sweet, it gets the same." : "";
       return [element("strong", {}, "No error. Same shape."), ` ${moved}${blind}`];
@@ -100,8 +100,8 @@ export default {
       element("div", { class: "aa-controls aa-endings" }, "it was", ...choices),
       look.root,
       ...(merge ? [line] : []),
-      gets.root,
       said,
+      gets.root,
     );
     show();
   },
@@ -171,9 +171,12 @@ function bars(places) {
   const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names);
   const show = (all, found, query, transposed) => {
     what.textContent = transposed ? "each word gets:" : "without the transpose:";
-    HEADS.forEach((_, head) => {
+    HEADS.forEach(({ name }, head) => {
+      legend[head].textContent = transposed ? name : `from head ${head + 1}`;
       found.forEach((pair, j) => {
         const high = (Math.min(pair[head], 100) * TALL) / 100;
+        const from = transposed ? head : Math.floor((2 * j + head) / found.length);
+        made[head][j].setAttribute("fill", HEADS[from].ink);
         made[head][j].setAttribute("y", FLOOR - high);
         made[head][j].setAttribute("height", high);
       });
@@ -185,7 +188,7 @@ function bars(places) {
     const said = all.map((word, j) => `${word} ${found[j].map(hundredth).join(" and ")}`);
     root.setAttribute(
       "aria-label",
-      `${what.textContent} ${HEADS.map(({ name }) => name).join(", ")}: ${said.join(", ")}.`,
+      `${what.textContent} ${legend.map((name) => name.textContent).join(", ")}: ${said.join(", ")}.`,
     );
   };
   return { root, show };

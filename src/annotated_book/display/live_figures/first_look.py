@@ -29,6 +29,7 @@ LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, 
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
 FLOOR, TALL = 72, 46  # where the bars stand, and the height of one whole
 ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
+GETS, FROM = ["said of an animal", "of a food"], ["from head 1", "from head 2"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
@@ -71,9 +72,9 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
-    drawn = _still(weights[0], places, it, alt) + _bars("each word gets", right[0], places)
+    drawn = _still(weights[0], places, it, alt) + _bars("each word gets", GETS, right[0], places)
     if merge:
-        drawn += _bars("without the transpose", wrong[0], places)
+        drawn += _bars("without the transpose", FROM, wrong[0], places)
     return live(
         figure(name, told(drawn, text + merging * merge), alt),
         "first_look",
@@ -138,28 +139,28 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
     return _canvas("aa-look", SIZE[1], alt, lines + texts)
 
 
-def _bars(title: str, found: list[list[int]], places: list[float]) -> str:
+def _bars(title: str, names: list[str], found: list[list[int]], places: list[float]) -> str:
     """Draw what each word gets from both heads, as ``first_look.js`` does."""
-    inks = {"said of an animal": ("h", -8), "of a food": ("d", 1)}
+    inks = {"h": -8, "d": 1}
     legend = ",".join(
         f'<tspan fill="var(--aa-{letter})" dx="5">{name}</tspan>'
-        for name, (letter, _) in inks.items()
+        for name, letter in zip(names, inks, strict=True)
     )
     drawn = f'<text x="2" y="11" font-size="12.4" text-anchor="start">{title}:{legend}</text>'
-    for word, x, pair in zip(WORDS, places, found, strict=True):
-        for part, (letter, side) in zip(pair, inks.values(), strict=True):
-            high = min(part, 100) * TALL / 100
+    for j, (word, x, pair) in enumerate(zip(WORDS, places, found, strict=True)):
+        for part, high, side in zip(range(2), pair, inks.values(), strict=True):
+            tall = min(high, 100) * TALL / 100
+            head = (2 * j + part) // len(WORDS) if names == FROM else part  # that found it
             drawn += (
-                f'<rect x="{x + side:g}" y="{FLOOR - high:g}" width="7" height="{high:g}" '
-                f'fill="var(--aa-{letter})"/>'
+                f'<rect x="{x + side:g}" y="{FLOOR - tall:g}" width="7" height="{tall:g}" '
+                f'fill="var(--aa-{"hd"[head]})"/>'
             )
         drawn += f'<text x="{x}" y="{FLOOR + 13}" font-size="11">{escape(word)}</text>'
     said = ", ".join(
         f"{word} {a / 100:.2f} and {b / 100:.2f}" for word, (a, b) in zip(WORDS, found, strict=True)
     )
-    return _canvas(
-        "aa-gets", FLOOR + 18, f"Said of an animal and of a food, {title}: {said}.", drawn
-    )
+    alt = f"{title}, {' and '.join(names)}: {said}."
+    return _canvas("aa-gets", FLOOR + 18, alt[0].upper() + alt[1:], drawn)
 
 
 def _canvas(name: str, height: int, alt: str, drawn: str) -> str:
