@@ -75,7 +75,7 @@ export default {
         return element("b", { style: `color: ${ink}` }, part);
       });
       const word = `“${all[now.query]}”`;
-      const heard = now.transposed ? `${word} gets ` : `In the row of ${word} stand `;
+      const heard = now.transposed ? `${word} gets ` : `${word} is left with `;
       said.replaceChildren(heard, parts[0], " and ", parts[1], ". ", even(), ...slip(all));
     }
 
