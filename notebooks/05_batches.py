@@ -14,26 +14,26 @@
 # as a house with one sentence in each room. Words talk to the other words in their room, never through a
 # wall. How much of your code do you have to change to build the walls?
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import torch
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads
 from annotated_book import chapters, display
 
-one = chapters.load("01_one_head")
-two = chapters.load("02_two_heads")
+one = chapters.load("01_one_head")  # attend, the words and their features
+two = chapters.load("02_two_heads")  # the pair of heads, and its W_O
+four = chapters.load("04_reshape_trick")  # the wide matrices of the pair, and reacts
+WIDE = four.WIDE  # W_Q, W_K and W_V
 it = one.WORDS.index("it")
-four = chapters.load("04_reshape_trick")
-WIDE = four.WIDE  # W_Q, W_K and W_V of both heads
-b, n, h, d = 2, 8, 2, 2
+b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
 
 # %% [markdown]
 # ## Two rooms in one tensor
 #
 # Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is a
-# sentence. The three wide matrices of the two heads, in `WIDE`, work on the last axis alone, so they do not
-# notice the batch.
+# sentence. `WIDE`, from the last chapter, has the wide $W_Q$, $W_K$ and $W_V$ of the pair of heads. They work on
+# the last axis alone, so they do not notice the batch.
 
 # %%
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
@@ -78,16 +78,15 @@ mixed, weights = four_axes(q, k, v, h)  # (b, n, h * d), (b, h, n, n)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% tags=["hide-input"]
-rooms = [f"{end}, head {head}" for end in ("thirsty", "sweet") for head in (1, 2)]
+names = [f"{end}, head {head}" for end in ("thirsty", "sweet") for head in (1, 2)]
 words = [*one.WORDS[:-1], "last word"]
 looks = weights[:, :, it].flatten(0, 1)  # (b * h, n)
-display.show(looks, rooms, words, heat=True, title="where “it” looks, room by room")
+display.show(looks, names, words, heat=True, title="where “it” looks, room by room")
 
 # %% [markdown]
 # Take away the `[i]`, and the loop is gone. Strips, halves of a shelf and rooms are one thing: an axis in front of
-# the last two. Two sentences with two heads each make four rooms. In each of them
-# *it* looks around on its own account, and each row adds up to one. `attend` has not been touched: it works on
-# the last two axes and leaves all others alone. `split_heads` leaves them alone, too, because it counts from
+# the last two. Two sentences with two heads each make four rooms, and in each *it* looks around on its own
+# account. `attend` works on the last two axes and leaves all others alone. `split_heads` leaves them alone, too, because it counts from
 # the end: `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now
 # swap sentences with words.)
 
@@ -95,8 +94,8 @@ display.show(looks, rooms, words, heat=True, title="where “it” looks, room b
 torch.manual_seed(5)
 asking = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
 asked = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)   # (2, 5, 24)
-told = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (2, 5, 24)
-triple = [asking, asked, told]
+handed = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
+triple = [asking, asked, handed]
 loop, output = one_by_one(*triple, 4), four_axes(*triple, 4)[0]  # (2, 3, 24), (2, 3, 24)
 expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
@@ -118,21 +117,38 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %%
 rooms = split_heads(q, h)   # (b, h, n, d)
 flat = rooms.flatten(0, 1)  # (b * h, n, d)
-told = [not flat.equal(torch.cat([*rooms])), flat.data_ptr() != rooms.data_ptr()]
-display.show({"flatten": told}, columns=["mixes the rooms", "copies them"])
+print("room by room the same:", flat.equal(torch.cat([*rooms])))
+print("the same shelf:", flat.data_ptr() == rooms.data_ptr())
 
 # %% [markdown]
 # **Merge only axes that are neighbours, in their order.** `@` does the same inside: it makes three axes of four
-# before it multiplies. So the copy that the trick saves for one sentence comes back with the batch. What a merge
-# of b and h does to a mask, you see in [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).
+# before it multiplies. So the copy that the trick saves comes back with the batch. (A merge of b and h needs its mask [merged
+# likewise](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).)
 
-# %% tags=["proof"]
+# %% [markdown]
+# ## The batch comes second
+#
+# Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects **sequence-first** data, `(n, b,
+# e)`, unless it is told `batch_first=True`. Why would anyone? Lay the queries out like that, and look at a row:
+# the four numbers of a word of one sentence, and beside them the four of the other. To the trick that is *one*
+# sentence with b · h heads.
+
+# %%
+second = q.transpose(0, 1).contiguous()           # (n, b, h * d), sequence-first
+found = second.view(n, b * h, d).transpose(0, 1)  # (b * h, n, d)
+print("the same rooms:", found.equal(flat))
+print("the same shelf:", found.data_ptr() == second.data_ptr())
+
+# %% [markdown]
+# All four rooms, and nothing copied. Does `@` leave them where they are, too? Count the copies that it makes
+# while `attend` runs:
+
+# %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Copies(TorchDispatchMode):
-    """Counts the copies that are made inside its ``with`` block."""
+    """Counts the tensors that are copied inside its ``with`` block."""
 
     count = 0
 
@@ -141,25 +157,33 @@ class Copies(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+counts = {}
+layouts = {"one sentence": rooms[0], "batch-first": rooms, "sequence-first": found}
+for name, each in layouts.items():
+    with Copies() as copies:
+        one.attend(each, each, each)
+    counts[name] = [str(tuple(each.shape)), copies.count]
+display.show(counts, columns=["shape", "tensors copied"])
+
+# %% [markdown]
+# Batch-first, all three are copied: queries, keys and values. Sequence-first, none is. PyTorch's class turns
+# batch-first data round before it projects them, and then splits as you did here.
+
+# %% tags=["proof"]
+import inspect
+
 places = split_heads(torch.arange(2 * 8 * 4).view(2, 8, 4), 2)  # (2, 2, 8, 2)
 assert places[:, :, 0, 0].flatten().tolist() == [0, 2, 32, 34]
 assert rooms.data_ptr() == q.data_ptr()
-counts = []
-for queries in (rooms[0], rooms):
-    with Copies() as copies:
-        queries @ queries.mT
-    counts.append(copies.count)
-assert counts == [0, 2]
-print("✓ Of one sentence, `@` copies nothing; of a batch, both things that it multiplies.")
+assert [copied for _, copied in counts.values()] == [0, 3, 0]
+source = inspect.getsource(nn.functional.multi_head_attention_forward)
+assert "q.view(tgt_len, bsz * num_heads, head_dim).transpose(0, 1)" in source
+assert "if self.batch_first and is_batched:" in inspect.getsource(
+    nn.MultiheadAttention.forward
+)
+print("✓ PyTorch's own source splits sequence-first data in the same words.")
 
 # %% [markdown]
-# ## The batch comes second
-#
-# Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects **sequence-first** data, `(n, b,
-# e)`, unless it is told `batch_first=True`. Why would anyone? Recurrent networks read one word after the
-# other, and in this layout `x[t]` is word t of every sentence, side by side in memory. PyTorch's recurrent
-# layers came first, and attention kept their habit.
-#
 # You have batch-first data, (2, 8, 4), and need (8, 2, 4). `x.reshape(8, 2, 4)` has exactly that shape. Of
 # the 16 words, how many stand where they should?
 #
@@ -188,9 +212,8 @@ named = [
 display.show([*zip(*named)], range(8), ["transpose", "reshape"], corner="row")
 
 # %% [markdown]
-# Each row of the transpose holds the words at one place, first sentence / second sentence; *thirsty* is beside
-# *sweet*. Each row of the reshape holds two neighbours, and *thirsty* is beside *was*. `x.transpose(0, 1)` leads from
-# either layout to the other.
+# In the transpose *thirsty* is beside *sweet*, at the same place of the other sentence; in the reshape it is beside
+# its neighbour *was*. `x.transpose(0, 1)` leads from either layout to the other.
 
 # %% tags=["proof"]
 for batch_first in (True, False):
@@ -241,8 +264,8 @@ display.show(crossed[it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # The shape is what the caller expects. But *it*, which should say yes to one question and no to the other, says
-# 1.00 to both, in both sentences. Each head hands on the *quality* of what it hears, and here it heard only
-# itself and its twin, half and half.
+# 1.00 to both, in both sentences. Each head has heard only *it* and its twin, half and half, and hands on their
+# *quality*.
 #
 # Neither an error nor the shape reveals the mistake. The last chapter's `reacts` does: change one word, and see
 # whether *it* of the first sentence notices. (A dot means *no*.)
@@ -255,11 +278,11 @@ def unnoticed(x):
 
 
 changes = {"“thirsty”": (0, 7), "“it” of the other sentence": (1, it)}
-told = {
+heard = {
     name: [four.reacts(model, x, (0, it), place) for place in changes.values()]
     for name, model in {"batch first": attend_batch, "batch second": unnoticed}.items()
 }
-display.show(told, columns=[*changes], corner="reacts to")
+display.show(heard, columns=[*changes], corner="reacts to")
 
 # %% tags=["proof"]
 every = [(sentence, place) for sentence in range(2) for place in range(8)]
@@ -275,7 +298,7 @@ print("✓ Of all 16 words: “it” reacts to its sentence; with the batch seco
 # single query, and a single key.
 
 
-# %%
+# %% tags=["fold-input"]
 def put_second(n, m):
     """Say what should come back, what does with the batch second, and if it is right."""
     query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)     # (n, b, 24), (m, b, 24)
@@ -341,9 +364,9 @@ exercises.batches.check_index.folded(my_index)
 #
 # ### What self-attention does not tell
 #
-# *Medium, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`,
-# key and value are `(b, m, e)`. The function passes every test of self-attention, and it is still
-# wrong. The check shows where the function fails. Repair the function, so that it returns
+# *Medium, 15 minutes.* (Not counted above.) This function is batch-first and has no projections: query is `(b, n, e)`,
+# key and value are `(b, m, e)`. The function passes every test of self-attention, and stops with an
+# error as soon as there are more keys than queries, or fewer. Repair it, so that it returns
 # `(b, n, e)` for any n and m.
 
 
@@ -413,7 +436,8 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
-# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
+# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies
+# > - from sequence-first: `x.view(n, b * h, d).transpose(0, 1)`, `(b * h, n, d)`, copies nothing
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
 # > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.
