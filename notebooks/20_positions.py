@@ -3,8 +3,8 @@
 #
 # *How far is this word from that one?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can rotate queries and keys in either layout,
-# bias scores by distance, and say what each does on long texts.*
+# *26 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
+# with YaRN, bias scores by distance, and say what each does on long texts.*
 #
 # > the cat drank milk because it was thirsty
 #
@@ -144,8 +144,9 @@ display.show(rows, columns=["score for cat", "looks most at"], corner="begins at
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
-# The cell takes the first two features of *it* as the query and those of *cat* as the key. Each is
-# turned by its position. The last column shows their dot product, not yet divided by √d.
+# Each word has the four features of [chapter 1](01_one_head.ipynb), made by hand: *animal*, *food*,
+# *action* and *quality*. The cell takes the first two of *it* as the query and those of *cat* as the
+# key. Each is turned by its position. The last column shows their dot product, not yet divided by √d.
 
 
 # %%
@@ -742,8 +743,9 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
 # the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
 # rotary positions make a score independent of the place, and promise nothing for distances that were
-# never seen. So this small task shows no advantage of rotary positions over added clocks. Their
-# paper measured a small one, in translation [[Su et al., section 4.1](../docs/references.md#su-2021)].
+# never seen. That added clocks do better than rotary positions is a result of this small task. In
+# language models the opposite was found: past the trained length, sinusoidal clocks fail sooner
+# [[Press et al., section 2.2](../docs/references.md#press-2022)].
 #
 # What goes wrong with rotary positions? The last place where the answer stood is always at a trained
 # distance. But hundreds of farther keys are not, and their scores can come out high. Take one of them,
@@ -787,8 +789,9 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 #   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
 # - **YaRN** (`yarn`) looks at how often a pair turns within the trained length. If it turns less than
 #   once, its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from
-#   the slow pairs to the fast ones. All scores become larger, too [[Peng et al., section
-#   3.4](../docs/references.md#peng-2023)].
+#   the slow pairs to the fast ones. All scores become larger, too: for s times the length, rotated
+#   queries and keys are each multiplied by 0.1 ln s + 1, which sharpens the softmax [[Peng et al.,
+#   section 3.4](../docs/references.md#peng-2023)].
 # - **`llama3`** divides the speed of the same slow pairs, and has a ramp of its own: it ends at pairs
 #   that turn four times, YaRN's at those that turn 32 times ([Llama
 #   3.1](../docs/references.md#llama-3-1)).
@@ -877,15 +880,31 @@ print(f"✓ With a large model's settings, {told}.")
 # differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
 # likely reason why `llama3` loses more on short texts. It is not so with
 # the settings of Llama 3.1, which the line above tries: heads of 64 pairs, a base of 500,000, 8,192
-# tokens to be stretched 8 times. There, YaRN's ramp is the wider one. YaRN also multiplies rotated queries and
-# keys by a factor a little above 1, so the scores grow by its square, which sharpens the softmax.
+# tokens to be stretched 8 times. There, YaRN's ramp is the wider one.
 #
 # A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
 # `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
 # keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
 # `transformers` in all four ways (`tests/annotated_attention/modern/test_frequencies.py`).
 #
-# The models were tested with this function. `dynamic` uses the speeds for 512
+# With YaRN that dictionary may hold only half of it. Here is DeepSeek-V3's, with a `mscale` and a
+# `mscale_all_dim`:
+
+# %%
+DEEPSEEK = {"factor": 40, "original_max_position_embeddings": 4096}
+DEEPSEEK |= {"rope_type": "yarn", "mscale": 1.0, "mscale_all_dim": 1.0}
+_, longer = rotary_frequencies(64, scaling=DEEPSEEK)
+print(f"scores by the rotation: {longer**2:.2f} times as large")
+print(f"by the model's softmax scale: {(0.1 * math.log(40) + 1) ** 2:.2f} times")
+
+# %% [markdown]
+# > **Pitfall.** *YaRN's larger scores get lost.* Where both settings are equal, the rotation's
+# > factor is 1, and the model's own code multiplies the softmax scale instead, here by 1.87. Nothing
+# > fails if you forget it. Pass it yourself, as the argument `scale` of
+# > [latent attention](22_fewer_keys.ipynb): 1.87 / √(d + r).
+
+# %% [markdown]
+# The models were tested with the function below. `dynamic` uses the speeds for 512
 # letters in every column, since all come from one pass.
 
 
@@ -925,9 +944,10 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # that task the answer is never more than 16 letters back. Take one in which it is the farther of
 # two. Eight people get a seat, later each gets another one, and
 # then you are asked for the *first* seat of each, or for the *last*. A head that looks for a person
-# finds two keys. Their persons are equal and their seats are random, so with ALiBi only the distance
-# tells them apart: the last seat is nearer and gets more weight, in every head, whatever $W_Q$ and $W_K$
-# have learned. A rotation has no such rule: its score may grow with the distance.
+# finds two keys. Their persons are equal and their seats are random. A key also contains its seat, which
+# may raise or lower its score, but favours neither key on average. So with ALiBi the last seat, which is
+# nearer, gets more weight on average, in every head, whatever $W_Q$ and $W_K$ have learned. A rotation
+# has no such rule: its score may grow with the distance.
 #
 # So what share of the first seats does a model find that has one layer and ALiBi: almost none, or half
 # of them, or more?
