@@ -11,17 +11,22 @@
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
 # run 41 products one after the other. For the same numbers, four matrices and six products do, for
 # eight heads or for eighty. Think of a wide sheet of paper with one strip per head. You fill in the
-# whole sheet at once, cut it between the strips, and lay the strips in a stack. Here are the keys of our pair
-# of heads:
+# whole sheet at once, cut it between the strips, and lay the strips in a stack.
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import torch
 from torch import Tensor, nn
 
 from annotated_book import chapters, display
 
-one = chapters.load("01_one_head")
-two = chapters.load("02_two_heads")
+one = chapters.load("01_one_head")  # attend, the words and their features
+two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
+
+# %% [markdown]
+# Our example is a pair of heads for the word *it*. Head 1 asks what is said about an animal, head 2 about a
+# food. Here are their keys:
+
+# %% tags=["hide-input"]
 pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
 display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
@@ -36,8 +41,6 @@ display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 # heads side by side, multiply once, and find each head's keys in its own columns:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
-#
-# Head 1 asks what is said about an animal, head 2 about a food:
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
@@ -68,7 +71,16 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # ## Why cut at all?
 #
-# So leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
+# One head after the other, *it* receives *quality* under *animal* if the last word is *thirsty*, and under
+# *food* if it is *sweet*:
+
+# %% tags=["fold-input"]
+said = one.EMBEDDINGS, one.SWEET_EMBEDDINGS  # the sentence with thirsty, and with sweet
+rows = torch.stack([two.two_heads(words)[0][it, :2] for words in said])  # (2, 2)
+display.show(rows, ["it, thirsty", "it, sweet"], ["animal", "food"])
+
+# %% [markdown]
+# Now leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
 # they are, one wide row against another. No shape complains. What does *it* receive with *thirsty* as the
 # last word, and what with *sweet*?
 #
@@ -81,7 +93,7 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %%
 rows = []
-for words in (one.EMBEDDINGS, one.SWEET_EMBEDDINGS):
+for words in said:
     mixed, weights = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
     rows.append(torch.cat([(mixed @ two.W_O)[it, :2], weights[it]]))
 columns = ["animal", "food", *one.WORDS[:-1], "last word"]
@@ -98,9 +110,8 @@ print("✓ Whichever of the nine words comes last, animal and food are the same.
 
 # %% [markdown]
 # Two equal rows, and 1.09 four times. Uncut, *cat* and *milk* fit equally well, 0.17 each, and the last word
-# fits best, 0.46, be it *thirsty* or *sweet*. In the picture of the last chapter there is one glass again, and
-# *quality* is poured from it under animal and under food alike. Uncut, the sheet is one head of width four. It
-# is not the multiplication that makes two heads. It is the cut.
+# fits best, 0.46, be it *thirsty* or *sweet*. Uncut, the sheet is one head of width four. It is not the
+# multiplication that makes two heads. It is the cut.
 #
 # ## Split, then stack
 #
@@ -164,7 +175,7 @@ def with_stack(dim, x, matrices):
     return torch.cat(mixed.unbind(dim), dim=-1) @ two.W_O
 
 
-wide, said = (w_q, w_k, w_v), [one.EMBEDDINGS, one.SWEET_EMBEDDINGS]
+wide = w_q, w_k, w_v
 rows = [torch.cat([with_stack(dim, x, wide)[it, :2] for x in said]) for dim in (0, 1)]
 columns = ["thirsty: animal", "food", "sweet: animal", "food"]
 display.show(torch.stack(rows), ["dim=0", "dim=1"], columns)
@@ -216,8 +227,8 @@ rows = torch.stack([merged, merged @ two.W_O])[:, it]
 display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"])
 
 # %% [markdown]
-# The first strip of the merged row is head 1's: 0.97 of quality, and 2.34 of animal that came with it. The second
-# strip is head 2's: 0.19 of quality, and 2.49 of food. If attention ended here, each head could write into its
+# The first strip of the merged row is head 1's: 0.97 of *quality*, and a column that stays empty. The second
+# strip is head 2's, with 0.19 of *quality*. If attention ended here, each head could write into its
 # own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets every head write into every
 # feature. Ours takes the two qualities, and moves the one of head 2 from the third place to the second, under
 # *food*; in training, the model finds out what goes where.
@@ -329,18 +340,18 @@ print("✓ It is what nn.MultiheadAttention computes, gradients included.")
 # <!-- deeper: one model, several starting points -->
 # ### Going deeper: one model, several starting points
 #
-# List and stack both ask `xavier_uniform_` for their first numbers. Are they born alike? (The size is the
-# standard deviation; PyTorch keeps its matrix transposed, so it is turned here.)
+# List and stack both ask `xavier_uniform_` for their first numbers. Do they have the same standard deviation at
+# initialisation? (PyTorch keeps its matrix transposed, so it is turned here.)
 
 # %%
-born = {
+initial = {
     "one of 8 heads": two.Heads(512, 8).heads[0].w_q,
     "8 heads side by side": SplitAndStack(512, 8).w_q,
     "PyTorch's, with K and V": nn.MultiheadAttention(512, 8).in_proj_weight.mT,
     "a single head": two.Heads(512, 1).heads[0].w_q,
 }
-sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in born.items()}
-display.show(sizes, columns=["shape", "size at birth"], decimals=3)
+sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in initial.items()}
+display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 
 # %% [markdown]
 # With several heads they are not. Xavier looks at the shape of a matrix, and the shape does not say how many heads
