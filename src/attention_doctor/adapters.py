@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from annotated_attention.masks import block_future
 from attention_doctor.call.forms import Layout, MaskForm, output_of
+from attention_doctor.call.inputs import Failed
 
 __all__ = ["Adapted", "adapt", "torch_like"]
 # What a callable may be able to do besides.
@@ -27,7 +28,8 @@ class Adapted:
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
             none that differs between both; ``"none"``; "" where nobody says.
-        mask_error: what every call with a mask raises; "" where a mask can be given, or none.
+        mask_error: what every call with a mask raises; None where a mask can be given, or none is
+            taken.
         masked: makes the same with a form of mask, for a number of heads; None where it is said.
 
     Examples:
@@ -42,7 +44,8 @@ class Adapted:
     def __init__(self, attend: Callable[..., Any], inner: object, masks: str = "") -> None:
         """Take a function, and the module or function that it is built around."""
         self.attend, self.module, self.name = attend, module_of(inner), name_of(inner)
-        self.masks, self.mask_error = masks, ""
+        self.masks = masks
+        self.mask_error: Failed | None = None
         self.window = 0  # which it is said to have
         self.said = ""  # of the form of its mask
         self.masked: Callable[[str, int], Adapted] | None = None

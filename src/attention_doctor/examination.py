@@ -1,5 +1,6 @@
 """The examination: evidence is gathered, rules are asked once, and a report is written."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,9 +12,10 @@ from annotated_attention.checks import check_settings
 from attention_doctor.answers import Answers
 from attention_doctor.call.calls import called
 from attention_doctor.call.inputs import Failed
+from attention_doctor.call.lengths import counts
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_in
-from attention_doctor.call.roles import KINDS, Sizes, named_parameters
+from attention_doctor.call.roles import KINDS, Sizes, Unasked, named_parameters
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import Finding, Report
@@ -109,17 +111,30 @@ def examine_called(
     Raises:
         Unasked: an argument is not known, or no mask fits.
     """
-    further = dict(call or {})
-    asked = called(attend, kind, sizes, layout, mask, further)
-    asked.attend.window = window or asked.attend.window
-    patient = Patient(asked.attend, sizes, kind)
-    if reference is not None:
-        known = named_parameters(getattr(reference, "forward", reference))
-        further = {name: x for name, x in further.items() if name in known}
-        trusted = called(reference, kind, sizes, layout, mask, further)
-        patient.reference = Patient(trusted.attend, sizes, kind)
-    how = (f"called with {asked.how}",) if asked.how else ()
-    return replace(examine_patient(patient), called=how, inferred=asked.inferred)
+
+    def asked(sizes: Sizes) -> Report:
+        further = dict(call or {})
+        asked = called(attend, kind, sizes, layout, mask, further)
+        asked.attend.window = window or asked.attend.window
+        patient = Patient(asked.attend, sizes, kind)
+        if reference is not None:
+            known = named_parameters(getattr(reference, "forward", reference))
+            further = {name: x for name, x in further.items() if name in known}
+            trusted = called(reference, kind, sizes, layout, mask, further)
+            patient.reference = Patient(trusted.attend, sizes, kind)
+        tokens = f"{sizes.tokens} tokens, the number that its error names" * bool(sizes.tokens)
+        said = ", ".join(filter(None, [asked.how, tokens]))
+        how = (f"called with {said}",) if said else ()
+        return replace(examine_patient(patient), called=how, inferred=asked.inferred)
+
+    first = asked(sizes)
+    for tokens in () if first.asked else counts(attend, first.findings[0].evidence):
+        longer = max(sizes.max_length, tokens)
+        with contextlib.suppress(Unasked):
+            again = asked(sizes._replace(tokens=tokens, max_length=longer))
+            if again.asked:
+                return again
+    return first
 
 
 def examine_patient(patient: Patient) -> Report:
@@ -145,7 +160,7 @@ def examine_patient(patient: Patient) -> Report:
 
 def check_arguments(attend: object, sizes: Sizes, kind: str) -> None:
     """Refuse what cannot be examined, with the errors of ``examine``."""
-    embed_dim, num_heads, _, max_length = sizes
+    embed_dim, num_heads, _, max_length, _ = sizes
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:

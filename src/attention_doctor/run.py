@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from attention_doctor.call.build import build, value_of
+from attention_doctor.call.build import build, is_factory, value_of
 from attention_doctor.call.load import load
 from attention_doctor.call.paste import adapter
 from attention_doctor.call.places import describe
@@ -24,11 +24,14 @@ from attention_doctor.models import examine_model
 from attention_doctor.report import Finding, ModelReport, Report
 from attention_doctor.rules.questions import UNASKED
 
+_RAISED = ("fails", "wrong-result", "construction-fails")
+
 
 def examined(options: argparse.Namespace) -> Report | ModelReport:
     """Examine what the options of the command line name."""
     path, _, name = (options.model or options.target).rpartition(":")
     target: Any = None
+    names: dict[str, Any] = {}
     try:
         # Weights are the same each time, and so is the verdict.
         with torch.random.fork_rng(devices=[]):
@@ -39,10 +42,15 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
             report = _report(target, names, options)
     except (Exception, SystemExit) as error:  # whatever the code of others raises
         report = _failed(name, error)
-    if options.model or target is None or report.asked:
+    if options.model or target is None or report.asked or is_factory(target):
         return report
-    text = adapter(target, Path(path), name, options.kind, _sizes(options), dict(options.init))
-    return replace(report, adapter=text)
+    given: dict[str, Any] = {}
+    with contextlib.suppress(Unasked):
+        given = _given("--init", options.init, names, _sizes(options))
+    finding = report.findings[0]
+    failed = finding.evidence if finding.code in _RAISED else ""
+    how = (options.kind, _sizes(options), dict(options.init), given, failed)
+    return replace(report, adapter=adapter(target, Path(path), name, *how))
 
 
 def alone(options: argparse.Namespace) -> Report | ModelReport:
@@ -65,12 +73,19 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     return Sizes(options.embed_dim, options.num_heads, options.context_dim, options.max_length)
 
 
+def _given(
+    option: str, pairs: list[tuple[str, str]], names: dict[str, Any], sizes: Sizes
+) -> dict[str, Any]:
+    """Compute the values of ``--init`` or ``--call``."""
+    e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
+    names = names | {"e": e, "h": h, "d": e // h, "n": n}
+    return {name: value_of(option, name, text, names) for name, text in pairs}
+
+
 def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> Report:
     """Build what was loaded, and examine it."""
     sizes = _sizes(options)
-    e, h, _, n = sizes
-    names = names | {"e": e, "h": h, "d": e // h, "n": n}
-    init = {name: value_of("--init", name, text, names) for name, text in options.init}
+    init = _given("--init", options.init, names, sizes)
     made, built = build(target, init, sizes, options.kind)
     trusted = None
     if options.reference:
@@ -82,7 +97,7 @@ def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> 
         known = named_parameters(trusted)
         taken = {name: x for name, x in init.items() if name in known}
         trusted = build(trusted, taken, sizes, options.kind)[0]
-    call = {name: value_of("--call", name, text, names) for name, text in options.call}
+    call = _given("--call", options.call, names, sizes)
     how = (sizes, options.kind, options.layout, options.mask, call, options.window, trusted)
     report = examine_called(made, *how)
     return replace(report, called=(*filter(None, [built]), *report.called))

@@ -83,6 +83,8 @@ def _explains(cause: Observed, one: Observed) -> bool:
     """Tell whether an observation follows from a cause."""
     if one.rule.excuses and not one.rule.signs:  # a design, which no fault brings about
         return False
+    if one.sign.alone:
+        return False
     if cause.question == "reference":  # all outputs are the same
         return one.question not in CONDUCT
     return bool(cause.rule.explains & {one.question, one.rule.code})

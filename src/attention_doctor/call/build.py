@@ -38,7 +38,7 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     arguments = known(target, given, sizes, kind)
     takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(target).values())
     extra = [name for name in given if name not in parameters]
-    takes_fields = any(isinstance(x, Config) for x in arguments.values())
+    takes_fields = any(map(is_config, arguments.values()))
     if extra and not takes_any and not takes_fields:
         text = f"the constructor has no {', '.join(extra)} (`--init`)"
         raise Unasked("construction", text, f"It has: {', '.join(parameters)}.")
@@ -79,6 +79,11 @@ def is_built(target: Any) -> bool:
     return not positional and all(size_of(x) for x in required(named_parameters(target)))
 
 
+def is_factory(target: Any) -> bool:
+    """Tell whether a target is a function that makes an attention, such as an adapter."""
+    return is_built(target) and not inspect.isclass(target)
+
+
 def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dict[str, Any]:
     """Give the arguments of a constructor that are said, or that are sizes by their names."""
     parameters = named_parameters(target)
@@ -86,6 +91,8 @@ def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dic
     needed = required(parameters)
     for name, parameter in parameters.items():
         role, default = size_of(name), parameter.default
+        if name == "mask" and isinstance(default, bool):  # whether it hides the future
+            role = "causal"
         if name in given or not role:
             continue
         number = isinstance(default, int) and not isinstance(default, bool) and default > 0
@@ -106,18 +113,55 @@ class Config:
         """Keep what is said; sizes are set when they are read."""
         self.__dict__.update(given)
         self._of = lambda name: sizes.of(size_of(name), kind)
+        self._missing = ""  # which was asked for last
 
     def __getattr__(self, name: str) -> Any:
         """Answer for a name that says which size it is; all others are missing."""
         value = None if name.startswith("_") else self._of(name)
         if value is None:
+            if not name.startswith("_"):
+                self.__dict__["_missing"] = name
             raise AttributeError(f"the stand-in for a configuration has no {name}")
         setattr(self, name, value)
         return value
 
     def __repr__(self) -> str:
         """Show what was read."""
-        return f"Config({said({x: y for x, y in vars(self).items() if not x.startswith('_')})})"
+        return f"Config({said(self.read)})"
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """What was read, and what is said."""
+        return {x: y for x, y in vars(self).items() if not x.startswith("_")}
+
+
+def fields(
+    target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str
+) -> dict[str, dict[str, Any]]:
+    """Give the fields that a constructor reads, by the argument that is its configuration.
+
+    One that is missing has the value ``...``.
+    """
+    parameters = named_parameters(target)
+    others = {name: x for name, x in given.items() if name not in parameters}
+    arguments = known(target, given, sizes, kind)
+    configs = {name: Config(others, sizes, kind) for name, x in arguments.items() if is_config(x)}
+    missing = False
+    try:
+        target(**{**arguments, **configs})
+    except AttributeError:
+        missing = True
+    except Exception:
+        pass  # which the report says
+    return {
+        name: x.read | ({x._missing: ...} if missing and x._missing else {})
+        for name, x in configs.items()
+    }
+
+
+def is_config(x: object) -> bool:
+    """Tell whether something stands in for a configuration."""
+    return isinstance(x, Config)
 
 
 @contextlib.contextmanager

@@ -75,6 +75,7 @@ def _tokens(inputs: dict[str, str], kind: str) -> dict[str, str]:
         order = given.get(kind, ("x",) * 3)
         return {names[role]: x for role, x in zip(TENSORS["cross"], order, strict=True)}
     names.setdefault("x", names.get("query", ""))
+    names.setdefault("context", names.get("key", "") if "value" not in names else "")
     fits = all(names.get(role) for role in TENSORS[kind])
     return {names[role]: role for role in TENSORS[kind]} if fits else {}
 

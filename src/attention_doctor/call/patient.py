@@ -41,7 +41,7 @@ class Patient:
         self.called_as = kind
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
-        self.embed_dim, self.num_heads, self.context_dim, self.max_length = sizes
+        self.embed_dim, self.num_heads, self.context_dim, self.max_length, fixed = sizes
         self.module = self.attend.module if module is None else module
         self.name = self.attend.name
         self.masks = self.attend.masks or ("none" if kind == "causal" else "any")
@@ -53,7 +53,8 @@ class Patient:
         self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
-        self.n, self.m = (min(x, self.max_length) for x in (5, 7 if self.kind == "cross" else 5))
+        usual = 5, 7 if self.kind == "cross" else 5
+        self.n, self.m = (fixed or min(x, self.max_length) for x in usual)
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
 

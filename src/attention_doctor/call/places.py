@@ -100,9 +100,14 @@ def describe(error: BaseException) -> str:
     message = " ".join(str(error).split())
     message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    frame = raised_in(error)
-    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "", frame.name)
+    place = raised_at(error)
     return f"{text} ({place})" if place else text
+
+
+def raised_at(error: BaseException) -> Where | None:
+    """Give the line that raised an exception in the examined code."""
+    frame = raised_in(error)
+    return frame and Where(frame.filename, frame.lineno or 0, frame.line or "", frame.name)
 
 
 def raised_in(error: BaseException) -> traceback.FrameSummary | None:

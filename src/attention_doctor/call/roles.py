@@ -10,35 +10,38 @@ SIZES = {
     for role, names in {
         "width": "embed_dim d_model n_embd hidden_size hidden_dim dim d_in d_out embed_size "
         "emb_dim input_dim model_dim embedding_dim query_dim n_embed num_hiddens in_features "
-        "out_features channels width n_state nx e",
-        "context width": "context_dim cross_attention_dim kdim vdim dim_context kv_dim",
-        "heads": "num_heads n_heads n_head nhead heads num_attention_heads head_count h",
+        "out_features channels width n_state nx e emb feats n_feat q_dim dim_q out_channels "
+        "num_q_input_channels state_size",
+        "context width": "context_dim cross_attention_dim kdim vdim dim_context kv_dim dim_k "
+        "num_kv_input_channels",
+        "heads": "num_heads n_heads n_head nhead heads num_attention_heads head_count h head "
+        "head_num query_heads",
         "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads num_kv_groups "
-        "n_query_groups",
+        "n_query_groups n_local_heads",
         "head width": "head_dim dim_head d_k d_v d_head head_size",
         "length": "context_length block_size max_len max_seq_len seq_len max_length "
         "max_position_embeddings n_positions context_size n_ctx",
         "layer": "layer_idx layer_id",
         "causal": "causal is_causal",
-        "config": "config cfg args",
+        "config": "config configs cfg args",
     }.items()
 }
 INPUTS = {
     role: names.split()
     for role, names in {
-        "query": "q query queries xq x_q query_states",
-        "key": "k key keys xk x_k key_states",
-        "value": "v value values xv x_v value_states",
+        "query": "q query queries xq x_q inputs_q q_src query_states",
+        "key": "k key keys xk x_k k_src key_states",
+        "value": "v value values xv x_v v_src value_states",
         "context": "context memory encoder_hidden_states encoder_output enc_out kv cond "
-        "key_value_states x_context y",
-        "x": "x input inputs src tgt hidden_states hidden embeddings tokens seq z",
+        "key_value_states x_context x_kv inputs_kv xa y c",
+        "x": "x input inputs input_tensor src tgt hidden_states hidden embeddings tokens seq z",
     }.items()
 }
 ROTATIONS = ("cos", "sin", "position_embeddings")
 DOCUMENTS = ["documents", "document_ids", "doc_ids", "segment_ids", "seq_ids", "sequence_ids"]
 # What a name of a mask says about True in it.
 _SAYS = {
-    "blocked": r"block|padding_mask|pad_mask|is_pad|look_ahead|future",
+    "blocked": r"block|key_padding_mask|is_pad|look_ahead|future",
     "allowed": r"allow|keep|valid|visible",
     "additive": r"bias|additive",
 }
@@ -51,6 +54,7 @@ class Sizes(NamedTuple):
     num_heads: int
     context_dim: int
     max_length: int = 16
+    tokens: int = 0  # where it takes no other number of them
 
     def of(self, role: str, kind: str) -> Any:
         """Give the value of a role; None if it has none."""

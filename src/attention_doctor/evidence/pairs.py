@@ -40,7 +40,7 @@ def needs_masks(patient: Patient) -> None:
         raise NotAsked("it takes no mask")
 
 
-def failing_masks(patient: Patient) -> Mapping[str, str]:
+def failing_masks(patient: Patient) -> Mapping[str, Failed]:
     """Give the errors of calls with a mask, by their cases."""
     if patient.mask_error:
         return {"any mask": patient.mask_error}
@@ -52,7 +52,7 @@ def failing_masks(patient: Patient) -> Mapping[str, str]:
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
-            failures[case.name] = str(failure)
+            failures[case.name] = failure
     return failures
 
 

@@ -1,9 +1,11 @@
 """Masks that are given: which they are, by the pairs that react; how hidden scores keep weight."""
 
+import re
 from collections.abc import Callable
 
 import torch
 
+from attention_doctor.call.places import raised_at
 from attention_doctor.evidence import conditions, conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.pairs import Leak
@@ -23,8 +25,24 @@ _TURN = (  # the way out, where it is no mistake
 # Which mask it is, by the pairs that react.
 def failing(e: Evidence) -> Sign | None:
     failures = e.of(pairs.failing_masks)
-    case = next(iter(failures), None)
-    return None if case is None else Sign(f"it fails with {case}", failures[case])
+    if not failures:
+        return None
+    case, failure = next(iter(failures.items()))
+    cause, remedy = _cause(failure.error)
+    place = None if failure.error is None else raised_at(failure.error)
+    symptom, alone = f"it fails with {case}", e.patient.mask_error is not None
+    return Sign(symptom, str(failure), remedy, cause=cause, place=place, alone=alone)
+
+
+def _cause(error: Exception | None) -> tuple[str, str]:
+    """Say why a mask fails, and what to do; "" twice where its axes do not fit."""
+    said = str(error)
+    if isinstance(error, NameError | ImportError):
+        return "the lines that apply a mask do not run: none was ever given", "Mend that line."
+    if re.search("bool|dtype|scalar type", said) and not re.search("size|shape|dimension", said):
+        cause = "one line takes numbers for a mask and another True and False, or neither is taken"
+        return cause, "Take one of both: `mask = mask.bool()`, and `~mask` in place of `1 - mask`."
+    return "", ""
 
 
 def leaking(symptom: str, applies: Callable[[Evidence, Leak], bool], remedy: str = "") -> Test:

@@ -26,6 +26,7 @@ class Sign:
     severity: str = ""
     cause: str = ""
     place: Where | None = None
+    alone: bool = False  # whether it follows from nothing else
 
 
 Test = Callable[[Evidence], Sign | None]

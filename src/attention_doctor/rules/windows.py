@@ -3,6 +3,7 @@
 What accuses where no design holds, ``visible-unseen`` and ``past-unseen``, stands in ``causal``.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -93,6 +94,11 @@ def _shapes(n: int) -> Iterator[tuple[str, Tensor]]:
         for halo in range(1, w + 2):
             near = (place >= first - halo) & (place <= first + w + halo)
             yield f"blocks of {w + 1}, and {halo} beside on each side", near
+        wide, rest = divmod(n, w + 1)  # of an image that is as wide as this
+        for high, across in itertools.product(range(1, wide + 1), range(1, w + 2)):
+            block = place // (w + 1) // high * n + place % (w + 1) // across
+            if not rest and wide > 1:
+                yield f"windows of {high} by {across} in an image", block[:, None] == block
         yield f"every token that is a multiple of {w + 1} away", distance % (w + 1) == 0
 
 
