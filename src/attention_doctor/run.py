@@ -24,8 +24,6 @@ from attention_doctor.models import examine_model
 from attention_doctor.report import Finding, ModelReport, Report
 from attention_doctor.rules.questions import UNASKED
 
-_RAISED = ("fails", "wrong-result", "construction-fails")
-
 
 def examined(options: argparse.Namespace) -> Report | ModelReport:
     """Examine what the options of the command line name."""
@@ -48,7 +46,8 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
     with contextlib.suppress(Unasked):
         given = _given("--init", options.init, names, _sizes(options))
     finding = report.findings[0]
-    failed = finding.evidence if finding.code in _RAISED else ""
+    raised = finding.code in ("fails", "wrong-result") or finding.test == "construction"
+    failed = finding.evidence if raised else ""
     how = (options.kind, _sizes(options), dict(options.init), given, failed)
     return replace(report, adapter=adapter(target, Path(path), name, *how))
 

@@ -70,13 +70,17 @@ def _causes(answers: Answers, observed: Sequence[Observed]) -> list[Observed]:
     named = [x for x in answers.reference if x.rule.code not in halves]
     if named:
         return named
-    if answers.agreement.version in ("", "right", *halves) and answers.inside:
-        return answers.inside
+    inside = answers.inside if answers.agreement.version in ("", "right", *halves) else []
+    if any(x.severity == WRONG for x in inside):
+        return inside
     naming = [x for x in observed if x.question in NAMING and x.rule.explains]
     whole = [x for x in naming if x.rule.code not in halves]
     # Where nothing is mixed, that may follow from a mask that hides everything.
     others = [x for x in whole if x.question != "attention"]
-    return [x for x in whole if x in others or not any(_explains(y, x) for y in others)]
+    return [
+        *(x for x in whole if x in others or not any(_explains(y, x) for y in others)),
+        *inside,
+    ]
 
 
 def _explains(cause: Observed, one: Observed) -> bool:
@@ -112,7 +116,7 @@ def _finding(evidence: Evidence, one: Observed, explained: Sequence[Observed] = 
         cause=cause,
         remedy=remedy,
         test=one.question,
-        where=sign.place or rule.place(evidence),
+        where=sign.place or (None if sign.nowhere else rule.place(evidence)),
         explains=tuple(codes),
     )
 

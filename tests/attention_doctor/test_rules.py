@@ -94,6 +94,7 @@ EXAMPLES = {
         "Attention",
         ("return blocked\n", "return blocked if self.training else None\n"),
     ),
+    "mask-undone": ("Attention", (FILL, f"10 * ({FILL} / 10).tanh()")),
     "fill-does-not-block": ("Attention", (FILL, FILL.replace("-math.inf", "1e-9"))),
     "future-leaks": ("Causal", (".triu(1)", ".triu(3)")),
     "past-unseen": (
@@ -138,8 +139,20 @@ EXAMPLES = {
     ),
     "positions-ignored": ("Rotary", (TURNS, "turn(q, places), turn(k, places)")),
     "positions-not-relative": ("Rotary", (TURNS, "q, k = turn(q, places), turn(k, -places)")),
+    "bias-grows-with-distance": (
+        "Causal",
+        (
+            "= q @ k.mT",
+            "= q @ k.mT + torch.arange(x.size(1))[:, None] - torch.arange(x.size(1))",
+        ),
+    ),
     "values-rotated": ("Rotary", (TURNS, "q, k, v = (turn(y, places) for y in (q, k, v))")),
     "summed-apart": ("Attention", ("q @ k.mT", "torch.einsum('bhqd,bhke->bhqk', q, k)")),
+    "samples-attended-over": (
+        "Attention, bare",
+        ("return x.unf", "return x.transpose(0, 1).unf"),
+        ("return output", "return output.transpose(0, 1)"),
+    ),
     "samples-mixed": ("Causal", ("return output", "return output + output.mean(0)")),
     "scale-by-convention": ("Attention", ("math.sqrt(q.size(-1))", "0.7")),
     "no-attention": ("Attention", ("dropped @ v", "v")),
@@ -182,6 +195,10 @@ EXAMPLES = {
     "output-not-finite": (
         "Attention",
         ("return output", "return output / (1 - self.q.weight.isfinite().float().mean())"),
+    ),
+    "weights-drawn-anew": (
+        "Attention",
+        ("return output", "return nn.Linear(output.size(-1), output.size(-1))(output)"),
     ),
     "computed-in-low-precision": (
         "Attention",

@@ -147,12 +147,12 @@ def fields(
     arguments = known(target, given, sizes, kind)
     configs = {name: Config(others, sizes, kind) for name, x in arguments.items() if is_config(x)}
     missing = False
-    try:
-        target(**{**arguments, **configs})
-    except AttributeError:
-        missing = True
-    except Exception:
-        pass  # which the report says
+    with torch.random.fork_rng(devices=[]), contextlib.suppress(Exception, SystemExit):
+        try:
+            if configs:
+                target(**{**arguments, **configs})
+        except AttributeError:
+            missing = True
     return {
         name: x.read | ({x._missing: ...} if missing and x._missing else {})
         for name, x in configs.items()

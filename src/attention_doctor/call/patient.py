@@ -170,6 +170,10 @@ class Patient:
             b, n, e = inputs.query.shape
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
             usual = (b, n, inputs.key.size(1)) == (self.b, self.n, self.m)
+            if result.shape == (b, inputs.key.size(1), e):
+                text += (
+                    ". It has as many tokens as the keys: are both inputs swapped, in it or here?"
+                )
             raise Failed(text) if usual else NotAsked(text)
         return result, tuple(rest)
 

@@ -17,11 +17,7 @@ _PYTHONS = sysconfig.get_path("stdlib")
 _PYTORCHS = str(Path(torch.__file__).parent)
 _PACKAGES = ("site-packages", "dist-packages")
 # They only pass calls on: a line of theirs says nothing about the attention.
-_PASSING_ON = tuple(
-    f"{folder}{name}"
-    for folder in ("site-packages/", "dist-packages/")
-    for name in ("einops/", "opt_einsum/", "jaxtyping/", "beartype/")
-)
+_PASSING_ON = ("/einops/", "/opt_einsum/", "/jaxtyping/", "/beartype/")
 Frame = tuple[str, int, str]  # file, line, and the function's name
 _LONGEST = 300  # of the letters of a message
 

@@ -4,14 +4,15 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.call.places import Where
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import watched
-from attention_doctor.evidence.trace import Step
+from attention_doctor.evidence.trace import Step, tensors
 
 DROPOUT = 0.5
 TRIES = 6
@@ -29,6 +30,21 @@ def varies(patient: Patient) -> float:
     with patient.dropping(DROPOUT):
         gap = variation(patient, patient.draw(1))
     return gap if gap > patient.tolerance else 0.0
+
+
+def made_within(patient: Patient) -> Where | None:
+    """Give the line that uses parameters which are others in each call; None if there is none.
+
+    Those that are not registered are the same each time.
+    """
+    known = {id(x) for x in patient.named.values()}
+    used: list[dict[int, Step]] = []
+    for _ in range(2):
+        steps = watched(patient, situations.free(patient))[0]
+        given = ((x, y) for x in steps for y in tensors([x.arguments, x.options]))
+        used.append({id(y): x for x, y in given if isinstance(y, nn.Parameter)})
+    anew = [step for key, step in used[0].items() if key not in known and key not in used[1]]
+    return anew[0].where if anew else None
 
 
 @contextlib.contextmanager

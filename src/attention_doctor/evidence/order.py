@@ -7,7 +7,7 @@ import torch
 from attention_doctor.call.inputs import Inputs
 from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import pairs, situations
-from attention_doctor.evidence.influence import across
+from attention_doctor.evidence.influence import across, moves
 from attention_doctor.evidence.situations import Situation
 
 
@@ -66,6 +66,13 @@ def samples_apart(patient: Patient) -> Gap | None:
         if mixed or gap > patient.tolerance:
             return Gap(case, gap, mixed)
     return None
+
+
+def samples_for_tokens(patient: Patient) -> bool:
+    """Tell whether a token moves its own place in all samples, and nothing else."""
+    moved = moves(patient, patient.draw(1)) > patient.tolerance  # [sample, query, sample, token]
+    same = torch.eye(patient.n, dtype=torch.bool)[None, :, None].expand_as(moved)
+    return bool(moved[same].all() and not moved[~same].any())
 
 
 def equal_values(patient: Patient) -> Gap | None:

@@ -4,6 +4,7 @@ What is wrong with a cache shows in which tokens are seen.
 """
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 from attention_doctor.call.inputs import Failed, Inputs, NotAsked
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import describe
+from attention_doctor.call.roles import named_parameters, plain_name
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import exchanged
 
@@ -26,6 +28,14 @@ def claim(patient: Patient, *names: str) -> list[Any]:
     """Give what the callable says that it can do besides; what it does not is not asked."""
     abilities = [getattr(patient.attend, name, None) for name in names]
     if not all(map(callable, abilities)):
+        forward = getattr(patient.module, "forward", patient.attend.attend)
+        caches = [x for x in named_parameters(forward) if re.search("cache|past_", plain_name(x))]
+        if "step" in names and caches:
+            raise NotAsked(
+                f"nobody says how its `{caches[0]}` is used; say it with an adapter: `adapt(…, "
+                "start=…, step=…)`, where `start()` gives an empty cache and `step(x, cache)` "
+                "attends to it and to x"
+            )
         raise NotAsked("the callable does not say that it has them")
     return abilities
 

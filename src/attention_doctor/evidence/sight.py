@@ -47,7 +47,8 @@ class Seen:
     ``"mix"``, ``"split"``, ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and
     ``"straight merge"`` where heads and tokens are exchanged by no more than a reshape, ``"table"``
     where weights go into another product, too, ``"apart"`` where a product sums one side on its
-    own, ``"heads mixed"`` where the weights of different heads are mixed with each other.
+    own, ``"heads mixed"`` where the weights of different heads are mixed with each other,
+    ``"undone"`` where what a mask has hidden is finite again.
     """
 
     query: Operand  # as it entered the first product
@@ -162,6 +163,8 @@ def _on_the_way(chain: list[Step], away: list[Step]) -> dict[str, Step]:
             roles["mask"] = new
         elif new.name in _REPLACES and constant(old, new) is None and _differ(old, new, torch.ne):
             roles["weak mask"] = new
+        if _differ(old, new, lambda x, y: (x <= LOW) & (y > LOW)):
+            roles.setdefault("undone", new)
     for old, new in itertools.pairwise(away):
         if _differ(old, new, lambda x, y: ((y == 0) & (x != 0)) | (y.isinf() & x.isfinite())):
             roles["late mask"] = new

@@ -1,10 +1,15 @@
 """The causal mask, rows of which masks leave nothing, and numbers that half precision lacks."""
 
-from attention_doctor.evidence import conduct, pairs
+from dataclasses import replace
+
+import torch
+
+from attention_doctor.evidence import conduct, inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.sight import Seen
 from attention_doctor.rules.masks import FILLS, HIDING, no_finite_row
 from attention_doctor.rules.questions import CONVENTION, MASKED
-from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
+from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, of_mistake
 
 
 # Under a causal mask.
@@ -23,13 +28,36 @@ def future_seen(next_alone: bool) -> Test:
         if not found.leaks.any() or found.next_alone != next_alone:
             return None
         i, j = found.leaks.nonzero()[0].tolist()
-        return Sign(
-            "each token sees the one after it" if next_alone else "tokens see some of their future",
-            f"{int(found.leaks.sum())} of {int(found.ahead.sum())} pairs with a later token react, "
-            f"the first is output {i} to input {j}, counted from 0",
-        )
+        symptom = "each token sees the one after it"
+        said = f"{int(found.leaks.sum())} of {int(found.ahead.sum())} pairs with a later token "
+        said += f"react, the first is output {i} to input {j}, counted from 0"
+        if next_alone:
+            return Sign(symptom, said)
+        return elsewhere(e, Sign("tokens see some of their future", said))
 
     return test
+
+
+def elsewhere(e: Evidence, sign: Sign) -> Sign:
+    """Say where else the future comes in, if each softmax is given scores that hide it."""
+    look = e.had(looks.free)
+    if look is None or not all(hides_the_future(x, e.patient.n) for x in look.found):
+        return sign
+    rows = e.had(inner.inner)
+    within = "queries, keys or values of a token are made from later ones, too"
+    if rows is not None and rows.rows_are_tokens:
+        within = "weights are mixed with values of other places than those that they are made for"
+    remedy = f"{FOLLOW} Look at norms, means and convolutions over tokens, and at cut-off columns."
+    return replace(sign, cause=f"the causal mask is right: {within}", remedy=remedy, nowhere=True)
+
+
+def hides_the_future(seen: Seen, n: int) -> bool:
+    """Tell whether scores enter the softmax with all that is later hidden; keys may be appended."""
+    query, key = seen.query.kept, seen.axis if seen.keys is None else seen.keys
+    if query is None or query == key or seen.mask.size(query) != n or seen.mask.size(key) < n:
+        return False
+    hidden = seen.mask.movedim((query, key), (-2, -1))[..., :n]
+    return bool((hidden | torch.ones(n, n, dtype=torch.bool).tril()).all())
 
 
 def future_leaks(e: Evidence) -> Sign | None:

@@ -29,6 +29,18 @@ def random_in_evaluation(e: Evidence) -> Sign | None:
     )
 
 
+def drawn_anew(e: Evidence) -> Sign | None:
+    gap = e.of(conditions.varies)
+    if not gap or (place := e.had(conditions.made_within)) is None:
+        return None
+    return Sign(
+        "in evaluation mode the same input gives a different result each time",
+        f"{TRIES} calls differ by up to {gap:.0%} of their size; parameters are used that the "
+        "module does not hold, and others in each call",
+        place=place,
+    )
+
+
 def coarse(e: Evidence) -> Sign | None:
     step = e.of(conditions.coarse)
     if step is None:
@@ -88,8 +100,20 @@ RULES = (
         wrong="self.weight = nn.Parameter(torch.empty(e, e))",
         right="self.weight = nn.Parameter(torch.randn(e, e) / math.sqrt(e))",
     ),
+    Rule(
+        "weights-drawn-anew",
+        "a layer is made in `forward`: its weights are drawn anew in each call",
+        "Make the layer in the constructor, and use it in `forward`.",
+        signs={"evaluation": drawn_anew},
+        neighbours=("dropout-in-evaluation",),
+        explanation="No optimizer knows its weights and no checkpoint holds them: it never learns, "
+        "and what the others learn is undone by the next call.",
+        wrong="return nn.Linear(e, e)(heads)  # in forward",
+        right="return self.out(heads)",
+    ),
     of_mistake(
         "dropout-in-evaluation",
+        neighbours=("weights-drawn-anew",),
         signs={"evaluation": random_in_evaluation},
         steps=("dropout", "softmax"),
         ignore="it is meant, to measure how sure the model is",

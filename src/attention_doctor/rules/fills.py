@@ -34,6 +34,16 @@ def multiplied(e: Evidence) -> Sign | None:
     return None
 
 
+def undone(e: Evidence) -> Sign | None:
+    for seen in masked_calls(e):
+        if "mask" in seen.steps and "undone" in seen.steps:
+            symptom = "scores are hidden, and another step makes them finite again"
+            low = seen.scores.min().item()
+            said = f"the lowest score that enters the softmax is {low:.3g}"
+            return Sign(symptom, said, place=seen.where("undone"))
+    return None
+
+
 def weakly_filled(e: Evidence) -> Sign | None:
     for seen in masked_calls(e):
         if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
@@ -66,6 +76,19 @@ def _put(step: Step) -> float | None:
 
 
 RULES = (
+    Rule(
+        "mask-undone",
+        "a soft cap, a clamp or `nan_to_num` stands behind the mask",
+        "Hide scores last, right before the softmax.",
+        signs={"hidden inside": undone},
+        steps=("mask",),
+        explains=MASKED,
+        neighbours=("fill-does-not-block",),
+        explanation="Minus infinity becomes minus the cap, which leaves a weight to what should "
+        "be hidden: a small one behind a large cap.",
+        wrong="scores = cap * ((scores + mask) / cap).tanh()",
+        right="scores = cap * (scores / cap).tanh() + mask",
+    ),
     of_mistake(
         "mask-multiplied",
         signs={"hidden inside": multiplied},

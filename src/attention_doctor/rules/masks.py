@@ -81,9 +81,10 @@ def either(e: Evidence, leak: Leak) -> bool:
 
 def taken_for_causal(e: Evidence, leak: Leak) -> bool:
     future = torch.ones_like(leak.blocked).triu(1)
-    if not leak.is_square or (e.patient.own_future and (leak.seen & future).any()):
+    if e.patient.own_future and (leak.seen & future).any():
         return False
-    return leak.is_mask(future)
+    n, m = future.shape[1:]
+    return leak.is_mask(future, torch.ones_like(leak.blocked).triu(1 + m - n))
 
 
 def of_another_sample(e: Evidence, leak: Leak) -> bool:

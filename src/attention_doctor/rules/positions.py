@@ -8,10 +8,12 @@ from torch import Tensor
 
 from attention_doctor.evidence import inner, looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.evidence.steps import Operand
+from attention_doctor.evidence.sight import Seen
+from attention_doctor.evidence.steps import LOW, Operand
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
 from attention_doctor.rules.rule import Rule, Sign, of_mistake
 
+_SUM = "a table, or an angle, that is read at i + j in place of j - i"
 _TURNED = OUTPUTS | {"positions-not-relative"}
 
 
@@ -106,6 +108,51 @@ def unrelated(e: Evidence) -> Sign | None:
     return Sign(symptom, said)
 
 
+# What is added to the scores, as equal tokens show it.
+def _added(e: Evidence) -> list[tuple[Seen, Tensor]]:
+    """Give the scores of equal tokens, (..., n, n), of each attention."""
+    equal = e.of(looks.equal)
+    if equal is None or e.patient.kind == "cross":
+        return []
+    return [
+        (x, x.scores.movedim((x.query.kept, x.keys), (-2, -1)))
+        for x in equal.found
+        if x.query.kept is not None and x.keys is not None and x.scores.size(x.keys) > 3
+    ]
+
+
+def by_sum(e: Evidence) -> Sign | None:
+    """Tell whether scores depend on the sum of two places, and not on their difference."""
+    for seen, scores in _added(e):
+        if _steady(scores.flip(-1)) and not _steady(scores):
+            symptom = "the scores of equal tokens depend on the sum of their places"
+            said = "what is added for (i, j) is what is added for (i + 1, j - 1)"
+            return Sign(symptom, said, cause=_SUM, place=seen.where("weak mask", "product"))
+    return None
+
+
+def grows(e: Evidence) -> Sign | None:
+    """Tell whether what is added for two places is larger the farther they are apart."""
+    for seen, scores in _added(e):
+        for side, x in {"before": scores, "behind": scores.mT}.items():
+            rows = x[..., -1, :].flip(-1)  # by distance
+            steps = rows.diff(dim=-1)
+            linear = _steady(x) and e.patient.same(steps, steps[..., :1].expand_as(steps))
+            if linear and bool(steps.isfinite().all() and (steps > 1e-6).all()):
+                symptom = f"what is added to a score grows with the distance to a token {side}"
+                said = f"by {steps.min():.2g} to {steps.max():.2g} for each token, in every head"
+                return Sign(symptom, said, place=seen.where("weak mask", "product"))
+    return None
+
+
+def _steady(scores: Tensor) -> bool:
+    """Tell whether scores, as far as they are finite, are the same along each diagonal."""
+    x, y = scores[..., 1:, 1:], scores[..., :-1, :-1]
+    both = (x > LOW) & (y > LOW)
+    size = scores[scores > LOW].abs().max() if (scores > LOW).any() else torch.tensor(0.0)
+    return bool(both.any() and (x - y)[both].abs().max() <= 1e-6 * size.clamp(min=1e-30))
+
+
 def _difference(one: Operand, other: Operand) -> Tensor | None:
     return None if one.rows is None or other.rows is None else one.rows - other.rows
 
@@ -154,12 +201,25 @@ RULES = (
         "positions-not-relative",
         "queries and keys are turned in opposite senses, or by other angles",
         "Turn both by the same function, with angles laid out as it pairs the features.",
-        signs={"rotation": not_relative, "places": unrelated},
+        signs={"rotation": not_relative, "places": lambda e: by_sum(e) or unrelated(e)},
         steps=("product",),
         explanation="A rotation is to make scores depend on how far apart two tokens are. Here "
         "the same two meet otherwise at another place of the text.",
         wrong="q, k = turn(q, places), turn(k, -places)",
         right="q, k = turn(q, places), turn(k, places)",
+    ),
+    Rule(
+        "bias-grows-with-distance",
+        "a bias by distance, as ALiBi has it, with the wrong sign",
+        "Take it off: the bias of a key that is farther away is lower.",
+        signs={"places": grows},
+        steps=("weak mask", "product"),
+        neighbours=("positions-not-relative",),
+        explanation="The farthest tokens get the largest weights, and in a longer text all of "
+        "them: the last words hardly count.",
+        wrong="scores = scores + slopes * (query_places - key_places)",
+        right="scores = scores - slopes * (query_places - key_places)",
+        ignore="far tokens are meant to be favoured",
     ),
     Rule(
         "values-rotated",

@@ -95,6 +95,13 @@ def mixed_samples(e: Evidence) -> Sign | None:
     )
 
 
+def samples_for_tokens(e: Evidence) -> Sign | None:
+    if e.patient.kind == "cross" or not e.of(order.samples_for_tokens):
+        return None
+    said = "each result depends on the tokens in its own place of all samples, and on no other"
+    return Sign("queries attend over the samples of the batch, and not over the tokens", said)
+
+
 def moved(e: Evidence) -> Sign | None:
     gap = e.of(order.moved)
     if gap is None:
@@ -145,6 +152,19 @@ RULES = (
         signs={"numbers": tiled},
         steps=("repeat", "split"),
         ignore="the weights are trained with it, and are of no other model",
+    ),
+    Rule(
+        "samples-attended-over",
+        "`batch_first=True` is missing, or axes are turned: samples stand where tokens should",
+        "Build it with `batch_first=True`, or turn tokens to the front. If it takes (n, b, e), say "
+        "so: `--layout nbe`.",
+        signs={"attention": samples_for_tokens},
+        explains=OUTPUTS,
+        neighbours=("softmax-over-samples", "no-attention"),
+        explanation="PyTorch's own classes take tokens in front of samples unless they are told "
+        "otherwise, and every shape is right.",
+        wrong="nn.MultiheadAttention(e, h)",
+        right="nn.MultiheadAttention(e, h, batch_first=True)",
     ),
     Rule(
         "samples-mixed",

@@ -26,6 +26,7 @@ class Sign:
     severity: str = ""
     cause: str = ""
     place: Where | None = None
+    nowhere: bool = False  # whether no line that is known is meant
     alone: bool = False  # whether it follows from nothing else
 
 
