@@ -75,7 +75,10 @@ def another_column(self, q, k):
 
 @pytest.mark.parametrize(
     ("steps", "said"),
-    [({"heads": normed_over_tokens}, "are made from later"), ({"weigh": another_column}, "mixed")],
+    [
+        ({"heads": normed_over_tokens}, "are made from later"),
+        ({"weigh": another_column}, "of other places"),
+    ],
 )
 def test_a_causal_mask_that_is_right_is_not_blamed(steps, said):
     report = asked(varied(**steps)(causal=True), "causal")

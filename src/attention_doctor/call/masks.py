@@ -169,9 +169,10 @@ def _inferred(name: str, form: MaskForm, hides: bool, seen: Mapping[MaskForm, Re
     guess = "inferred from one call" if hides else "guessed, as no call hides a key"
     if not hides and any(x.hides for x in seen.values()):  # as minus infinity, which is added
         guess, other = "guessed, though 0 and −∞ would hide", "additive"
+    switch = "" if any(x.hides for x in seen.values()) else "; if it only switches, `--mask none`"
     return (
         f"`{name}` is {form.shape}, {what}: {guess}, since neither you nor its name "
-        f"says so. If you mean the other, say `--mask {other}`"
+        f"says so. If you mean the other, say `--mask {other}`{switch}"
     )
 
 

@@ -46,7 +46,7 @@ def elsewhere(e: Evidence, sign: Sign) -> Sign:
     rows = e.had(inner.inner)
     within = "queries, keys or values of a token are made from later ones, too"
     if rows is not None and rows.rows_are_tokens:
-        within = "weights are mixed with values of other places than those that they are made for"
+        within = "weights are changed behind the softmax, or mixed with values of other places"
     remedy = f"{FOLLOW} Look at norms, means and convolutions over tokens, and at cut-off columns."
     return replace(sign, cause=f"the causal mask is right: {within}", remedy=remedy, nowhere=True)
 
