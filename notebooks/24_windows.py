@@ -666,6 +666,7 @@ rows = {
     "the last 8 of them": shares([*range(64)], slice(56, 64)),
     "4 keys, 4 values each: the last": shares([0, 1, 2, 3] * 4, slice(0, 4)),
     "3 keys, then 32 values for a fourth": shares([0, 1, 2] + [3] * 32, slice(0, 3)),
+    "3 keys, then 32 other keys": shares([*range(35)], slice(0, 3)),
 }
 ways = ["softmax", "plain sum", "gate", "delta rule", "gate and delta rule"]
 display.show(rows, columns=ways, corner="written")
@@ -674,12 +675,16 @@ display.show(rows, columns=ways, corner="written")
 # A plain sum treats all 64 pairs alike and blurs them. With a gate or the delta rule, the same 256
 # numbers hold the last eight and little else. Where each of four keys gets a new value three times, the
 # softmax and the sum are left to guess. (To a softmax, these are four equal keys. A model with positions
-# can learn to tell them apart.) And the last row tells the two apart: after 32 more values, the gate has
-# lost the three old pairs, and the delta rule still finds 0.98 of them. **A gate forgets by age, the
-# delta rule by key.** A model that has both must learn when to leave the gate open: here it is never
-# quite open, and the old pairs are lost all the same.
+# can learn to tell them apart.) The last two rows tell gate and delta rule apart. After 32 more values
+# for a single key, the gate has lost the three old pairs, and the delta rule still finds 0.98 of them.
+# After 32 other keys, it has lost them as well, while the plain sum still finds 0.54: what is corrected
+# for one key changes a little for every key that is not at right angles to it. **A gate forgets by age.
+# The delta rule forgets by key, while keys are far fewer than dimensions, and then by age, too.** A
+# model that has both must learn when to leave the gate open: here it is never quite open, and the old
+# pairs are lost all the same.
 #
-# No state finds all 64. So these models are **hybrids**: three layers with a state for each one with
+# None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
+# state cannot give back every value exactly. So these models are **hybrids**: three layers with a state for each one with
 # softmax attention in both, as models with windows keep some global ones.
 
 # %% [markdown]
@@ -826,7 +831,8 @@ exercises.windows.check_block.folded(block)
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
 # > DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
 # > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
-# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age, the delta rule by key.
+# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age, the delta
+# > rule by key, while keys are far fewer than dimensions.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
 # chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.
