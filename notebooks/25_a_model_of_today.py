@@ -369,8 +369,9 @@ assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another 
 # modules while its block runs. For the attention, a function takes the place of `attend`, which gets
 # the queries, keys and values of one layer. One function collects nothing. One sees a
 # [window](24_windows.ipynb#cell-id=the-key-that-must-stay) of 64 keys, beside which the first keys of
-# the text may stay. And one lets each query choose the keys with the best scores, which is what an
-# [indexer](24_windows.ipynb#cell-id=sparse-attention) without errors would do.
+# the text may stay. And one lets each query choose the keys with the best scores, each head its own.
+# (DeepSeek's [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of a
+# layer, from scores that only resemble theirs.)
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, block_by_position, repeat_heads
@@ -524,7 +525,7 @@ display.finish(drawing, name="what-breaks-what", alt=alt)
 # The short bars fail quietly. A window of 64 keys lifts the perplexity to 42. Add a single key, the very
 # first of the text, and it is 28: most of the damage was the missing sink. With 64 *chosen* keys you
 # would hardly notice anything, and 16 do about as well as 64 neighbours and a sink. That is the promise of sparse
-# attention, if its cheap scores find the same keys. A rotary base of 10,000 is the default of many
+# attention, if its cheap scores find such keys, and one choice does for all heads. A rotary base of 10,000 is the default of many
 # programs, and the wrong activation is one word in a file of settings.
 
 # %% [markdown] name="heads-that-continue-what-came-before"
