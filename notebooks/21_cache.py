@@ -3,8 +3,8 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can size a KV cache, write with one in
-# chunks, and find four classic mistakes.*
+# *26 minutes and 8 of exercises. Afterwards you can size a KV cache, tell prefill from decode,
+# share pages, and find four mistakes.*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading repeats the time before. In this chapter you find out which numbers never change,
@@ -210,8 +210,10 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # As much again: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
 # each of 32 heads keeps keys of its own ([fewer keys](22_fewer_keys.ipynb) tells how the others share
 # them). Llama's sizes are those of [Llama Team, table 3](../docs/references.md#llama-2024), the others'
-# of their configuration. Two kinds of layers keep less than the formula says: one with a [window](24_windows.ipynb) no more tokens than fit
-# into it, and latent attention ([MLA](22_fewer_keys.ipynb)) one short vector for all heads.
+# of their configuration. Three kinds of layers keep less than the formula says: one with a
+# [window](24_windows.ipynb) no more tokens than fit into it, latent attention
+# ([MLA](22_fewer_keys.ipynb)) one short vector for all heads, and linear attention, as in three of the
+# [models of today](20_positions.ipynb#cell-id=models-of-today), a state of fixed size.
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
@@ -526,7 +528,32 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 #
 # So tokens per second have a ceiling that can be computed. A token multiplies every weight once, and
 # every key and value that is kept. Divide the bytes that memory delivers in a second by the bytes of all
-# these. Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
+# these. The cell does so for Llama 3.1 8B on an H100, whose speeds are those on paper [[Shah et al.
+# 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of a batch, caches are not. Do
+# 32 texts at once bring 32 times as many tokens a second?
+
+# %% tags=["fold-input"]
+READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
+WEIGHTS, KEPT = 8e9, 128 * 2**10  # numbers; bytes of a token in the cache
+rows = {}
+for tokens, texts in itertools.product((1024, 131_072), (1, 32)):
+    read = 2 * WEIGHTS + texts * tokens * KEPT
+    flops = texts * (2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens)  # layers, heads, d
+    written = READS * 1e12 / read * texts
+    name = f"{tokens:,} tokens, {texts} at once"
+    rows[name] = [f"{read / 1e9:.0f}", f"{written:,.0f}", f"{flops / read:.1f}"]
+columns = ["GB to read", "tokens/s, ceiling", "FLOPs a byte"]
+title = f"{READS} TB a second, and time for {DOES / READS:.0f} FLOPs a byte"
+display.show(rows, columns=columns, decimals="<", title=title)
+
+# %% [markdown]
+# With short texts, 32 at once bring 5,282 tokens a second instead of 208. With long ones it is 189
+# instead of 101: nearly all bytes are then caches. (Those 566 GB do not fit into the 80 GB of one H100,
+# either.) The last column is the **arithmetic intensity**. It stays far below the 295 that the GPU could
+# do, so decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
+# arithmetic is the limit.)
+#
+# Is that ceiling reached? Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
 # share 3 of keys. The bandwidth is measured with a matrix of 2²⁶ numbers in float32 times one vector, which
 # has nothing else to do. How near to the ceiling do the measured tokens come, and do half the bytes, in
 # bfloat16, bring twice the tokens?
@@ -593,15 +620,15 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # the tokens. The ceiling is memory's, too. A server whose last cache holds this whole small model may be
 # faster.
 #
-# Two ways lead past it, and both read the weights once for several words: a server decodes for many
-# texts at once (each with a cache of its own), and [speculative
-# decoding](#cell-id=going-back-and-branching) checks several words of one text in one call.
+# Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
+# once for several words: it checks several words of one text in one call.
 
 # %% [markdown] name="fewer-bits"
 # ### Quantised cache: fewer bits
 #
-# Bytes are time, so keep fewer of them. A **quantised cache** holds whole numbers, in 8 bits from −127 to
-# 127, and beside them a scale: what one step is worth. The usual scale is one for each token and head,
+# Where memory is the limit, fewer bytes take less time. A **quantised cache** holds whole numbers, in 8
+# bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8, floating-point
+# numbers of 8 bits, is its rival on recent GPUs.) The usual scale is one for each token and head,
 # so that a new token needs nothing of the others. How much does that harm? The cell rounds random keys
 # and values, 64 wide, and compares what attention gives. In the last column one feature of the keys is
 # 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
@@ -843,8 +870,19 @@ for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()
 display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
 
 # %% [markdown]
-# Nothing: the text is the same with any draft, as the cell asserts. (Where words are drawn, and not the
-# likeliest, a rule of the paper keeps their chances.) Only the number of calls differs. Is that faster?
+# Nothing: the text is the same with any draft, as the cell asserts. Where words are drawn, **speculative
+# sampling** keeps the large model's probabilities p, whatever the draft's probabilities q:
+#
+# - Accept a guess x with probability min(1, p(x) / q(x)).
+# - At the first one refused, draw from max(0, p − q), divided by its sum, and drop the later guesses.
+# - If none is refused, draw one more word from p.
+#
+# Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head that
+# guesses on from the large model's own features: EAGLE [[Li et al.
+# 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's multi-token prediction (MTP) [[DeepSeek-AI
+# 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
+#
+# Only the number of calls differs. Is that faster?
 # Say that each of k guesses is right with probability α, whatever came before, and that one guess
 # costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
 #
@@ -857,7 +895,7 @@ display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="
 
 # %% tags=["fold-input"]
 def right_at_times(alpha: float, right: Tensor):
-    """Make a draft that knows the right text, and spoils each word with probability 1 − α."""
+    """Make a draft that knows the text, and spoils each word with probability 1 − α."""
     source = torch.Generator().manual_seed(5)
 
     def draft(ids: Tensor) -> Tensor:
@@ -938,7 +976,9 @@ print("positions of the next words:", paged.length.tolist())
 # %% [markdown]
 # The first text has three pages of four tokens, the second has one, and each word comes out as it
 # would alone. Pages have a second use: texts that begin alike, as in a beam search or with the same
-# instructions in front, point to the same pages (**prefix caching**). Before one of them writes to a shared page, it gets its own copy of that one page,
+# instructions in front, point to the same pages (**prefix caching**). A new request finds them by a hash
+# of each full page's tokens and all tokens before them, and computes only from the first page that is
+# missing. Before one of the texts writes to a shared page, it gets its own copy of that one page,
 # whereas `reorder` of a growing cache copies whole texts.
 
 # %% [markdown]
