@@ -3,7 +3,7 @@
 #
 # *What may a token safely not look at?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can count what a window sees, keep an attention sink,
+# *24 minutes and 8 of exercises. Afterwards you can count what a window sees, keep an attention sink,
 # and write DeepSeek's indexer and the gated delta rule.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
@@ -16,7 +16,7 @@
 # as many scores. A window chooses a few keys by their place. Two other ways to look at less stand in
 # models of today: [sparse attention](#cell-id=sparse-attention) chooses keys by their content, as
 # DeepSeek's indexer does, and [linear attention](#cell-id=linear-attention) keeps a state instead of
-# keys, written by the **gated delta rule** in Qwen3-Next and Kimi Linear.
+# keys, written by the [gated delta rule](#cell-id=the-delta-rule) in Qwen3-Next and Kimi Linear.
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
@@ -427,6 +427,10 @@ print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} til
 # asks has a query $q_j$ and a factor $w_j$ for each head:
 #
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
+#
+# In DeepSeek's attention, queries come from a latent, too, and from the same one come the $q_j$; k is
+# a projection of the token, normed. Half of the features of both are rotated. All 128 heads of the
+# attention share the one choice.
 
 
 # %%
@@ -510,8 +514,9 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]:
 #
 # $$\frac{\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j}{\sum_j \phi(q) \cdot \phi(k_j)}
-# = \frac{\phi(q)\, S}{\phi(q) \cdot z}
-# \qquad S = \sum_j \phi(k_j)^\top v_j \qquad z = \sum_j \phi(k_j)$$
+# = \frac{\phi(q)\, S}{\phi(q) \cdot z}$$
+#
+# $$S = \sum_j \phi(k_j)^\top v_j \qquad z = \sum_j \phi(k_j)$$
 #
 # S is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
 # kept: the cache has the same size after ten tokens and after a million.
@@ -542,7 +547,10 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # The token decides on α and β. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
-# No φ is needed, and no denominator.
+#
+# There is no φ here, and no denominator. Dividing by the sum of the weights kept the output from growing
+# with the text, and φ kept that sum above 0. Here a value is corrected, not added again. The layers of
+# both models also bring queries and keys to length 1, and norm the output.
 
 
 # %%
