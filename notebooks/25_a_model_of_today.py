@@ -928,12 +928,12 @@ for name, (sizes, _) in FAMILIES.items():
 # <!-- /deeper -->
 
 # %% [markdown] name="what-this-class-lacks"
-# ## What this class lacks
+# ## What this class lacks beside models of 2025
 #
-# What do well-known open models of 2025 have beyond it? Each heading leads to its chapter. *3 in 4*
-# counts layers; a state fades by one gate *per head* or one *per feature*.
+# What do well-known open models have beyond it, at the end of 2025? Each heading leads to its chapter.
+# *3 in 4* counts layers; a state fades by one gate *per head* or one *per feature*.
 #
-# | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](24_windows.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
+# | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](24_windows.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
 # |---|---|---|---|---|---|---|---|
 # | gpt-oss | 128, 1 in 2 | yes | – | – | – | – | 4 of 128 |
 # | Qwen3-Next | – | – | yes | 3 in 4, per head | – | – | 10 of 512 |
@@ -945,8 +945,8 @@ for name, (sizes, _) in FAMILIES.items():
 # Two things this book leaves out. **Experts** are many feed-forward parts, of which each token is sent
 # to a few (and mostly to one more that serves all tokens). They are no attention, and therefore have no
 # chapter. And layers with a state first mix each token with the three before it, by a short convolution.
-# Everything else in the table you have now computed yourself. (Sizes are those of the largest model of
-# each name; the book's tests compare the rows with the configurations in `transformers`.)
+# (Sizes are those of the largest model of each name; the book's tests compare the rows with the
+# configurations in `transformers`.)
 
 # %% [markdown]
 # ## Exercises

@@ -15,7 +15,7 @@ CLASSES = {
     "DeepSeek-V3.2": "DeepseekV32Config",
     "Gemma 3": "Gemma3TextConfig",
 }
-COLUMNS = ["window", "sink", "gate", "state", "indexer", "MLA", "experts"]
+COLUMNS = ["window", "sink", "output gate", "state", "indexer", "MLA", "experts"]
 GATED = {  # a line of code that multiplies what a layer has collected
     "yes": ["* torch.sigmoid(gate)", "self.norm(core_attn_out, z)"],
     "state only": ["self.o_norm(core_attn_out, gate)"],
@@ -53,7 +53,7 @@ def expected(config):
         row["sink"] = "yes"
     for said, marks in GATED.items():
         if all(mark in code for mark in marks):
-            row["gate"] = said
+            row["output gate"] = said
     if getattr(config, "index_topk", 0):
         row["indexer"] = f"{config.index_topk:,}"
     if getattr(config, "kv_lora_rank", 0):
