@@ -277,7 +277,7 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 # %% [markdown]
 # ## Ask for something other than what you are
 #
-# A word learns little from itself. *Thirsty* had better ask *which animal is thirsty here?* A matrix
+# A word learns little from itself. *Thirsty* had better look for an animal, the one that is thirsty. A matrix
 # between word and query, called $W_Q$, changes the question: a row for each feature that a word has,
 # a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
 
@@ -341,9 +341,13 @@ display.beside(
 # which is more of an animal but says nothing. What is handed over is the quality, and $W_O$ writes it
 # under *animal*. So a large number there means: yes, something is said about an animal. (The second
 # place of the values stays empty. This head has one thing to hand over.)
+#
+# Take *it*, the row `(1, 1, 0, 1)`. Times $W_Q$, each of the four numbers takes its row of the matrix that often,
+# and the rows are added up: $1 \cdot (0, 0) + 1 \cdot (0, 0) + 0 \cdot (0, 0) + 1 \cdot (2, 1) = (2, 1)$.
 
 # %%
 q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
+display.show(q[[it]], ["it asks for"], ["animal", "quality"], decimals=0)
 
 # %% [markdown]
 # ## How far along the arrow
@@ -425,10 +429,9 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 #
 # In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
 # products. If the entries of query and key are independent, with mean 0 and variance 1, the sum has
-# variance d: a typical score has the size $\sqrt d$. The figure takes random queries and 16 random
-# keys. How strongly each weight reacts to each score is [a matrix of
-# derivatives](#cell-id=the-derivative-of-the-softmax); its size is the root of the sum of its squared
-# entries. Increase the width: first divided by *1*, then by *d*, the obvious repair, then by *√d*.
+# variance d: a typical score has the size $\sqrt d$. What does that do to the weights? Here are random
+# queries, each with 16 random keys. A dot is the largest of the 16 weights of a query. Guess first what
+# dividing by d, the obvious repair, does to it.
 
 
 # %% tags=["fold-input"]
@@ -441,6 +444,41 @@ def products(d: int) -> Tensor:
     return query @ key.mT                        # (n, d) x (d, m) -> (n, m)
 
 
+drawing, (ax,) = display.panels(300, 300)
+names, told, spread = [], [], torch.linspace(-0.25, 0.25, 32)
+for name, power, letter in (("undivided", 0, "h"), ("by d", 1, "m"), ("by √d", 0.5, "n")):
+    for d in (64, 256):
+        largest = (products(d) / d**power).softmax(-1).amax(-1)  # (n,)
+        look = {"color": display.COLOURS[letter], "alpha": 0.5}
+        ax.plot(largest, len(names) + spread, "o", markersize=3.5, **look)
+        middle = f"{largest.median():.2f}"
+        ax.text(1.04, len(names), middle, va="center", fontsize=12)
+        names.append(f"{name}\nd = {d}")
+        told.append(f"{name}, d = {d}: {middle}")
+ax.set_yticks(range(6), names)
+ax.set(xlim=(0, 1.28), ylim=(5.5, -0.5), xlabel="largest of 16 weights")
+ax.set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
+alt = f"The largest of 16 weights, for 32 queries each. Medians: {'; '.join(told)}."
+display.finish(drawing, name="largest-weight", alt=alt, caption="At the right: the median.")
+
+# %% [markdown]
+# Undivided, the width decides: at 256, one key takes nearly everything from most queries. A weight so close
+# to 1 hardly moves, whatever the query does, so hardly any gradient comes back: the softmax is **saturated**.
+# Divided by d, the largest weight is 0.07 there, hardly more than one sixteenth: a wide head starts as a plain
+# average. With the root both widths behave alike, and one weight can stand out.
+
+# %% [markdown] name="the-derivative-of-the-softmax"
+# <!-- deeper: The derivative of the softmax -->
+# ### Going deeper: The derivative of the softmax
+#
+# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
+# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
+# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size is
+# the root of the sum of its squared entries. Increase the width: first divided by *1*, then by *d*, then by
+# *√d*.
+
+
+# %% tags=["fold-input"]
 def measure(scores: Tensor) -> tuple[float, float, float]:
     """Measure the deviation of scores, the size of the derivative, the largest weight.
 
@@ -459,30 +497,16 @@ by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# What a loss sends back to the scores passes through this matrix. Here is its size at three widths, for the
-# median query, and the largest of the 16 weights at the last.
+# Here is the size at three widths, for the median query.
 
 # %% tags=["fold-input"]
 rows = {}
 for name, power in (("not divided", 0), ("by d", 1), ("by √d", 0.5)):
-    found = [measure(by_width[d] / d**power) for d in (64, 128, 256)]
-    rows[name] = [*(size for _, size, _ in found), found[-1][2]]
-columns = ["d = 64", "128", "256", "weight"]
-display.show(rows, columns=columns, title="Size of the derivative, and the largest weight")
+    rows[name] = [measure(by_width[d] / d**power)[1] for d in (64, 128, 256)]
+display.show(rows, columns=["d = 64", "128", "256"], title="Size of the derivative")
 
 # %% [markdown]
-# Undivided, what the softmax does depends on the width: the derivative has the size 0.12 at 64 and nearly 0
-# at 256, where the softmax is **saturated**. Divided by d, it stays, but the largest weight is 0.07, hardly
-# more than one sixteenth: a wide head starts as a plain average. With the root the width hardly matters,
-# and one weight can stand out.
-
-# %% [markdown] name="the-derivative-of-the-softmax"
-# <!-- deeper: The derivative of the softmax -->
-# ### Going deeper: The derivative of the softmax
-#
-# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
-# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. If one weight is nearly 1 and the others
-# nearly 0, every entry of this matrix is nearly 0.
+# Undivided, it is 0.12 at 64 and nearly 0 at 256. With the root the width hardly matters.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)

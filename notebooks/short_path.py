@@ -243,7 +243,7 @@ print("✓ Undivided at d = 1,024, the median query gets not a thousandth of the
 # %% [markdown]
 # Undivided, the width decides. At 1,024 one key takes everything for most queries, and a share so close to 1
 # hardly moves, whatever the query does: half of the queries get next to no gradient. Divided by the root,
-# both widths behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) has sliders for it.
+# both widths behave alike. [One head](01_one_head.ipynb#cell-id=the-derivative-of-the-softmax) has sliders for it.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
