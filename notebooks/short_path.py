@@ -65,9 +65,10 @@ display.show(first, words, features, decimals=0)
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# In the code, `first` and `second` hold the two sentences, and `it` is the place of the word, 5. The fold below
-# the table above holds these and all imports: all that this page's code begins with. The comment `(m, e)` gives a shape, which is checked when the page is built: m words that are asked, with e numbers
-# each. The words that ask are counted by n; soon all eight do.
+# In the code, `first` and `second` hold the two sentences, and `it` is the place of the word, 5. These and all
+# imports are what this page's code begins with, in the fold below the table above. The comment `(m, e)` gives
+# a shape, which is checked when the page is built: m words that are asked, with e numbers each. The words
+# that ask are counted by n; soon all eight do.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
