@@ -450,7 +450,7 @@ print("✓ After 100 steps who was meant is guessed, near the floor; at the end 
 # understanding, the model is right in half of the stories. Hardly any of its stories is possible. You could
 # have read neither off the loss.
 #
-# How much is 96.6 % of the way? Ask two readers who know next to nothing. One knows how often each word
+# How much is nearly all of the way? Ask two readers who know next to nothing. One knows how often each word
 # comes in this world, the other only which words follow the last one, and how often:
 
 # %% tags=["fold-input"]

@@ -3,7 +3,7 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
+# *23 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
 # MQA, GQA, latents (MLA).*
 #
 # For a text of 2,048 tokens, GPT-3 keeps 9.66 GB of keys and values in a [cache](21_cache.ipynb): each

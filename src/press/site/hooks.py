@@ -226,9 +226,13 @@ def _say_where_to(link: Tag, target: File) -> None:
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
     """List the pages for language models, now that each knows what it is about."""
-    first = files.src_uris["index.md"].page
-    assert first is not None
-    text = llms.write(config.site_name, config.site_description or "", first, config.site_url or "")
+    listed, page = [], files.src_uris["index.md"].page
+    while page:
+        *_, section = ["", *(str(x.title) for x in page.ancestors)]
+        address = (config.site_url or "") + (page.url or "./")
+        listed.append((section, str(page.title), address, page.meta.get("description", "")))
+        page = page.next_page
+    text = llms.write(config.site_name, config.site_description or "", listed)
     files.append(File.generated(config, llms.PATH, content=text))
     return env
 

@@ -1,35 +1,24 @@
 """Lists the pages for language models, as https://llmstxt.org asks: a link and a sentence each."""
 
-from collections.abc import Iterator
-
-from mkdocs.structure.pages import Page
+from collections.abc import Iterable
 
 PATH = "llms.txt"
 SKILL = "attention-doctor --skill"
 
 
-def write(name: str, about: str, first: Page, site: str) -> str:
-    """Write the list, section by section, in the order of the navigation.
+def write(name: str, about: str, pages: Iterable[tuple[str, str, str, str]]) -> str:
+    """Write the list, section by section.
 
     Args:
         name: of the site.
         about: it, in a sentence.
-        first: the first page; each knows the next.
-        site: where the site stands, with a slash at the end; empty where nobody knows.
+        pages: of each its section, title, address and description, in the order of the navigation.
     """
     lines = [f"# {name}", "", f"> {about}", "", f"A skill for coding agents: `{SKILL}`."]
-    section = ""
-    for page in _following(first):
-        *_, tab = ["", *(x.title or "" for x in page.ancestors)]
-        if tab != section:
-            section = tab
+    before = ""
+    for section, title, address, description in pages:
+        if section != before:
+            before = section
             lines += ["", f"## {section}", ""]
-        description = " ".join(page.meta.get("description", "").split())
-        lines.append(f"- [{page.title}]({site}{page.url or './'}): {description}")
+        lines.append(f"- [{title}]({address}): {' '.join(description.split())}")
     return "\n".join(lines) + "\n"
-
-
-def _following(page: Page | None) -> Iterator[Page]:
-    while page:
-        yield page
-        page = page.next_page
