@@ -47,7 +47,7 @@ def wheels(
     heard = {call: row[place] for call, row in verdicts.items()}
     text = "; ".join(f"{call}, {said}" for call, said in heard.items())
     text = f"Without {', '.join(names[part] for part in gone)}: {text}."
-    still = f'<pre class="aa-wheels"><code>{_listing(pieces, gone)}</code></pre>'
+    still = f'<pre class="aa-wheels no-copy"><code>{_listing(pieces, gone)}</code></pre>'
     data = {
         "lines": pieces,
         "parts": names,
