@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def main(arguments: Sequence[str] | None = None, elsewhere: bool = False) -> int
         ...
         0
     """
+    try:
+        return _answer(arguments, elsewhere)
+    except Exception:  # or Python would end with 1, as if something were wrong with the attention
+        traceback.print_exc()
+        return refuse("the doctor itself failed, as it says above: nothing can be concluded")
+
+
+def _answer(arguments: Sequence[str] | None, elsewhere: bool) -> int:
     options = read(arguments)
     told = options.explain or options.list
     if options.skill:

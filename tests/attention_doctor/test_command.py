@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import torch
 
-from attention_doctor import adapters, assert_attention, examine
+from attention_doctor import adapters, assert_attention, command, examine
 from attention_doctor.command import main
 from tests.attention_doctor.demanded import Attention, E, H, split, varied
 
@@ -409,6 +409,17 @@ def test_the_module_runs(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         runpy.run_module("attention_doctor", run_name="__main__")
     assert "usage: attention-doctor" in capsys.readouterr().out
+
+
+def test_a_fault_of_the_doctor_itself_is_no_finding(monkeypatch, capsys):
+    def broken(_):
+        raise RuntimeError("of its own")
+
+    monkeypatch.setattr(command, "read", broken)
+    assert main(["layer.py:Attention"]) == 2
+    said = capsys.readouterr().err
+    assert "of its own" in said
+    assert "nothing can be concluded" in said
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
     assert told["rightly", "thirsty"] != told["rightly", "sweet"]
     assert told["wrongly", "thirsty"] == told["wrongly", "sweet"]
     assert told["wrongly", "sweet"].endswith("it gets the same.")
+    inks = said.locator("b").evaluate_all("all => all.map((x) => x.style.color)")
+    assert inks == ["var(--aa-d)"] * 2, "both are of the second head"
     page.get_by_role("button", name="drank asks").press("Enter")
     expect(said).to_contain_text("“drank” is left with")
     assert "the same." not in said.text_content(), "only what is so is said"

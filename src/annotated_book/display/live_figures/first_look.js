@@ -61,6 +61,11 @@ export default {
     );
     const said = readout();
 
+    // Which head found what stands in a word's row.
+    function from(word, head) {
+      return now.transposed ? head : Math.floor((2 * word + head) / words.length);
+    }
+
     function show() {
       const all = [...words.slice(0, -1), endings[now.ending]];
       const found = (now.transposed ? right : wrong)[now.ending];
@@ -68,9 +73,10 @@ export default {
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
       look.show(all, weights[now.ending], now.query);
-      gets.show(all, found, now.query, now.transposed);
+      gets.show(all, found, now.query, now.transposed, from);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      const parts = HEADS.map(({ ink, name }, head) => {
+      const parts = HEADS.map(({ name }, head) => {
+        const { ink } = HEADS[from(now.query, head)];
         const part = `${hundredth(found[now.query][head])}${now.transposed ? ` ${name}` : ""}`;
         return element("b", { style: `color: ${ink}` }, part);
       });
@@ -169,14 +175,13 @@ function bars(places) {
   const what = svg("tspan");
   const head = svg("text", title, what, legend[0], ",", legend[1]);
   const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names);
-  const show = (all, found, query, transposed) => {
+  const show = (all, found, query, transposed, from) => {
     what.textContent = transposed ? "each word gets:" : "without the transpose:";
     HEADS.forEach(({ name }, head) => {
       legend[head].textContent = transposed ? name : `from head ${head + 1}`;
       found.forEach((pair, j) => {
         const high = (Math.min(pair[head], 100) * TALL) / 100;
-        const from = transposed ? head : Math.floor((2 * j + head) / found.length);
-        made[head][j].setAttribute("fill", HEADS[from].ink);
+        made[head][j].setAttribute("fill", HEADS[from(j, head)].ink);
         made[head][j].setAttribute("y", FLOOR - high);
         made[head][j].setAttribute("height", high);
       });
