@@ -437,7 +437,7 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies
-# > - from sequence-first: `x.view(n, b * h, d).transpose(0, 1)`, `(b * h, n, d)`, copies nothing
+# > - from sequence-first: `x.view(n, b * h, d).transpose(0, 1)`, `(b * h, n, d)`, copies nothing where `x` lies so in memory
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
 # > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.

@@ -600,9 +600,9 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`, and nothing complains |
 # | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in PyTorch's class, the package's and the 18 lines |
 # | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention` |
-# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; 18 lines: `future[None]` | PyTorch's flag alone is an error; in the 18 lines head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
+# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; 18 lines: `future[None]` | PyTorch's flag alone is an error in training, and **no mask at all** on its fast path; in the 18 lines head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
 # | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; in the 18 lines `mask` | mask i · h + j is for sample i, head j |
-# | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first`, in evaluation, without gradients |
+# | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
 # | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
 # | a wish to see them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
 # | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
@@ -651,6 +651,12 @@ try:
 except RuntimeError as error:
     refused = str(error)
 assert "Need attn_mask" in refused
+with torch.no_grad():  # on the fast path nothing is refused, and nothing is hidden
+    unasked, bare = (
+        theirs.eval()(y, y, y, need_weights=False, is_causal=flag)[0]  # (2, 4, 24)
+        for flag in (True, False)
+    )
+torch.testing.assert_close(unasked, bare)
 
 # %% tags=["proof"]
 ran = []
@@ -990,6 +996,8 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
+# >
+# > PyTorch's own class takes the same call, and may ignore the flag: give it `attn_mask=future`, too.
 # >
 # > Hold your class beside another one: several samples, sizes that all differ and none of which is 1, values
 # > other than the keys, a mask that differs from query to query, and one sample empty; gradients, too. (The

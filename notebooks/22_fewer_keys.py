@@ -749,7 +749,7 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `config.get("head_dim", other)` gives `other` where there is no such entry.
+# `config.get("head_dim") or other` gives `other` where there is no such entry, or an empty one.
 #
 # </details>
 #
@@ -765,7 +765,7 @@ def token_bytes(config: dict[str, int]) -> int:
     """Count the bytes that a cache keeps of one token, in half precision."""
     heads = config["num_attention_heads"]
     shared = config.get("num_key_value_heads", heads)
-    width = config.get("head_dim", config["hidden_size"] // heads)
+    width = config.get("head_dim") or config["hidden_size"] // heads
     return 2 * 2 * config["num_hidden_layers"] * shared * width
 
 

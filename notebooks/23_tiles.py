@@ -656,8 +656,8 @@ print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f
 # this cache grows by copying all that it keeps.
 #
 # So the first lever of a server is the **batch**: it decodes for many texts at once, each weight that
-# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own.
-# The points on the left stay where they are, however many texts there are: at 1 with keys for each head, at
+# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own
+# (what they share at the beginning can be read once). Apart from that, the points on the left stay where they are, however many texts there are: at 1 with keys for each head, at
 # the size of the group with GQA, at 242 with MLA. That is right of an A100's edge, where sharing more
 # would no longer help, and just left of an H100's.
 #

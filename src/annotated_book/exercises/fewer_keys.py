@@ -31,7 +31,7 @@ Config = dict[str, int]
 def _bytes(config: Config, width: int = 2, **changes: int) -> int:
     """Count the bytes of a token; ``changes`` put another number in the place of one."""
     heads = config["num_attention_heads"]
-    d = config.get("head_dim", config["hidden_size"] // heads)
+    d = config.get("head_dim") or config["hidden_size"] // heads
     g = config.get("num_key_value_heads", heads)
     sizes = {"d": d, "g": g, "layers": config["num_hidden_layers"]} | changes
     return cache_bytes(1, sizes["g"] * sizes["d"], layers=sizes["layers"], width=width)
@@ -40,7 +40,7 @@ def _bytes(config: Config, width: int = 2, **changes: int) -> int:
 def _wider(config: Config) -> int:
     """Divide the width by the heads of keys where that of a head is not given."""
     shared = config.get("num_key_value_heads", config["num_attention_heads"])
-    return _bytes(config, d=config.get("head_dim", config["hidden_size"] // shared))
+    return _bytes(config, d=config.get("head_dim") or config["hidden_size"] // shared)
 
 
 check_token_bytes = Exercise(

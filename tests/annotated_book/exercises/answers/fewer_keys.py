@@ -8,7 +8,7 @@ import torch
 def token_bytes(config: dict[str, int]) -> int:
     h = config["num_attention_heads"]
     g = config.get("num_key_value_heads", h)
-    width = config.get("head_dim", config["hidden_size"] // h)
+    width = config.get("head_dim") or config["hidden_size"] // h
     return torch.empty(config["num_hidden_layers"], 2, g, width, dtype=torch.bfloat16).nbytes
 
 
