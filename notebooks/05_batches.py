@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *10 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -167,7 +167,8 @@ display.show(counts, columns=["shape", "tensors copied"])
 
 # %% [markdown]
 # Batch-first, all three are copied: queries, keys and values. Sequence-first, none is. PyTorch's class turns
-# batch-first data round before it projects them, and then splits as you did here.
+# batch-first data round before it projects them, and then splits as you did here. (In self-attention it
+# still copies once, where it takes apart the queries, keys and values that it projects together.)
 
 # %% tags=["proof"]
 import inspect

@@ -610,13 +610,13 @@ print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradien
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24), as many words as heads
-mask = masks.block_future(4)                    # (4, 4)
-leak = [small(y, y, y, each)[1][..., mask].any() for each in (mask[None], mask)]
+ahead = masks.block_future(4)                   # (4, 4)
+leak = [small(y, y, y, each)[1][..., ahead].any() for each in (ahead[None], ahead)]
 assert leak == [False, True]
 final.load_state_dict(theirs.state_dict())
 alone = final(y, y, y, is_causal=True)[0]  # (2, 4, 24)
-torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=mask)[0])
-bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~mask)  # (2, 4, 24)
+torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=ahead)[0])
+bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~ahead)  # (2, 4, 24)
 torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
 gone = torch.ones(2, 4, dtype=torch.bool)  # (2, 4)
 assert not final(y, y, y, gone)[1].any()
@@ -632,10 +632,10 @@ for need, first, training, graded in itertools.product((True, False), repeat=4):
     )
 
 # %% tags=["hide-input"]
-beside = {"attn_mask": mask, "is_causal": True, "need_weights": False}
+beside = {"attn_mask": ahead, "is_causal": True, "need_weights": False}
 torch.testing.assert_close(theirs(y, y, y, **beside)[0], alone)
-of_samples = torch.stack([mask, torch.eye(4).bool()])  # (2, 4, 4)
-each = of_samples.repeat_interleave(4, 0)              # (8, 4, 4)
+of_samples = torch.stack([ahead, torch.eye(4).bool()])  # (2, 4, 4)
+each = of_samples.repeat_interleave(4, 0)               # (8, 4, 4)
 by_sample = functional_call(final, packed, (y, y, y), by_head | {"attn_mask": each})
 torch.testing.assert_close(by_sample, small(y, y, y, of_samples))
 assert by_sample[1].shape == (2, 4, 4, 4)

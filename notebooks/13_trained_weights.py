@@ -672,12 +672,12 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 # %% tags=["needs-weights"]
 text = "the king passed the queen because she was late"
-given = look(model, [text])[0][1, 3, 7]      # (11,)
-norms = handed_over(model, [text])[0][1, 3]  # (11,)
-print("          weight   norm  weight x norm")
-for token, weight, norm in zip(["[CLS]", *text.split(), "[SEP]"], given, norms):
-    print(f"{token:8} {weight:7.2f} {norm:6.2f} {weight * norm:14.2f}")
+given = look(model, [text])[0][1, 3, 7]               # (11,)
+norms = handed_over(model, [text])[0][1, 3]           # (11,)
+rows = torch.stack([given, norms, given * norms], 1)  # (11, 3)
+columns = ["weight", "length handed over", "weight × length"]
 assert (given * norms).argmax() == 5  # queen
+display.show(rows, ["[CLS]", *text.split(), "[SEP]"], columns, corner="“she” looks at")
 
 # %% [markdown]
 # `[CLS]` has the second largest weight, and hands over next to nothing. *She* collects by far the
@@ -802,11 +802,14 @@ for place in range(6):  # [CLS], and the first five words of each sentence
         lost.append(1 - (model.encode(SENTENCES) * before).sum(-1))
 lost = torch.stack(lost)
 assert model.encode(SENTENCES).equal(before)
-print("1 - cosine of the vectors with and without the zeros:")
-for name, some in (("[CLS]", lost[:1]), ("a word", lost[1:])):
-    print(f"  zeros at {name:6} {some.mean():.4f} on average, {some.max():.4f} at most")
+rows = {
+    name: [some.mean(), some.max()]
+    for name, some in (("[CLS]", lost[:1]), ("a word", lost[1:]))
+}
+columns = ["1 − cosine, on average", "at most"]
 assert lost[0].max() < lost[1:].mean() / 2
 assert lost[0].mean() < lost[1:].mean() / 5
+display.show(rows, columns=columns, decimals=4, corner="zeros at")
 
 # %% [markdown]
 # Zeros at `[CLS]`, which has most of the weight, lower the cosine by 0.0020 on average. (The cosine

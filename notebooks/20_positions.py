@@ -1001,8 +1001,8 @@ def by_rule(score: Tensor, b: Tensor, head: Tensor, p: Tensor, j: Tensor) -> Ten
     return torch.where(p < j, -torch.inf, score - alibi_slopes(4)[head] * (p - j))
 
 
-mask = AlibiBias(4)(places, places).masked_fill(places[:, None] < places, -torch.inf)
-stored = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+bias = AlibiBias(4)(places, places).masked_fill(places[:, None] < places, -torch.inf)
+stored = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 torch.testing.assert_close(flex_attention(q, k, v, by_rule), stored)
 print("✓ FlexAttention with four slopes and a rule: the same as with a stored mask.")
 

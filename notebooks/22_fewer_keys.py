@@ -665,8 +665,9 @@ display.show(faster, columns=columns, decimals=0, corner="times as fast")
 #
 # KV heads can be shared out among devices until each has one; after that they are copied. A latent is copied
 # at once: in the last row, each device keeps and reads all of it, for its 16 heads. Eight H100 are then no
-# faster in this part than one, so DeepSeek gives each device texts of its own instead. (The next chapter
-# draws all this as a [roofline](23_tiles.ipynb#cell-id=roofline).)
+# faster in this part than one. Two ways out: each device gets texts of its own, or tokens of its own, whose
+# results are [merged](23_tiles.ipynb#cell-id=two-halves-merged). (The next chapter also draws all this as a
+# [roofline](23_tiles.ipynb#cell-id=roofline).)
 #
 # The saving has another price: the 128 keys of a token, 16,384 numbers in all, are made from the same 512,
 # so they cannot all differ freely. And the absorbed form is not always the cheaper one. The cell computes

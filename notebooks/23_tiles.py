@@ -264,8 +264,9 @@ display.show(rows, columns=[*range(4), "time"], corner="device")
 # %% [markdown]
 # In order, the last device has 0.43 of the work, and most of what the mask could save is lost in waiting. So
 # tokens are dealt out like cards (**striped** [[Brandon et al. 2023](../docs/references.md#brandon-2023)]), or
-# each device takes an early and a late piece (**zigzag**, as in the training of Llama 3 [[Llama Team, section
-# 3.3.2](../docs/references.md#llama-2024)]).
+# each device takes an early and a late piece (**zigzag**). Llama 3 was trained with such pieces, but without
+# a ring: there each device first gathers the keys and values of all [[Llama Team, section
+# 3.3.2](../docs/references.md#llama-2024)].
 
 # %% [markdown] name="tiles"
 # ## Tiles
@@ -656,10 +657,11 @@ print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f
 # this cache grows by copying all that it keeps.
 #
 # So the first lever of a server is the **batch**: it decodes for many texts at once, each weight that
-# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own
-# (what they share at the beginning can be read once). Apart from that, the points on the left stay where they are, however many texts there are: at 1 with keys for each head, at
-# the size of the group with GQA, at 242 with MLA. That is right of an A100's edge, where sharing more
-# would no longer help, and just left of an H100's.
+# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own.
+# Unless texts begin alike, and what they share is read once, the points on the left stay where they are,
+# however many texts there are: at 1 with keys for each head, at the size of the group with GQA, at 242
+# with MLA. That is right of an A100's edge, where sharing more would no longer help, and just left of an
+# H100's.
 #
 # So decode gets faster with more texts at once, fewer keys and fewer bits; prefill with less arithmetic, and
 # with tiles, which keep the scores out of the bytes.

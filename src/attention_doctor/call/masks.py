@@ -75,9 +75,9 @@ def reaction(
     result is None, and ``errors`` takes what it raises.
     """
     patient = Patient(attend, sizes, kind)
-    mask = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
-    (mask if every_query else mask[:1, :1])[..., 1] = True
-    blocked = None if attend.masks == "none" else mask
+    hidden = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
+    (hidden if every_query else hidden[:1, :1])[..., 1] = True
+    blocked = None if attend.masks == "none" else hidden
     with patient.admitted(), patient.dropping(0.0):
         inputs, other = patient.draw(1), patient.draw(11).map(lambda x: 3 * x)
         try:
