@@ -434,8 +434,8 @@ for name, result in tests.items():
     chosen[name] = choose(first)  # most hits; of several, the one with the most weight
     passes, rows[name] = count(second, *chosen[name])
     passing += [name] * passes
-display.show(rows, columns=COUNTED, corner="test")
 print("passed:", ", ".join(passing))
+display.show(rows, columns=COUNTED, corner="test")
 # what the text below claims
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
 assert not any(tests[name][:, 0].any() for name in ("2 before", "2 after", "[SEP]"))
@@ -498,8 +498,8 @@ for number, (a, b) in enumerate(PAIRS):
         cannot += both_orders(f"the {one}{a} and the {two}{b} {VERBS[number % 6]} {says}")
 print(f"{len(cannot)} sentences, such as: {plain(cannot[2])}")
 passes, row = count(pointing(model, cannot).chunk(2)[1], *chosen["grammar"])
-display.show({"agreement": row}, columns=COUNTED, corner="test")
 assert passes
+display.show({"agreement": row}, columns=COUNTED, corner="test")
 
 # %% [markdown]
 # The columns are the same as in the table. In all 48 sentences of the second half the head looks

@@ -75,3 +75,15 @@ def test_what_later_chapters_import_uses_no_demonstration_and_is_defined_once(tm
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821"]
     run = subprocess.run([*ruff, "--output-format=concise", tmp_path], capture_output=True)
     assert run.returncode == 0, run.stdout.decode()
+
+
+@each_script
+def test_what_is_shown_ends_its_cell_or_nobody_sees_it(script):
+    for cell in scripts.code_cells(script):
+        if not cell.source.lstrip().startswith(("%", "!")):
+            unseen = [
+                ast.unparse(line)
+                for line in ast.parse(cell.source).body[:-1]
+                if ast.unparse(line).startswith(("display.show(", "display.annotated("))
+            ]
+            assert not unseen, f"{script.name}:{cell.line}"
