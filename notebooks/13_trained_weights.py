@@ -552,9 +552,8 @@ for name, which in {
     with asking.silenced(*((attention, i, mean[i]) for i in which)):
         rows[name] = [nearer(model, people).sum(), len(people)]
 columns = ["the one meant is nearer", "of"]
-display.show(rows, columns=columns, corner="silenced, by the mean")
-# what the text below claims
 assert 24 < rows["nothing"][0] <= rows[f"layer 2, head {head + 1}"][0]
+display.show(rows, columns=columns, corner="silenced, by the mean")
 
 # %% [markdown]
 # Not worse: 42 of 48 instead of 38. Even without the whole of its layer, 38 are right. So the model knows a
