@@ -435,13 +435,13 @@ for name, result in tests.items():
     passes, rows[name] = count(second, *chosen[name])
     passing += [name] * passes
 print("passed:", ", ".join(passing))
-display.show(rows, columns=COUNTED, corner="test")
 # what the text below claims
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
 assert not any(tests[name][:, 0].any() for name in ("2 before", "2 after", "[SEP]"))
 hits = tests["knowledge"].chunk(2)[1][:, 0].sum(0)  # (l, h)
 assert hits[chosen["knowledge"]] == hits.max()
 assert chosen["knowledge*"] == chosen["knowledge"]
+display.show(rows, columns=COUNTED, corner="test")
 
 # %% tags=["needs-weights", "fold-input"]
 for name, step in (("1 before", -1), ("1 after", 1)):
