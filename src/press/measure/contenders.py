@@ -23,7 +23,8 @@ from annotated_book import chapters
 from press.measure.timing import Contender, Contenders, Size
 
 LAYERS, VOCABULARY = 4, 4096  # of a language model
-READ = 2**26  # numbers, more than caches of a processor hold
+READ = 2**28  # numbers, 1 GiB: caches of processors reach half of that
+SQUARE = 4096  # rows and columns of matrices that keep every core multiplying
 SHARING = 4  # heads that share one head of keys and values
 
 
@@ -337,3 +338,9 @@ def reading(dtype: str) -> Contenders:
     matrix = torch.ones(READ // 1024, 1024, dtype=getattr(torch, dtype))
     vector = torch.ones(1024, dtype=matrix.dtype)
     return like("read", {"read": lambda x: matrix @ vector})
+
+
+def multiplying() -> Contenders:
+    """Read few numbers and do much with each: the product of two large matrices."""
+    left, right = torch.ones(2, SQUARE, SQUARE)
+    return like("multiply", {"multiply": lambda x: left @ right})

@@ -44,8 +44,9 @@ def plan() -> Iterator[Case]:
 
 
 def _decoders() -> Iterator[Case]:
-    """List the language model beside transformers', and what bounds it: the bytes that it reads."""
+    """List the language model beside transformers', and what bounds it: products and bytes read."""
     decoder = partial(Case, mode=MODES[2], baselines=("transformers",), profiled=False)
+    yield Case("peak", (1, 1, *DECODER), MODES[2], made.multiplying, (), profiled=False)
     for dtype in DTYPES:
         yield Case(
             "bandwidth",

@@ -65,6 +65,7 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (plan, "DECODER", (24, 3)),
         (contenders, "VOCABULARY", 11),
         (contenders, "READ", 2**12),
+        (contenders, "SQUARE", 8),
         (platform, "libc_ver", lambda: ("glibc", "2")),
         (timing, "ROUNDS", 2),
         (timing, "BLOCK", 0),
