@@ -27,7 +27,11 @@ RESULTS = measured.load()
 RUN = RESULTS["provenance"]
 SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
-print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
+print(
+    "{cpu}, {threads} threads, torch {torch}; measured {date:.10}, commit {commit:.7}".format(
+        **RUN
+    )
+)
 
 # %% [markdown] name="the-price-of-the-weights"
 # ## Should I ask for the weights?
@@ -54,7 +58,7 @@ columns = ["weights fill", "without, ms", "with, memory kept", "with, memory ret
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
-# Depending on what happens to freed memory, the call takes 1.2 to 1.5 or 1.6 to 2.1 times as long. So
+# Depending on what happens to freed memory, the call takes 1.2 to 1.7 or 1.6 to 1.9 times as long. So
 # write `need_weights=False` unless you look at them: this class and PyTorch's both return the weights by
 # default.
 #
@@ -68,8 +72,8 @@ display.show(table, columns=columns, decimals=1)
 #
 # <details><summary>What do you expect?</summary>
 #
-# More. Scores and weights fill more memory than all other tensors together. The products of the heads are
-# computed either way, inside the kernel or outside it.
+# Less, but not much less. The products of the heads are computed either way, inside the kernel or outside
+# it. What is left is memory: new pages, and numbers that travel there and back.
 #
 # </details>
 
@@ -104,7 +108,7 @@ ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory", frame
 display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 
 # %% [markdown]
-# More: of the 64 ms that the weights take, 36 are for new pages. The rest is for writing the weights
+# Less: of the 55 ms that the weights take, 23 are for new pages. The rest is for writing the weights
 # and reading them again, in several steps instead of one kernel.
 #
 # glibc, the C library of most Linux systems, returns every block of 32 MiB or more by default
@@ -207,7 +211,7 @@ print("✓ At n = 2,048 is_causal saves time: the quartiles do not touch.")
 #
 # <details><summary>What do you expect?</summary>
 #
-# It saves time on the short sequences, and nearly doubles it on the long one. The routine writes all
+# It saves time on the short sequences, and takes three quarters more on the long one. The routine writes all
 # weights, even when nobody asks for them.
 #
 # </details>
@@ -221,8 +225,8 @@ display.show(table, columns=["times as long", "lower quartile", "upper quartile"
 
 # %% [markdown]
 # For long sequences, switch it off with `torch.backends.mha.set_fastpath_enabled(False)`. The final class
-# goes through the fused kernel in both cases. Putting it in PyTorch's place costs you no time as long as
-# you ask for no weights:
+# goes through the fused kernel in both cases. Putting it in PyTorch's place costs you next to no time as
+# long as you ask for no weights:
 
 # %% tags=["proof"]
 cases = find("final class", weights=False)
@@ -231,9 +235,12 @@ ratios = {
     for base in ("PyTorch", "bare minimum")
 }
 assert len(cases) == 90
-assert max(ratios["PyTorch"]) < 1
+longer = sum(ratio > 1 for ratio in ratios["PyTorch"])
+assert max(ratios["PyTorch"]) < 1.1
 assert max(ratios["bare minimum"]) < 1.2
-print("✓ Without weights, no case of the final class takes longer than in PyTorch's class.")
+print(
+    f"✓ Without weights, {longer} of {len(cases)} cases take longer than in PyTorch's class, none by a tenth."
+)
 
 # %% [markdown]
 # ## How to measure
@@ -275,43 +282,6 @@ display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
 # The list takes more time in every row. Where memory is returned, it also takes more pages.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: Where the numbers come from -->
-# ### Going deeper: Where the numbers come from
-#
-# Each line gives the date, the commit, the load and the number of rounds of a run. A plus after the
-# commit means that files had changed since. The load says how busy the machine was just before the
-# run. Nine cases of the first race, at n = 128 and without weights, had been disturbed by another
-# process and were measured again. The fast path and the masks were measured with
-# glibc's default.
-
-
-# %%
-def stamp(run: dict) -> str:
-    """Write the date and the commit of a run, and the load of the machine."""
-    commit = run["commit"][:7] + "+" * run["commit"].endswith("+")
-    return f"{run['date'][:16]}, commit {commit}, load {run['load'][0]:.2f}"
-
-
-def origin(section: str) -> None:
-    """Print where a section's numbers come from, and how many rounds were run."""
-    run = RUN.get("renewed", {}).get(section, RUN)
-    machine = "" if run["cpu"] == RUN["cpu"] else f"another machine ({run['cpu']}), "
-    rounds = [row["rounds"] for row in find(section)]
-    counts = " to ".join(map(str, sorted({min(rounds), max(rounds)} if rounds else ())))
-    print(f"[{machine}{stamp(run)}{f', {counts} rounds' if rounds else ''}]")
-
-
-# %%
-for section in ("final class", "fast path", "memory", "masks"):
-    print(f"{section}:", end=" ")
-    origin(section)
-print("measured again:", stamp(RUN["measured again"]))
-assert "the first nine cases of the final class" in RUN["measured again"]["what"]
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -482,17 +482,14 @@ display.show(counts, columns=["programs compiled"])
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
 # cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
-# 512, in float32 on two threads of the processor of [Speed](15_speed.ipynb). *Load* says how busy
-# the machine was just before. The *bare minimum* is the projections and PyTorch's kernel alone, with
-# the keys already in place.
+# 512, in float32 on two threads of the processor of [Speed](15_speed.ipynb). The *bare minimum* is the
+# projections and PyTorch's kernel alone, with the keys already in place.
 
 # %% tags=["fold-input"]
-speed = chapters.load("15_speed")
 rows = measured.find("cache", memory="kept")
 names = ("bare minimum", "fixed size", "grows", "without")
 table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
 columns = [f"{row['size'][1]} behind {row['kept']:,}" for row in rows]
-speed.origin("cache")
 display.show(table, columns=columns, corner="milliseconds; tokens")
 
 # %% tags=["fold-input"]
@@ -578,7 +575,7 @@ def work(n: int, kept: int) -> tuple[int, int]:
 def bandwidth() -> float:
     """Give the bytes that memory delivered in a second."""
     (reading,) = measured.find("bandwidth", precision="float32")
-    return 4 * 2**26 / reading["milliseconds"]["read"][1] * 1000
+    return 4 * 2**28 / reading["milliseconds"]["read"][1] * 1000
 
 
 def decoded() -> dict[str, list[float]]:
@@ -598,7 +595,6 @@ def decoded() -> dict[str, list[float]]:
 
 columns = ["MB to read", "tokens/s, ceiling", "measured", "share of it"]
 title = f"One more token, with {bandwidth() / 1e9:.0f} GB a second"
-speed.origin("decoding")
 display.show(decoded(), columns=columns, decimals=(0, 0, 0, ".0%"), title=title)
 
 # %% tags=["proof"]

@@ -343,13 +343,11 @@ print("✓ The formulas say the same.")
 # column is a call with four texts of 512 tokens. The others use a cache that grows.
 
 # %%
-speed = chapters.load("15_speed")
 (whole,) = measured.find("fewer keys", mode="forward")
 rows = measured.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
 table = {x: [row["milliseconds"][x][1] for row in (whole, *rows)] for x in kinds}
 columns = [f"{row['size'][1]} behind {row.get('kept', 0):,}" for row in (whole, *rows)]
-speed.origin("cache of fewer keys")
 display.show(table, columns=columns, decimals=[0] + [2] * 4, corner="milliseconds; tokens")
 
 # %% tags=["fold-input"]
