@@ -27,11 +27,8 @@ RESULTS = measured.load()
 RUN = RESULTS["provenance"]
 SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
-print(
-    "{cpu}, {threads} threads, torch {torch}; measured {date:.10}, commit {commit:.7}".format(
-        **RUN
-    )
-)
+print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
+print("measured {date:.10}, commit {commit:.7}".format(**RUN))
 
 # %% [markdown] name="the-price-of-the-weights"
 # ## Should I ask for the weights?
@@ -239,7 +236,7 @@ longer = sum(ratio > 1 for ratio in ratios["PyTorch"])
 assert max(ratios["PyTorch"]) < 1.1
 assert max(ratios["bare minimum"]) < 1.2
 print(
-    f"✓ Without weights, {longer} of {len(cases)} cases take longer than in PyTorch's class, none by a tenth."
+    f"✓ Without weights, {longer} of {len(cases)} cases take longer than in PyTorch's class."
 )
 
 # %% [markdown]
