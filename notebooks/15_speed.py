@@ -235,9 +235,8 @@ assert len(cases) == 90
 longer = sum(ratio > 1 for ratio in ratios["PyTorch"])
 assert max(ratios["PyTorch"]) < 1.1
 assert max(ratios["bare minimum"]) < 1.2
-print(
-    f"✓ Without weights, {longer} of {len(cases)} cases take longer than in PyTorch's class."
-)
+total = len(cases)
+print(f"✓ Without weights, {longer} of {total} cases take longer than in PyTorch's class.")
 
 # %% [markdown]
 # ## How to measure
