@@ -9,7 +9,7 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other. For the same numbers, four matrices and six products do, for
+# run 41 products one after the other. Four matrices and six products give the same numbers, for
 # eight heads or for eighty. Think of a wide sheet of paper with one strip per head. You fill in the
 # whole sheet at once, cut it between the strips, and lay the strips in a stack.
 
@@ -31,8 +31,8 @@ pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
 display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %% [markdown]
-# Multiply once, split, stack. The first step makes every number; the other two only move paper, and look like
-# tidying up. Which of the three makes two heads out of one?
+# Multiply once, split, stack. The first step makes every number. The other two only move paper, and look like
+# tidying up. Could you leave out the cut? And does it matter how you stack?
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -48,75 +48,99 @@ x, it = one.EMBEDDINGS, one.WORDS.index("it")
 w_q = torch.cat([q_1, q_2], dim=1)  # (e, h * d)
 w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
 w_v = torch.cat([v_1, v_2], dim=1)  # (e, h * d)
-k = x @ w_k                         # (n, e) x (e, h * d) -> (n, h * d)
+k = x @ w_k                         # (n, h * d)
 
 # %% tags=["proof"]
 assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
-# A model of width e gives each of its h heads d = e / h columns, so that the strips side by side are
-# as wide as the model. In a model of width 24, what is the shape of the wide $W_Q$ with 2 heads, with
-# 4, and with 8?
-#
-# <details><summary>What do you expect?</summary>
-#
-# It is (24, 24) each time. The h heads of width d = e / h have h · d = e columns in all. The heads
-# merely divide the columns among themselves.
-#
-# </details>
-#
+# Usually each of the h heads gets d = e / h columns, so that the strips side by side are as wide as the model.
+# (That is a habit and not a law. Some models of today choose d freely, and $W_O$ brings h · d columns back to e.)
 # The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut.
 #
 # ## Why cut at all?
 #
-# One head after the other, *it* receives *quality* under *animal* if the last word is *thirsty*, and under
-# *food* if it is *sweet*:
-
-# %% tags=["fold-input"]
-said = one.EMBEDDINGS, one.SWEET_EMBEDDINGS  # the sentence with thirsty, and with sweet
-rows = torch.stack([two.two_heads(words)[0][it, :2] for words in said])  # (2, 2)
-display.show(rows, ["it, thirsty", "it, sweet"], ["animal", "food"])
-
-# %% [markdown]
-# Now leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
-# they are, one wide row against another. No shape complains. What does *it* receive with *thirsty* as the
-# last word, and what with *sweet*?
+# Leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
+# they are, one wide row against another. No shape complains. How many rows of weights does *it* get?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The same. A product of two wide rows adds up over all their columns, so each score is a sum over both heads.
-# That leaves one row of weights, and both strips are collected with it.
+# One. The product of two wide rows adds up over all their columns, so each key gets a single score: the sum of
+# the scores of both heads.
 #
 # </details>
+#
+# Here the query of *it* lies over the keys of four words. Uncut, each row of products becomes one sum; cut at the
+# dashed line, it becomes two.
 
-# %%
-rows = []
-for words in said:
-    mixed, weights = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    rows.append(torch.cat([(mixed @ two.W_O)[it, :2], weights[it]]))
-columns = ["animal", "food", *one.WORDS[:-1], "last word"]
-display.show(torch.stack(rows), ["it, thirsty", "it, sweet"], columns, heat=columns[2:])
+# %% tags=["hide-input"]
+asked = one.embed(["cat", "milk", "thirsty", "sweet"])  # (4, e)
+display.two_sums(
+    (x @ w_q)[it], asked @ w_k, "it", ["cat", "milk", "thirsty", "sweet"], name="two-sums"
+)
+
+# %% [markdown]
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both words get 6: the one row of weights
+# cannot say for whom *it* looks. And what does *it* receive?
+
+# %% tags=["hide-input"]
+said = {"thirsty": one.EMBEDDINGS, "sweet": one.SWEET_EMBEDDINGS}
+rows = {f"cut, {word}": two.two_heads(words)[0][it, :2] for word, words in said.items()}
+for word, words in said.items():
+    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d)
+    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it, :2]
+display.show(rows, columns=["animal", "food"])
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
     ending = one.embed([*one.WORDS[:-1], word])                      # (n, e)
-    mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d), (n, n)
+    mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
-torch.testing.assert_close(rows[0], rows[1])
-print("✓ Whichever of the nine words comes last, animal and food are the same.")
+twice = torch.cat([q_1, 2 * q_2], dim=1)  # (e, h * d)
+found = []
+for words in said.values():
+    mixed, weights = one.attend(
+        words @ twice, words @ w_k, words @ w_v
+    )  # (n, h * d), (n, n)
+    assert weights.shape == (8, 8)
+    animal, food, *_ = (mixed @ two.W_O)[it]
+    torch.testing.assert_close(animal, food)
+    found.append(animal)
+assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more than “thirsty”
+print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
-# Two equal rows, and 1.09 four times. Uncut, *cat* and *milk* fit equally well, 0.17 each, and the last word
-# fits best, 0.46, be it *thirsty* or *sweet*. Uncut, the sheet is one head of width four. It is not the
-# multiplication that makes two heads. It is the cut.
+# Uncut, both strips are collected with the same weights. Both hold *quality*, so *animal* and *food* receive the
+# same, whatever the last word is. (That *thirsty* and *sweet* give the same 1.09, too, is due to our pair, which is
+# symmetric. With a head 2 that asks twice as loudly they differ, and *animal* and *food* are still the same.) In
+# short, the uncut sheet is one head of width four, and `attend` treats it as one: it divides by √4 instead of √2.
 #
 # ## Split, then stack
 #
-# Two PyTorch functions do it. `torch.split` cuts the wide rows into pieces of d columns each.
-# `torch.stack` lays the pieces on top of each other, along a new first axis.
+# So the cut is needed. Is it enough? Two PyTorch functions move the paper. `torch.split` cuts the wide rows into
+# pieces of d columns. `torch.stack` lays the pieces along a new axis, and you say where that axis goes: in front
+# with `dim=0`, in the middle with `dim=1`. Both look tidy. But `@` multiplies the last two axes and takes all axes
+# before them for independent problems. So pieces attend to one another only inside a frame:
+
+# %% tags=["hide-input"]
+display.stacks(
+    one.WORDS, 2, ("dim=0: (h, n, d)", "dim=1: (n, h, d)"), name="who-shares-a-frame"
+)
+
+# %% [markdown]
+# Who hears whom? Say for both stacks what *it* can hear, and what comes back with `dim=1`: an error, another
+# shape, or wrong numbers.
+#
+# <details><summary>What do you expect?</summary>
+#
+# With `dim=0`, *it* hears all eight words, once in each head. With `dim=1`, each word is a problem of its own: the
+# two strips of *it* attend to each other, and no other word is there. The sheets have the usual shape again after
+# they are merged, so these are wrong numbers and no error.
+#
+# </details>
 
 
 # %%
@@ -131,20 +155,9 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     return torch.stack(pieces)                         # (h, n, d)
 
 
-# %% [markdown]
-# The operator `@` multiplies the last two axes. Any axes before them count as a batch of
-# independent problems. The other steps of `attend` also count from the end: `.mT`, `softmax(-1)`,
-# and `size(-1)`, which is now the width of a head, d = 2. So `attend` works unchanged for the whole
-# stack, as long as the heads come first.
-
-# %%
-heads = [split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v)]  # (h, n, d)
-mixed, weights = one.attend(*heads)                           # (h, n, d), (h, n, n)
+q, k, v = (split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
+mixed, weights = one.attend(q, k, v)                            # (h, n, d), (h, n, n)
 display.show(weights[:, it], ["it, head 1", "it, head 2"], one.WORDS, heat=True)
-
-# %% [markdown]
-# Two rows of weights again. Head 1 looks at *cat* and *thirsty*, head 2 at *milk*, with 0.80. The scissors
-# have computed nothing, and they have made two heads out of one.
 
 # %% tags=["proof"]
 for head, matrices in enumerate(two.HEADS):
@@ -153,41 +166,31 @@ for head, matrices in enumerate(two.HEADS):
 print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
 
 # %% [markdown]
-# ## The other way to stack
-#
-# Does it matter how the strips are stacked? `torch.stack(pieces, dim=1)` would put the heads in the middle,
-# `(n, h, d)`: beside each word its strips. That looks just as tidy. Merge them along the same axis
-# afterwards, and what does *it* receive: an error, another shape, or wrong numbers?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Wrong numbers in the right shape. The last two axes are now (h, d), so `@` takes each word for a
-# problem of its own: the two strips of *it* attend to each other, and no other word is there.
-#
-# </details>
+# That is `dim=0`, which `torch.stack` does by itself. There are two rows of weights again: head 1 looks at *cat*
+# and *thirsty*, head 2 at *milk*, with 0.80. `attend` has not changed. It counts its axes from the end, so the
+# width that it finds is now that of a head, d = 2. And here is `dim=1` beside it:
 
 
 # %% tags=["fold-input"]
-def with_stack(dim, x, matrices):
+def with_stack(dim: int, x: Tensor, keys: Tensor, matrices: tuple[Tensor, ...]) -> Tensor:
     """Attend with the pair, its strips stacked along dim and merged along the same axis."""
-    parts = (torch.stack((x @ w).split(2, dim=-1), dim) for w in matrices)
-    mixed, _ = one.attend(*parts)
+    wide = (words @ w for words, w in zip((x, keys, keys), matrices))
+    mixed, _ = one.attend(*(torch.stack(each.split(2, dim=-1), dim) for each in wide))
     return torch.cat(mixed.unbind(dim), dim=-1) @ two.W_O
 
 
-wide = w_q, w_k, w_v
-rows = [torch.cat([with_stack(dim, x, wide)[it, :2] for x in said]) for dim in (0, 1)]
-columns = ["thirsty: animal", "food", "sweet: animal", "food"]
-display.show(torch.stack(rows), ["dim=0", "dim=1"], columns)
+all_three = w_q, w_k, w_v
+rows = {
+    f"dim={dim}, {word}": with_stack(dim, words, words, all_three)[it, :2]
+    for dim in (0, 1)
+    for word, words in said.items()
+}
+display.show(rows, columns=["animal", "food"])
 
 # %% [markdown]
-# The first row is the answer that you know. The second is a loud yes to everything: *it* hears nothing but its
-# own *quality*, 1.00, from both strips. The cut makes the strips; the stack decides who hears whom.
-
-# %% tags=["hide-input"]
-display.stacks(
-    one.WORDS, 2, ("dim=0: (h, n, d)", "dim=1: (n, h, d)"), name="who-shares-a-frame"
-)
+# With `dim=1` the word *it* hears only itself. Both strips bring back its own *quality*, 1.00, a loud yes to
+# everything. So two heads take two things: **cut between the strips, then bring all words of a strip into one
+# frame.**
 
 # %% tags=["proof"]
 for dim in (0, 1):
@@ -195,16 +198,24 @@ for dim in (0, 1):
     for word in range(8):
         changed = x.clone()
         changed[word] += torch.arange(4)
-        gap = with_stack(dim, changed, wide)[it] - with_stack(dim, x, wide)[it]
+        gap = (
+            with_stack(dim, changed, changed, all_three) - with_stack(dim, x, x, all_three)
+        )[it]
         moved.append(gap.abs().max().item())
     assert all(moved) if dim == 0 else not any(moved[:it] + moved[it + 1 :])
-stacked = [torch.stack((x @ w).split(2, dim=-1), 1) for w in wide]
-assert one.attend(*stacked)[1].shape == (8, 2, 2)
-print("✓ With dim=0 each word moves the row of “it”, with dim=1 no other word does.")
+assert with_stack(0, x[:3], x, all_three).shape == (3, 4)
+refused = ""
+try:
+    with_stack(1, x[:3], x, all_three)
+except RuntimeError as error:
+    refused = str(error)
+assert "must match the size" in refused
+print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
-# > **Pitfall.** With `dim=1` no word hears another, and the output has the right shape; only the weights,
-# > `(n, h, h)`, would tell. To catch this in any code, change one word and see whether other rows move.
+# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. Cross-attention finds
+# > this bug for free: given 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. Where you have only
+# > self-attention, change one word and see whether the rows of other words move.
 #
 # ## Back together, and what W_O is for
 #
@@ -247,8 +258,8 @@ class SplitAndStack(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         self.num_heads = num_heads
-        matrices = [nn.Parameter(torch.empty(embed_dim, embed_dim)) for _ in range(4)]
-        self.w_q, self.w_k, self.w_v, self.w_o = map(nn.init.xavier_uniform_, matrices)
+        made = [nn.init.xavier_uniform_(torch.empty(embed_dim, embed_dim)) for _ in "qkvo"]
+        self.w_q, self.w_k, self.w_v, self.w_o = [nn.Parameter(matrix) for matrix in made]
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
@@ -294,15 +305,32 @@ for heads in (1, 2, 8):
         work.add(counter.get_total_flops() // 2)  # a product and a sum each
     (each,) = work
     counts[f"h = {heads}"] = [*calls, each]
-columns = ["products, list", "products, stack", "multiplications, either"]
+columns = ["products: list", "stack", "multiplications"]
 display.show(counts, columns=columns)
 
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
-# mix, and one for $W_O$. What is saved is the calls, and each has a fixed cost; [Speed](15_speed.ipynb) measures
-# how much time that is.
+# mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
+# multiplied in it: in short texts with many narrow heads. In long texts the multiplying outweighs it. Splitting,
+# stacking and merging even cost something, since they copy every number. Here is what [Speed](15_speed.ipynb) has
+# measured, in milliseconds, with eight heads on a CPU (*at once* is the class of the next chapter, which splits
+# without copying):
+
+# %% tags=["fold-input"]
+from annotated_book import measured
+
+ways, times = ("a list of heads", "all heads at once"), {}
+for row in measured.find("one by one", mode="forward", memory="kept"):
+    b, n, *_ = row["size"]
+    times[f"b = {b}, n = {n:,}"] = [row["milliseconds"][way][1] for way in ways]
+display.show(times, columns=["list", "at once"], decimals=1)
+
+# %% [markdown]
+# The list is slower, but far from eight times slower. Part of what it loses here it loses at the end, where it stacks the
+# weights of its heads.
 #
-# So the stack is the list, as long as both hold the same numbers: one model. What differs is where each begins.
+# As long as both hold the same numbers, list and stack are one model. Only the random numbers with which each
+# begins its training differ.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -314,27 +342,27 @@ for name in ("w_q", "w_k", "w_v"):
 stacked.w_o.data = listed.w_o.detach().clone()
 asking = torch.randn(3, 24, dtype=torch.float64, requires_grad=True)  # (3, 24)
 asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
-ours, our_weights = stacked(asking, asked, asked)                     # (3, 24), (4, 3, 5)
-theirs, their_weights = listed(asking, asked, asked)                  # (3, 24), (4, 3, 5)
-torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
-mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
-separate = one.gradients(theirs, [asking, asked, *listed.parameters()])
-of_asking, of_asked, of_o, *of_heads = separate  # the list has w_o first, then each head
+ours = stacked(asking, asked, asked)                                  # (3, 24), (4, 3, 5)
+mine = one.gradients(ours[0], [asking, asked, *stacked.parameters()])
+
+theirs = listed(asking, asked, asked)  # (3, 24), (4, 3, 5)
+torch.testing.assert_close(ours, theirs)
+of_asking, of_asked, of_o, *of_heads = one.gradients(
+    theirs[0], [asking, asked, *listed.parameters()]
+)
 together = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
 torch.testing.assert_close(mine, (of_asking, of_asked, *together, of_o))
-print("✓ The stack is the list: the same outputs, weights and gradients.")
 
-# %% tags=["proof"]
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
 packed = [torchs.in_proj_weight, torchs.out_proj.weight]  # PyTorch stores them transposed
 packed[0].data = torch.cat([stacked.w_q, stacked.w_k, stacked.w_v], dim=1).mT.detach()
 packed[1].data = stacked.w_o.mT.detach()
-both = torchs(asking, asked, asked, average_attn_weights=False)  # (3, 24), (4, 3, 5)
-torch.testing.assert_close((ours, our_weights), both)
-of_asking, of_asked, of_in, of_out = one.gradients(both[0], [asking, asked, *packed])
+theirs = torchs(asking, asked, asked, average_attn_weights=False)  # (3, 24), (4, 3, 5)
+torch.testing.assert_close(ours, theirs)
+of_asking, of_asked, of_in, of_out = one.gradients(theirs[0], [asking, asked, *packed])
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
-print("✓ It is what nn.MultiheadAttention computes, gradients included.")
+print("✓ The list and PyTorch's class give the same outputs, weights and gradients.")
 
 # %% [markdown]
 # <!-- deeper: one model, several starting points -->
@@ -354,7 +382,7 @@ sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in init
 display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 
 # %% [markdown]
-# With several heads they are not. Xavier looks at the shape of a matrix, and the shape does not say how many heads
+# With several heads they do not. Xavier looks at the shape of a matrix, and the shape does not say how many heads
 # lie in it. The wider the matrix, the smaller its numbers: 0.059 for a head on its own, 0.044 in the wide matrix, and
 # 0.031 where PyTorch packs three of these into one. With one head there is one matrix, and list and stack begin alike.
 
@@ -468,9 +496,9 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
-# > one matrix, and h is a setting that says where to cut. The cut makes the heads: uncut, the sheet is one
-# > wide head. In the stack they come first, because `@` multiplies the last two axes. Four matrices and six
-# > products serve any number of heads that divides the width.
+# > one matrix, and h is a setting that says where to cut. Two heads take two things: cut between the
+# > strips (uncut, the sheet is one wide head), then bring all words of a strip into one frame (heads first, because
+# > `@` multiplies the last two axes). Four matrices and six products serve any number of heads.
 #
 # `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. The
 # chapter [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

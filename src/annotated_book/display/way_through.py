@@ -158,6 +158,46 @@ def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) ->
     return finish(drawing, name=name, alt=f"{alt}Cut apart, the halves are stacked, head 1 on top.")
 
 
+def two_sums(query: Tensor, keys: Tensor, asks: str, words: Sequence[str], *, name: str) -> Output:
+    """Draw a query over keys, uncut as one sum of products each, and cut as a sum for each head.
+
+    Args:
+        query: (h * d,), the columns of head 1 before those of head 2.
+        keys: (m, h * d).
+        asks: the word of the query.
+        words: m of them.
+        name: the figure's name, see ``finish``.
+    """
+    e = len(query)
+    half, left = e // 2, 64
+    uncut, cut = left + 34 * e + 12, left + 34 * e + 62
+    high = 66 + 24 * len(words)
+    drawing, (ax,) = panels(312, high)
+    ax.set(xlim=(0, cut + 70), ylim=(high, 0))
+    ax.axis("off")
+    look: dict[str, Any] = {"va": "center", "fontsize": 11}
+    heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
+    for (title, colour), middle in zip(heads, (half / 2, half + half / 2), strict=True):
+        ax.text(left + 34 * middle, 10, title, ha="center", color=colour, **look)
+    for title, middle in (("uncut", uncut + 19), ("cut", cut + 34)):
+        ax.text(middle, 32, title, ha="center", **look)
+    ax.text(left - 8, 32, f"{asks} asks", ha="right", fontweight="bold", **look)
+    asked = _whole(query[None])[0]
+    _cells(ax, left, 32, asked, 34, _HEADS, 0.4)
+    told = []
+    for i, (word, key) in enumerate(zip(words, _whole(keys), strict=True)):
+        y, products = 62 + 24 * i, query * keys[i]
+        sums = [f"{part.sum():.0f}" for part in (products, *products.chunk(2))]
+        ax.text(left - 8, y, word, ha="right", **look)
+        _cells(ax, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], 34, _HEADS)
+        _cells(ax, uncut, y, sums[:1], 38, "")
+        _cells(ax, cut, y, sums[1:], 34, _HEADS)
+        told.append(f"{word} {' '.join(key)}: uncut {sums[0]}, cut {sums[1]} and {sums[2]}")
+    ax.plot([left + 34 * half] * 2, [20, high - 8], "k--", linewidth=1.4)
+    alt = f"The query of “{asks}”, {' '.join(asked)}, times keys. {'; '.join(told)}."
+    return finish(drawing, name=name, alt=alt)
+
+
 def wrong_merge(*, name: str) -> Output:
     """Draw for which word, and by which head, what a row is merged from was collected.
 

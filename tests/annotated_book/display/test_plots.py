@@ -64,6 +64,11 @@ def a_sheet(name="sheet"):
     return display.sheet_and_stack(x, w, ["a", "because", "c"], name=name)
 
 
+def some_sums(name="sums"):
+    query, keys = torch.tensor([2.0, 1, 3, 1]), torch.tensor([[3.0, 0, 0, 1], [2, 2, 1, 2]])
+    return display.two_sums(query, keys, "a", ["because", "c"], name=name)
+
+
 def two_stacks(name="stacks"):
     return display.stacks(WORDS, 2, ("heads first", "words first"), name=name)
 
@@ -95,6 +100,7 @@ def texts(figure):
         what_flows,
         the_whole_way,
         a_sheet,
+        some_sums,
         two_stacks,
         the_wrong_merge,
         two_glasses,
@@ -141,11 +147,16 @@ def test_a_sheet_is_cut_between_the_heads():
     assert [seen.count(number) for number in ("10", "11")] == [2 + 1, 2 + 2], "10 is covered"
 
 
+def test_a_score_that_is_cut_is_two_sums():
+    assert "because 3 0 0 1: uncut 7, cut 6 and 1; c 2 2 1 2: uncut 11, cut 6" in some_sums().text
+    assert texts(some_sums())[-7:] == ["2·2", "1·2", "3·1", "1·2", "11", "6", "5"]
+
+
 def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
-    for figure in (lines, looks, two_glasses(), a_sheet()):
+    for figure in (lines, looks, two_glasses(), a_sheet(), some_sums()):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 
