@@ -33,7 +33,8 @@ from annotated_book import display
 FEATURES = ["animal", "food", "action", "quality"]
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 DIGITS = ["0000", "3000", "0020", "0300", "0000", "1101", "0010", "2002"]
-HAND_MADE = dict(zip(WORDS, DIGITS)) | {"sweet": "0202"}
+HAND_MADE = dict(zip(WORDS, DIGITS)) | {"sweet": "0202", "and": "0000", "vanished": "0020"}
+HAND_MADE |= {"cats": "3000", "kittens": "3000", "cream": "0300"}
 SWEET = [*WORDS[:-1], "sweet"]
 
 
@@ -51,7 +52,7 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 #
 # What does attention make of that? PyTorch has it built in as one call: all words go in, and out
 # come the numbers that each word has collected. They go in three times, because every word plays
-# three roles.
+# three roles. (The fold above has made `WORDS`, and `EMBEDDINGS` for the sentence with *thirsty*.)
 
 # %%
 it = WORDS.index("it")
@@ -65,8 +66,7 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
 # 0.72 of food, and with *sweet* the two numbers trade places.
 #
-# The reason seems plain: *thirsty* makes *it* look at the cat, and *sweet* at the milk. That is
-# wrong: in both sentences *it* looks at the cat and at the milk alike.
+# The reason seems plain: *thirsty* makes *it* look at the cat, and *sweet* at the milk. Is that so?
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -168,20 +168,16 @@ exercises.one_head.check_scores.folded(my_scores)
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
-display.show(torch.stack([powers, weights]), ["exp(s/2)", "weight"], WORDS)
+caption = "The weights of <i>it</i>. With <i>sweet</i> in the last place, all are as here."
+display.attention_lines(weights, WORDS, it, name="it-looks", caption=caption)
 
 # %% [markdown]
 # Not nothing: 0.04 each, since $\exp(0) = 1$. Only differences count: a key whose divided score is one
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
 # Now look for who decides. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last word both get
-# the same again, because *sweet* scores 4, too. In this pair, no weight changes between the two
-# sentences. So here the look does not decide. What does?
-
-# %% tags=["hide-input"]
-shares = (EMBEDDINGS @ EMBEDDINGS.mT / 2).softmax(-1)  # (8, 8)
-caption = "With <i>sweet</i> in the last place, every line is as thick as here."
-display.attention_lines(shares, WORDS, it, name="it-looks", caption=caption)
+# the same again, because *sweet* scores 4, too. In this pair, *it* looks the same way in both sentences.
+# So the look does not decide. What does?
 
 # %% tags=["proof"]
 of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
@@ -191,8 +187,7 @@ print("✓ In both sentences “it” gives the same eight weights.")
 # %% [markdown]
 # ## The mix: collect the values
 #
-# Collect from each word in proportion to its weight: multiply its value by the weight, and add up
-# the results. The table has all the steps, and the sums in its last line.
+# Collect from each word in proportion to its weight: multiply its value by the weight, and add up.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
@@ -205,8 +200,9 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 # %% [markdown]
 # Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
 # times the 2 of *thirsty* make 1.32. The sum under *food* lacks only what *thirsty* adds. So this
-# decides: not where *it* looks, but what the last word **hands over**. You read as much in either
-# library, and only the pages differ. A bright line in an attention map is a number, not a reason.
+# decides: not where *it* looks, but what the last word **hands over**. You read as much of each book in
+# either library, and the pages of the last one differ. A bright line in an attention map is a number,
+# not a reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features, and few have a name. And
@@ -221,9 +217,8 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. In
-# the code, `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. It divides
-# the queries by $\sqrt d$ instead of the scores, with the same result. Let all words ask, and look at
-# two of them. *Because* has four zeros, so that word asks for nothing. What will it get?
+# the code, `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. Let all words ask,
+# and look at two of them. *Because* has four zeros, so that word asks for nothing. What will it get?
 
 
 # %%
@@ -235,17 +230,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         key: (m, d), one row per key.
         value: (m, d_v), one row per key.
     """
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (n, d) x (d, m) -> (n, m)
-    weights = scores.softmax(-1)                           # (n, m)
-    return weights @ value, weights                        # (n, d_v), (n, m)
+    scores = query @ key.mT / math.sqrt(query.size(-1))  # (n, d) x (d, m) -> (n, m)
+    weights = scores.softmax(-1)                         # (n, m)
+    return weights @ value, weights                      # (n, d_v), (n, m)
 
 
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-display.show(weights[[4, 7]], ["because", "thirsty"], WORDS, heat=True)
+who = ["because", "thirsty"]
+display.show(weights[[4, 7]].mT, WORDS, who, decimals=3, heat=who, corner="looks at")
 
 # %% [markdown]
-# One eighth of everything, cut to 0.12: all keys fit equally badly, and the shares have to add up to one
-# all the same. Who comes without a question goes home with the average of the library.
+# One eighth of everything, 0.125: all keys fit equally badly, and the shares have to add up to one all the
+# same. Who comes without a question goes home with the average of the library.
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -277,37 +273,60 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 # %% [markdown]
 # ## Ask for something other than what you are
 #
-# A word learns little from itself. *Thirsty* had better look for an animal, the one that is thirsty. A matrix
-# between word and query, called $W_Q$, changes the question: a row for each feature that a word has,
-# a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
+# > cats and kittens drank because **it** was sweet
+#
+# > milk and cream vanished because **it** was thirsty
+#
+# Here *it* is none of the other words: a drink in the first sentence, an animal in the second. You hear it
+# from the last word, as before. What does *it* collect now?
+
+# %%
+CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
+MILK = ["milk", "and", "cream", "vanished", "because", "it", "was", "thirsty"]
+cats, milk = embed(CATS), embed(MILK)  # (8, 4)
+rows = [attend(x, x, x)[0][it] for x in (cats, milk)]
+names = ["cats … sweet", "milk … thirsty"]
+display.show(torch.stack(rows), names, FEATURES)
+
+# %% [markdown]
+# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It*
+# adds up all the animal and all the food in sight, and two cats outvote one *sweet*. In the first two
+# sentences that went well only because the cat and the milk were a draw.
+#
+# *It* should not count who is there. It should ask: *is something said about an animal?* Whoever can answer
+# is found by one thing, an *animal*, and hands over another, a *quality*. So question, title and pages
+# can no longer be the same four numbers. Begin with the question. A matrix between word and query, $W_Q$,
+# has a row for each feature that a word has, and a column for each that it asks for. Let a word with
+# *quality* ask for *animal* and nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
-_, asked = attend(EMBEDDINGS @ w_q, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-rows = torch.stack([weights[7], asked[7]])
-display.show(rows, ["thirsty, before", "thirsty, with W_Q"], WORDS, heat=True)
+before, after = (attend(x, cats, cats)[1][it] for x in (cats, cats @ w_q))  # (8,)
+display.beside(
+    display.attention_lines(before, CATS, it, name="before-w-q", caption="before"),
+    display.attention_lines(after, CATS, it, name="after-w-q", caption="with W_Q"),
+)
 
 # %% [markdown]
-# The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`, and *cat* gets 0.86 of its
-# attention instead of 0.23. The word *it* has a quality, too, so now *it* also asks for an animal.
-# Does that settle the question of the two sentences?
+# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. It looks at the animals, and hardly at
+# *sweet*. Does it bring home the right answer?
 
 # %%
-both = [attend(x @ w_q, x, x)[0][it] for x in (EMBEDDINGS, SWEET_EMBEDDINGS)]
-display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
+rows = [attend(x @ w_q, x, x)[0][it] for x in (cats, milk)]
+display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
-# On the contrary. Under *animal* stand 2.21 and 2.19, closer than 1.32 and 0.72 before. *It* asks for
-# an animal in the sentence about sweet milk, too, and takes home what a cat hands over. The answer
-# stands elsewhere, in the last column: 0.50 and 0.16. So it matters what is handed over, too.
+# It is worse than before: 2.57 of animal where a drink is sweet, and 1.09 where an animal is thirsty. *It*
+# asks for animals, and each hands over that it is an animal. The answer stands in the last column: 0.10 of
+# quality in the first sentence, 1.09 in the second. That is what an animal should hand over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# Each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their
-# entries. Let e be the width of the embeddings and d that of queries, keys and, from here on, values.
-# So far, both were 4.
+# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their
+# entries. Let e be the width of the embeddings and d that of queries and keys. Values could have a width
+# `d_v` of their own; from here on it is d, as in most models.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -319,73 +338,66 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], FEATURES)
 # Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
 # scores *it*: to ask and to be found would be one thing.
 #
-# Here is a head of width 2, set by hand, which asks: *is something said about an animal?* In the tables,
-# a word's features stand at the left of the first three, and over the fourth.
+# Here is a head of width 2, set by hand, that asks our question. Follow *it*, *cat* and *thirsty* through the
+# four matrices. In a product, each number of the row takes its row of the matrix that often, and the rows are
+# added up: *it* has one quality, and so it asks with `(2, 1)`.
 
-# %% tags=["fold-input"]
+# %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
-
-found, gives = ["animal", "quality"], ["quality", "empty"]
-display.beside(
-    display.show(W_Q, FEATURES, found, title="W_Q: asks for", decimals=0),
-    display.show(W_K, FEATURES, found, title="W_K: found by", decimals=0),
-    display.show(W_V, FEATURES, gives, title="W_V: hands over", decimals=0),
-    display.show(W_O, gives, FEATURES, title="W_O: written under", decimals=0),
+four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "thirsty"]
+display.through_matrices(
+    EMBEDDINGS, four, WORDS, FEATURES, "it", shown, name="through-four"
 )
 
 # %% [markdown]
-# Only a *quality* asks: twice for an animal, once for a quality, so that *thirsty* keeps up with *cat*,
-# which is more of an animal but says nothing. What is handed over is the quality, and $W_O$ writes it
-# under *animal*. So a large number there means: yes, something is said about an animal. (The second
-# place of the values stays empty. This head has one thing to hand over.)
-#
-# Take *it*, the row `(1, 1, 0, 1)`. Times $W_Q$, each of the four numbers takes its row of the matrix that often,
-# and the rows are added up: $1 \cdot (0, 0) + 1 \cdot (0, 0) + 0 \cdot (0, 0) + 1 \cdot (2, 1) = (2, 1)$.
+# A word is found by its animal, which counts twice, and by its quality, which counts once. So *cat*, all
+# animal, and *thirsty*, which says something about one, both score 6. What they hand over is their quality,
+# and $W_O$ writes it under *animal*. (The second place of the values stays empty: this head has one thing to
+# hand over.) Does it get all four sentences right?
 
 # %%
-q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
-display.show(q[[it]], ["it asks for"], ["animal", "quality"], decimals=0)
+rows = []
+for x in (EMBEDDINGS, SWEET_EMBEDDINGS, milk, cats):
+    found, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
+    rows.append((found @ W_O)[[it, 4], 0])
+names = ["the cat … thirsty", "the cat … sweet", "milk … thirsty", "cats … sweet"]
+display.show(torch.stack(rows), names, ["it", "because"])
 
 # %% [markdown]
+# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in every sentence. More
+# than that means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (The row
+# that *it* receives is not the new *it*. In a Transformer it is [added](08_transformer_layers.ipynb) to
+# the word's own row.)
+#
 # ## How far along the arrow
 #
-# $W_Q$ turns the quality of *it* into the query `(2, 1)`. All words without a quality have the query
-# `(0, 0)` and ask for nothing. The keys say how much of an animal a word is, and how much of a quality.
-#
-# Two numbers are a place on paper, so this can be drawn. The arrow is the query of *it*. Drag its
-# tip, or use the sliders, and find out what makes a score large.
+# Two numbers are a place on paper, so a query and its keys can be drawn. The arrow is the query of *it*. Drag
+# its tip, or use the sliders, and find out what makes a score large.
 
 # %% tags=["hide-input"]
+q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
 display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
-# scores are equal, and one such line goes through *cat* and *thirsty*: one is all animal, the other
-# half quality, and both score 6. (For the weights, scores are divided by $\sqrt 2$.) Make the arrow
-# longer, and the two winners take more. Turn it around, and the five words that have nothing win. (The
-# slider *temperature* divides all scores once more: below 1 the best keys take more, above 1 less.)
+# scores are equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two
+# winners take more. Turn it around, and the five words that have nothing win. (*Temperature* divides the
+# scores once more, beside $\sqrt 2$.)
 #
 # ## A book with blank pages
 #
-# Now let the whole head run. What does *it* receive in the two sentences?
-
-# %%
-said = []
-for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
-    found, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
-    said.append((found @ W_O)[it])
-display.show(torch.stack(said), ["it, thirsty", "it, sweet"], FEATURES)
+# Look at those two winners again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
+# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all.
 
 # %% [markdown]
-# Yes, 0.97, after *thirsty*; no, 0.19, after *sweet*. This head tells the sentences apart.
+# <!-- deeper: What the blank book is good for -->
+# ### Going deeper: What the blank book is good for
 #
-# Now look at its weights again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
-# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. So take
-# this book off the shelf, out of keys and values. In a third sentence there is no last word, and nothing
-# is said. Do the answers change?
+# Could the head do without the cat? Take this book off the shelf, out of keys and values, and ask again. In a
+# third sentence there is no last word, and nothing is said.
 
 # %%
 cat, rows = WORDS.index("cat"), {"with the cat": [], "without": []}
@@ -396,10 +408,13 @@ for x in (EMBEDDINGS, SWEET_EMBEDDINGS, EMBEDDINGS[:-1]):
 display.show(rows, columns=["thirsty", "sweet", "no last word"])
 
 # %% [markdown]
-# All three grow, and where nothing is said, the answer grows sixfold, from 0.10 to 0.63. Blank pages take up
-# reading time that would else go to whoever is left, here to *it* itself. *Thirsty* still gets more than
-# *sweet*; but without the cat this head's *no*, 0.95, is as loud as its *yes* was with the cat. What an
-# answer means depends on who else is on the shelf.
+# Not well. Weights have to go somewhere, and without the blank pages they go to *thirsty* in the first
+# sentence, and mostly to *it* itself in the other two. Then the *no* after *sweet*, 0.95, is as loud as the *yes*
+# was with the cat. A head needs some such book in order to say no. What an answer means depends on who else is
+# on the shelf.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -427,45 +442,74 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# In heads 2 and 4 wide the root does no visible good; real ones are 64 or 128 wide. A score adds up d
-# products. If the entries of query and key are independent, with mean 0 and variance 1, the sum has
-# variance d: a typical score has the size $\sqrt d$. What does that do to the weights? Here are random
-# queries, each with 16 random keys. A dot is the largest of the 16 weights of a query. Guess first what
-# dividing by d, the obvious repair, does to it.
+# A head 2 or 4 wide could do without the root; real ones are 64 or 128 wide. A score adds up d products. If
+# the entries of query and key are independent, with mean 0 and variance 1, the sum has variance d: a
+# typical score has the size $\sqrt d$. What does that do to the weights, and to the gradient that comes back
+# to a query? Here are 32 random queries with 16 random keys and values, and a random loss. Each query is a
+# dot on either side. Guess first what dividing by d, the obvious repair, does.
 
 
 # %% tags=["fold-input"]
+def entries(d: int) -> list[Tensor]:
+    """Draw 32 queries and 16 keys of width ``d``, values, and the factors of a loss."""
+    source = torch.Generator().manual_seed(d)
+    sizes = (32, d), (16, d), (16, 16), (32, 16)
+    return [torch.randn(size, generator=source) for size in sizes]
+
+
 def products(d: int) -> Tensor:
     """Multiply 32 random queries by 16 random keys of width ``d``."""
-    source = torch.Generator().manual_seed(d)
-    n, m = 32, 16
-    query = torch.randn(n, d, generator=source)  # (n, d)
-    key = torch.randn(m, d, generator=source)    # (m, d)
-    return query @ key.mT                        # (n, d) x (d, m) -> (n, m)
+    query, key, *_ = entries(d)
+    return query @ key.mT  # (n, d) x (d, m) -> (n, m)
 
 
-drawing, (ax,) = display.panels(300, 300)
+def pulls(d: int, power: float) -> tuple[Tensor, Tensor]:
+    """Give the largest weight of each query, and the size of the gradient that it gets."""
+    query, key, value, wanted = entries(d)
+    query.requires_grad_()
+    weights = (query @ key.mT / d**power).softmax(-1)  # (n, m)
+    loss = (weights @ value * wanted).sum()
+    (gradient,) = torch.autograd.grad(loss, query)  # (n, d)
+    return weights.amax(-1).detach(), gradient.norm(dim=-1)
+
+
+# %% tags=["hide-input"]
+drawing, axes = display.panels(680, 300, columns=2)
 names, told, spread = [], [], torch.linspace(-0.25, 0.25, 32)
-for name, power, letter in (("undivided", 0, "h"), ("by d", 1, "m"), ("by √d", 0.5, "n")):
+for name, power, letter in (("undivided", 0, "h"), ("by d", 1, "b"), ("by √d", 0.5, "d")):
+    look = {"color": display.COLOURS[letter], "alpha": 0.5, "markersize": 3.5}
     for d in (64, 256):
-        largest = (products(d) / d**power).softmax(-1).amax(-1)  # (n,)
-        look = {"color": display.COLOURS[letter], "alpha": 0.5}
-        ax.plot(largest, len(names) + spread, "o", markersize=3.5, **look)
-        middle = f"{largest.median():.2f}"
-        ax.text(1.04, len(names), middle, va="center", fontsize=12)
+        for ax, sizes in zip(axes, pulls(d, power)):
+            ax.plot(sizes.clamp(min=1e-4), len(names) + spread, "o", **look)
+            found = [f"{sizes.median():.2f}", f"{sizes.max():.2f}"]
+            for text, x in zip(found, (1.12, 1.32)):
+                place = {"transform": ax.get_yaxis_transform(), "ha": "center"}
+                ax.text(x, len(names), text, va="center", fontsize=12, **place)
+            told.append(f"{name}, d = {d}: {' and '.join(found)}")
         names.append(f"{name}\nd = {d}")
-        told.append(f"{name}, d = {d}: {middle}")
-ax.set_yticks(range(6), names)
-ax.set(xlim=(0, 1.28), ylim=(5.5, -0.5), xlabel="largest of 16 weights")
-ax.set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
-alt = f"The largest of 16 weights, for 32 queries each. Medians: {'; '.join(told)}."
-display.finish(drawing, name="largest-weight", alt=alt, caption="At the right: the median.")
+for ax, what in zip(axes, ("largest of 16 weights", "size of the gradient")):
+    ax.set_yticks(range(6), names)
+    ax.set(ylim=(5.5, -0.5), xlabel=what)
+    for text, x in (("median", 1.12), ("most", 1.32)):
+        ax.text(x, 1.02, text, transform=ax.transAxes, ha="center", fontsize=12)
+axes[0].set(xlim=(0, 1.02))
+axes[0].set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
+axes[1].set(xscale="log", xlim=(7e-5, 200))
+axes[1].set_xticks([1e-4, 1e-2, 1, 100], ["≤ 10⁻⁴", "0.01", "1", "100"])
+alt = (
+    "Median and most of 32 queries, of the largest weight and of the size of the gradient: "
+)
+display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
 
 # %% [markdown]
-# Undivided, the width decides: at 256, one key takes nearly everything from most queries. A weight so close
-# to 1 hardly moves, whatever the query does, so hardly any gradient comes back: the softmax is **saturated**.
-# Divided by d, the largest weight is 0.07 there, hardly more than one sixteenth: a wide head starts as a plain
-# average. With the root both widths behave alike, and one weight can stand out.
+# Undivided, the width decides. At 256 one key takes nearly everything from most queries. A small change of such
+# a query moves nothing, so hardly any gradient comes back, 0.01 for the median query: the softmax is
+# **saturated**. But where two keys happen to score alike, a small change tips everything over, and the
+# gradient is as large as 87.35. Most queries get almost nothing, and a few far too much.
+#
+# Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts as a plain
+# average. With the root both widths behave alike. One weight can stand out, and every query gets a gradient
+# of about 1.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -506,7 +550,9 @@ for name, power in (("not divided", 0), ("by d", 1), ("by √d", 0.5)):
 display.show(rows, columns=["d = 64", "128", "256"], title="Size of the derivative")
 
 # %% [markdown]
-# Undivided, it is 0.12 at 64 and nearly 0 at 256. With the root the width hardly matters.
+# Undivided, it is 0.12 at 64 and nearly 0 at 256. With the root the width hardly matters. Divided by d, it
+# is as steady, and that row looks as good. But from a score to its query the gradient is divided by d once
+# more, which is why those dots lie so low above.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)
@@ -521,10 +567,11 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## The head as a module
 #
-# In a module an optimiser can train the four matrices. As in PyTorch, the arguments of `forward` are
-# called query, key and value even though they hold words. So far all three were the same words, which
-# is **self-attention**. In translation, the words of the new sentence ask those of the original:
-# **cross-attention**. For that, n and m need not be equal.
+# In a module an optimiser can train the four matrices. They begin at random, divided by a root, so that a
+# product with them is about as large as what goes in. As in PyTorch, the arguments of `forward` are called query, key
+# and value even though they hold words. Where all three are the same words, this is **self-attention**. In
+# translation, the words of the new sentence ask those of the original: **cross-attention**. For that, n and m
+# need not be equal.
 
 
 # %%
@@ -533,9 +580,9 @@ class OneHead(nn.Module):
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
-        shape = (embed_dim, head_dim)
-        self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.empty(shape)) for _ in range(3))
-        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
+        sizes = [(embed_dim, head_dim)] * 3 + [(head_dim, embed_dim)]
+        matrices = (nn.Parameter(torch.randn(size) / math.sqrt(size[0])) for size in sizes)
+        self.w_q, self.w_k, self.w_v, self.w_o = matrices  # (e, d), (e, d), (e, d), (d, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
@@ -594,8 +641,6 @@ print("✓ The three lines are PyTorch's own function: outputs and gradients.")
 
 # %% tags=["proof"]
 head = OneHead(embed_dim=6, head_dim=6).double()
-for matrix in head.parameters():
-    nn.init.xavier_uniform_(matrix)
 torchs = nn.MultiheadAttention(embed_dim=6, num_heads=1, bias=False, dtype=torch.float64)
 torchs.in_proj_weight.data = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT]).detach()
 torchs.out_proj.weight.data = head.w_o.mT.detach()
@@ -607,7 +652,7 @@ stored = [torchs.in_proj_weight, torchs.out_proj.weight]
 of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
 apart = [matrix.mT for matrix in of_stacked.chunk(3)]
 torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
-print("✓ The module is nn.MultiheadAttention with one head, gradients included.")
+print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients included.")
 
 # %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here

@@ -53,6 +53,7 @@ _HOMES = {
     "way_of_the_nan": "mask_figures",
     "whole_map": "computation",
     "whole_way": "way_through",
+    "through_matrices": "in_matrices",
     "wrong_merge": "way_through",
 }
 __all__ = [*_HOMES]

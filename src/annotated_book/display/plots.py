@@ -108,7 +108,7 @@ def attention_lines(
     """Draw attention within a sentence: a line per pair of words, as thick as the weight.
 
     Args:
-        weights: (n, n).
+        weights: (n, n), or (n,), those of one word alone.
         words: n words.
         query: the index of the word whose lines are lit and labelled.
         name: the figure's name, see ``finish``.
@@ -121,11 +121,12 @@ def attention_lines(
         >>> display.attention_lines(weights, ["cat", "it"], query=1, name="lines")
         Figure: The sentence “cat it” looks at itself. The weights of “it”: cat 0.75, it 0.25.
     """
-    n, rows = len(words), weights.tolist()
+    n, alone = len(words), weights.dim() == 1
+    rows = {query: weights.tolist()} if alone else dict(enumerate(weights.tolist()))
     drawing, (ax,) = panels(43 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
-    for i in sorted(range(n), key=lambda i: i == query):  # the lit ones last
+    for i in sorted(rows, key=lambda i: i == query):  # the lit ones last
         for j, weight in enumerate(rows[i]):
             _draw_line(ax, i, j, weight, lit=i == query)
     looks = []

@@ -82,6 +82,16 @@ def two_glasses(name="glasses"):
     return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name)
 
 
+def a_way_through_matrices(name="matrices"):
+    w_o = torch.tensor([[1.0, 0, 0], [0, 0, 0]])
+    given = {"W_Q": torch.eye(3, 2), "W_K": 2 * torch.eye(3, 2), "W_V": torch.ones(3, 2)}
+    x = torch.tensor([[1.0, 0, 0], [3, 1, 0], [0, 2, 5]])
+    features = ["x", "y", "z"]
+    return display.through_matrices(
+        x, {**given, "W_O": w_o}, WORDS, features, "a", ["bee", "sees"], name=name
+    )
+
+
 def two_looks(name="looks"):
     return display.looks([(WORDS, weights(2, 3, 3))] * 2, 1, name=name)
 
@@ -104,6 +114,7 @@ def texts(figure):
         two_stacks,
         the_wrong_merge,
         two_glasses,
+        a_way_through_matrices,
         two_looks,
     ],
 )
@@ -141,6 +152,20 @@ def test_what_heads_add_is_summed():
     assert texts(two_glasses()).count("-4.00") == 2, "what head 2 adds, and the sum"
 
 
+def test_each_role_goes_through_its_matrix():
+    figure = a_way_through_matrices()
+    assert "bee times W_K: 6 2; sees times W_K: 0 4; bee times W_V: 4 4" in figure.text
+    assert "bee scores 1 · 6 + 0 · 2 = 6, weight 0.93" in texts(figure)
+    assert "“a” collects 0.93 · 4 + 0.01 · 7 + 0.06 · 1 = 3.87" in texts(figure)
+    assert texts(figure).count("3.87") == 3, "two numbers are collected, one is received"
+
+
+def test_lines_of_one_word_alone_are_those_that_are_lit():
+    alone = display.attention_lines(weights(3, 3)[1], WORDS, 1, name="alone")
+    assert alone.text == some_lines().text
+    assert alone.html.count("<path") == some_lines().html.count("<path") - 6
+
+
 def test_a_sheet_is_cut_between_the_heads():
     assert "a 0 1 2 3; because 4 5 6 7; c 8 9 10 11" in a_sheet().text
     seen = texts(a_sheet())
@@ -156,7 +181,8 @@ def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
-    for figure in (lines, looks, two_glasses(), a_sheet(), some_sums()):
+    made = (two_glasses(), a_sheet(), some_sums(), a_way_through_matrices())
+    for figure in (lines, looks, *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 

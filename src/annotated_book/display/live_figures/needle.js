@@ -5,7 +5,7 @@
 // A test compares scores and weights with Python's.
 import { element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
-import { label } from "./host/panel.js";
+import { HALO, label } from "./host/panel.js";
 
 /** Multiply the query with each key. */
 export const score = (query, keys) => keys.map(([, [x, y]]) => query[0] * x + query[1] * y);
@@ -80,13 +80,15 @@ function drawPlane(keys, axes, reach, ask) {
     label(name, x(a) + (a ? 8 : -26), y(b) + (a ? -9 : 16), {
       fill: "var(--aa-m)",
       "font-size": 13,
+      style: HALO,
     }),
   ]);
   root.append(
     svg("path", { d: `M12 ${y(0)}H${SIDE}M${x(0)} ${SIDE - 12}V0`, stroke: "#808080" }),
-    label(`${axes[0]} →`, SIDE - 30, y(0) + 16),
-    label(`${axes[1]} ↑`, x(0) - 36, 14),
-    ...[...through, long, ...places, arrow, handle],
+    ...through,
+    label(`${axes[0]} →`, SIDE - 30, y(0) + 16, { style: HALO }),
+    label(`${axes[1]} ↑`, x(0) - 36, 14, { style: HALO }),
+    ...[long, ...places, arrow, handle],
   );
   const put = (made, from, to) =>
     [from, to].forEach(([a, b], i) => {

@@ -137,8 +137,6 @@ const PLAIN = {
   "stroke-width": 1.5,
   "stroke-dasharray": "4 2",
 };
-const HALO =
-  "paint-order: stroke; stroke-width: 4; stroke: var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
 
 function drawScores(edge) {
   const { root, show } = panel("scores");

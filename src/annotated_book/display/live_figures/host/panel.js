@@ -3,6 +3,10 @@ import { svg } from "./figure.js";
 
 export const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW] = [320, 176, 30, 310, 30, 136];
 
+/** The style of a text that lines run behind. */
+export const HALO =
+  "paint-order: stroke; stroke-width: 4; stroke: var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
+
 /** Write a text; it stands over its middle. */
 export const label = (text, x, y, more = {}) =>
   svg("text", { x, y, "font-size": 12, "text-anchor": "middle", ...more }, text);
