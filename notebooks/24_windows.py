@@ -18,6 +18,34 @@
 # DeepSeek's indexer does, and [linear attention](#cell-id=linear-attention) keeps a state instead of
 # keys, written by the [gated delta rule](#cell-id=the-delta-rule) in Qwen3-Next and Kimi Linear.
 
+# %% tags=["fold-input"]
+from annotated_book import display
+
+length, keeps = 24, display.COLOURS["m"]
+ways = {
+    "a window of 5": (range(19, length), range(20, length)),
+    "and a sink": ([0, *range(19, length)], [0, *range(20, length)]),
+    "5 chosen keys": ([3, 4, 11, 17, 23], range(length)),
+    "a state": ([], []),
+}
+drawing, (ax,) = display.panels(560, 170)
+for y, (read, kept) in enumerate(ways.values()):
+    for place in range(length):
+        fill = 0.9 if place in read else 0.25 if place in kept else 0
+        ax.barh(y, 0.86, 0.7, place, color=keeps, alpha=fill)
+        ax.barh(y, 0.86, 0.7, place, fill=False, edgecolor="grey", lw=0.5)
+ax.barh(3, 2.6, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
+ax.text(length + 1.7, 3, "S", va="center", ha="center")
+ax.set(xticks=[], xlim=(-0.2, length + 3.2), ylim=(3.5, -0.5))
+ax.set_yticks(range(4), ways)
+told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
+caption = "What the last of 24 tokens reads: dark. Pale: kept for later. White: gone. S: a matrix."
+display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
+
+# %% [markdown]
+# What is gone is gone: only the third way can go back by a few tokens, as a refused draft or a shared
+# beginning of a text asks for.
+
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
 #
@@ -32,7 +60,7 @@ from torch import Tensor, nn
 
 from annotated_attention.counting import cache_bytes, short, window_kept
 from annotated_attention.modern import block_by_position
-from annotated_book import chapters, display
+from annotated_book import chapters
 from attention_doctor.mistakes import MISTAKES
 
 one = chapters.load("01_one_head")
@@ -69,7 +97,7 @@ print("✓ `block_by_position` makes the same mask.")
 #
 # Measure it. If an output depends on a token, then its *gradient* with respect
 # to that token is not zero. The function `influence` runs a stack of layers, each with a residual
-# connection, and gives the size of this gradient for each token of the text.
+# connection, and gives the size of this gradient for each of 30 tokens.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
@@ -83,7 +111,7 @@ def made(kind: type[nn.Module], *given, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *given, batch_first=True, dtype=torch.float64, **options)
 
 
-def influence(layers: list[nn.Module], n: int = 10) -> Tensor:
+def influence(layers: list[nn.Module], n: int = 30) -> Tensor:
     """Give the size of the gradient for each of n tokens, relative to that for the last."""
     x = torch.randn(1, n, WIDTH, dtype=torch.float64, requires_grad=True)
     y = x
@@ -99,21 +127,23 @@ local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
 stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
 stacks["one global"] = [local, local, everywhere, local]
 seen = {name: influence(layers) for name, layers in stacks.items()}
-display.show(
-    {name: [(sizes > 0).sum()] for name, sizes in seen.items()}, columns=["tokens"]
-)
+rows = {name: [(sizes > 0).sum(), sizes[sizes > 0][0]] for name, sizes in seen.items()}
+columns = ["tokens it depends on", "how much on the farthest"]
+display.show(rows, columns=columns, decimals=(0, 4))
 
 # %% tags=["proof"]
 for count in (1, 2, 3, 4):
     layers = [made(WindowAttention, window=5)] * count
-    assert (influence(layers, 30) > 0).sum() == (5 - 1) * count + 1
+    assert (influence(layers) > 0).sum() == (5 - 1) * count + 1
 print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. In the last row one of the four layers is
-# **global**, with a causal mask alone, and the output depends on all 10 tokens. The figure lights
-# what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4:
-# does it matter where it stands?
+# In general, L layers see $(w - 1)\,L + 1$ tokens. The second column says how much the farthest of
+# them counts, compared with the last token itself: with each layer less, in this untrained stack.
+#
+# In the last row one of the four layers is **global**, with a causal mask alone, and the output depends
+# on all 30 tokens. The figure lights what the last output can depend on. If you see sliders, put the
+# global layer at 1 and then at 4: does it matter where it stands?
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -122,15 +152,15 @@ display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=1
 from annotated_book.display.live_figures.reach import cone
 
 for layers, sizes in zip(([3], [3] * 2, [3] * 3, [3] * 4, [3, 3, None, 3]), seen.values()):
-    lit = torch.arange(10) >= cone(10, layers)[0]
+    lit = torch.arange(30) >= cone(30, layers)[0]
     assert lit.equal(sizes > 0)
 print("✓ In each of the five stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
 # It does not: wherever it stands, it reaches every token, and the windows above and below pass on what
-# it found. What is lit *can* count; how much it does depends on the training. The first Mistral 7B
-# (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens can count
-# [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
+# it found. The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
+# 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. How much
+# the farthest of them does is another question.
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
 # detail that nobody found worth passing on is lost. That is why many models put a global layer
@@ -161,7 +191,8 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
 # only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
 # attended, its early queries would miss them. There is a price: what was dropped is gone, so a
-# `WindowCache` that has dropped something refuses to go back by a few tokens.
+# `WindowCache` that has dropped something refuses to go back by a few tokens, which [speculative
+# decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks for.
 #
 # How many bytes does this save? Here is the cache of six layers with 8 KV heads of width
 # 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
@@ -182,16 +213,16 @@ display.show(rows, columns=["6 global", "6 windows", "5 and 1"], corner="tokens"
 # ## The key that must stay: the attention sink
 #
 # A rolling cache drops the first tokens of a text first. A model that was trained with all keys
-# in sight then predicts badly, and worse the farther the text runs on, although these tokens say next to
+# in sight then predicts badly, from the moment when they are gone, although these tokens say next to
 # nothing [[Xiao et al., section 3.1](../docs/references.md#xiao-2023)]. Why?
 #
 # A soft look-up never comes back empty. The weights of a query sum to 1, even if no key is what the
 # head looks for. So heads learn to put what they do not need onto some key, and take the one that
-# every query sees: the first. It is called an **attention sink**. The cell has invented scores of
+# every query sees: the first. It is called an **attention sink**. The table has invented scores of
 # such a head for the last word, *thirsty*: nothing fits, and *the* has a score of 4. What happens
 # to the weights if *the* is outside the window?
 
-# %%
+# %% tags=["fold-input"]
 OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
 
 
@@ -245,7 +276,7 @@ weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2
 sums = weights.sum(-1).transpose(0, 1).flatten(1)                           # (4, 10)
 least, most = sums.aminmax(dim=1)
 names = [f"sink {s:.0f}" for s in sink]
-display.show(torch.stack([least, most], 1), names, ["weights sum to", "up to"])
+display.show(torch.stack([least, most], 1), names, ["sum of weights: least", "most"])
 
 # %% tags=["proof"]
 torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
@@ -259,164 +290,6 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
 # al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
 
-# %% [markdown] name="several-documents-in-one-row"
-# ## Several documents in one row
-#
-# A batch of short and long documents holds much padding. In training, documents are therefore often
-# **packed**: one after the other in the same row, until it is full. Now a query must not look at
-# keys of another document, though these are near. Many programs let the positions start at 0 again
-# with each document. Is that enough to keep the documents apart?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
-# softmax.
-#
-# </details>
-#
-# Try it on a row with a document of five tokens and one of four. Change the first document, and
-# measure how much the outputs of the second one move, in three attentions with the same weights. The
-# first takes the row for one text. The second starts the positions anew with each document, which is
-# the entry `documents-leak` of the list of mistakes. The third has the mask as well.
-
-# %% tags=["fold-input"]
-leak = MISTAKES["documents-leak"]
-documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, n)
-x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, n, 24)
-other = x.clone()
-other[:, :5] = torch.randn(1, 5, WIDTH, dtype=torch.float64)
-alone = made(CachedAttention, rotary=RotaryEmbedding(6))
-anew, masked = made(leak.version), made(leak.of)
-runs = {
-    "one text": alone,
-    "positions anew": lambda x: anew(x, documents),
-    "and a mask": lambda x: masked(x, documents),
-}
-moved = {
-    name: (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
-}
-display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
-
-# %% [markdown]
-# With positions that start anew, the second document moves about as much as in one long text. With
-# the mask, it moves by exactly 0. This leak has been found in published training code
-# [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
-# `block_other_documents`, which compares the number of each query's document with that of each key:
-
-# %%
-from annotated_attention.modern import block_other_documents
-
-blocked = (
-    block_by_position(torch.arange(9), 9) | block_other_documents(documents)[0, 0]
-)  # (n, n)
-display.show(blocked, range(9), range(9))
-
-# %% tags=["proof"]
-parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
-torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
-print("✓ Each document comes out as it does alone.")
-
-# %% [markdown]
-# The visible pairs form a triangle for each document: a **block-diagonal** mask.
-
-# %% [markdown] name="mask-rule-tiles-equal-three-ways"
-# ## Mask, rule, tiles: equal three ways
-#
-# A boolean mask hides scores, but they are computed before they are hidden. To save the work as
-# well, a kernel must know which [tiles](23_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
-# `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
-# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs
-# once, before the first score, and notes which tiles to visit. Our `tiled_attention` takes the same
-# rule. Here are three rules, and the masks that they must equal.
-
-# %% tags=["fold-input"]
-n, side = 256, 32
-many = torch.arange(n)
-lengths = torch.tensor([70, 20, 100, 66])
-numbers = torch.arange(4).repeat_interleave(lengths)[None]  # (1, n)
-rules = {
-    "window of 40": lambda b, h, i, j: (j <= i) & (j > i - 40),
-    "and 4 sinks": lambda b, h, i, j: (j <= i) & ((j > i - 40) | (j < 4)),
-    "documents": lambda b, h, i, j: (j <= i) & (numbers[b, i] == numbers[b, j]),
-}
-masks = {
-    "window of 40": block_by_position(many, n, 40),
-    "and 4 sinks": block_by_position(many, n, 40, sinks=4),
-    "documents": block_by_position(many, n) | block_other_documents(numbers),
-}
-
-# %% tags=["proof"]
-import warnings
-
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
-q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
-visited = {}
-for name, rule in rules.items():
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
-    output, _ = tiled_attention(q, k, v, mask_mod=rule, tile=side)
-    torch.testing.assert_close(output, expected)
-    gradients = [one.gradients(found, [q, k, v]) for found in (output, expected)]
-    torch.testing.assert_close(*gradients)
-    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
-    torch.testing.assert_close(with_rule, expected)
-    visited[name] = [table.to_dense().sum(), (n // side) ** 2]
-print(
-    "✓ Three rules, and three times the same from three functions; two give gradients, too."
-)
-
-# %% tags=["hide-input"]
-display.show(visited, columns=["tiles visited", "of"])
-
-# %% [markdown]
-# Of 64 tiles, a causal mask alone would visit 36. `flex_attention` has no gradients here, since on a
-# CPU it only runs forward. On a GPU `torch.compile` makes it one kernel, with gradients, that skips
-# tiles as ours do. Other kernels take no rule, but the lengths of the documents and the width of the
-# window, as numbers.
-
-# %% [markdown]
-# <!-- deeper: Which tiles are visited -->
-# ### Going deeper: Which tiles are visited
-#
-# First, what `flex_attention` says on a CPU if it is asked for gradients:
-
-# %%
-try:
-    flex_attention(q, k, v, block_mask=table)
-except NotImplementedError as error:
-    print(str(error).replace(". ", ".\n"))
-
-# %% [markdown]
-# How does our loop skip? `tiles`, which you know from the last chapter, asks whether anything in a
-# tile is visible. It must visit as many as PyTorch's table says.
-
-# %%
-from annotated_attention.modern.tiles import tiles
-
-display.source(tiles)
-
-
-# %%
-def count_visited(blocked: Tensor, side: int) -> int:
-    """Count the tiles in which something is visible."""
-    n = blocked.size(-1)
-
-    def visible(rows: slice, columns: slice) -> Tensor:
-        return ~blocked[..., rows, columns]
-
-    return sum(len(columns) for _, columns in tiles(n, n, False, side, visible))
-
-
-for name, rule in rules.items():
-    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    assert count_visited(masks[name], side) == table.to_dense().sum()
-print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} tiles")
-
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="sparse-attention"
 # ## Chosen by content: DeepSeek's sparse attention
 #
@@ -428,9 +301,8 @@ print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} til
 #
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
 #
-# In DeepSeek's attention, queries come from a latent, too, and from the same one come the $q_j$; k is
-# a projection of the token, normed. Half of the features of both are rotated. All 128 heads of the
-# attention share the one choice.
+# The $q_j$ are made from the latent of the attention's own queries, k from the token. All 128 heads of
+# the attention share the one choice.
 
 
 # %%
@@ -464,7 +336,9 @@ for count in (5, n):
     assert torch.autograd.grad(output.sum(), w, allow_unused=True)[0] is None
 expected = F.scaled_dot_product_attention(main_q, main_k, v, is_causal=True)
 torch.testing.assert_close(output, expected)
-print("✓ Of all keys, this is full attention; through a choice, no gradient comes back.")
+print(
+    "✓ If all keys are chosen, it is full attention; no gradient comes back through a choice."
+)
 
 # %% [markdown]
 # The book's tests compare this choice with that of DeepSeek's indexer in `transformers`.
@@ -483,20 +357,28 @@ print("✓ Of all keys, this is full attention; through a choice, no gradient co
 
 # %%
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
+indexed, latent = 128, 2 * 576  # bytes of each key: int8, bfloat16
 rows = {}
 for m in (1024, 2048, 8192, 32_768, 131_072):
     whole, cheap, chosen = of_attention * m, of_indexer * m, of_attention * min(m, 2048)
     millions = [round(x / 1e6) for x in (whole, cheap, chosen)]
-    rows[f"{m:,}"] = [*millions, (cheap + chosen) / whole]
-columns = ["attention to all", "indexer", "attention to 2,048", "share left"]
+    read = (indexed * m + latent * min(m, 2048)) / (latent * m)
+    rows[f"{m:,}"] = [*millions, (cheap + chosen) / whole, read]
+columns = [
+    "attention to all",
+    "indexer",
+    "attention to 2,048",
+    "share left",
+    "of the bytes",
+]
 title = "Millions of multiplications for one token in one layer"
 display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% [markdown]
-# At 131,072 keys, 0.07 of the work is left, and most of it is the indexer's. The attention no longer
-# grows with the text: k keys a token, n · k for a text in place of n². What still grows as n² is the
-# indexer, with a factor 17 times smaller, and it can compute in 8 bits. Up to 2,048 keys it is only a
-# cost.
+# At 131,072 keys, 0.07 of the multiplications are left, and most of them are the indexer's. Of the bytes,
+# which [decide the time of a single token](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.13 are left
+# if the indexer keeps its keys in 8 bits. The attention no longer grows with the text: it reads 2,048
+# keys a token. Up to that length, the indexer is only a cost.
 #
 # The cache becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
 # the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
@@ -532,6 +414,20 @@ for query, key, value, row in zip(q, k, v, expected):
     torch.testing.assert_close(query @ state / (query @ total), row)
 print("✓ Token by token, the state gives what all scores at once give.")
 
+# %% [markdown]
+# How large is a state? In a layer of Qwen3-Next [[Qwen Team](../docs/references.md#qwen-2025)], 32 heads
+# have one each, 128 · 128, in float32. Its layers with softmax attention keep keys and values of two
+# heads, 256 wide, in 16 bits.
+
+# %%
+state, token = 32 * 128 * 128 * 4, 2 * 2 * 256 * 2  # bytes
+print(f"a state: {short(state, 'B')}; keys and values of a token: {short(token, 'B')}")
+print(f"a state fills as much as {state // token:,} tokens")
+
+# %% [markdown]
+# In a longer text the state is the smaller one. But it cannot go back: what was written over is gone, so a
+# server copies states where texts share a beginning.
+
 # %% [markdown] name="the-delta-rule"
 # ### The gated delta rule
 #
@@ -544,13 +440,16 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S + \beta\,k^\top\,(v - k\,\bar S) \qquad
 # \mathrm{output} = q\,S$$
 #
+# $k\,\bar S$ is what the state says for this key, $v - k\,\bar S$ is its error, and $k^\top(\dots)$
+# writes the correction there. Write v twice under one key: the sum holds 2v, the delta rule v.
+#
 # The token decides on α and β. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
 #
-# There is no φ here, and no denominator. Dividing by the sum of the weights kept the output from growing
-# with the text, and φ kept that sum above 0. Here a value is corrected, not added again. The layers of
-# both models also bring queries and keys to length 1, and norm the output.
+# There is no φ here, and no denominator: what is corrected does not grow with the text. The layers of
+# both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
+# few inputs of a short convolution.
 
 
 # %%
@@ -575,12 +474,18 @@ def gated_delta_rule(
 
 
 # %% tags=["proof"]
-k = F.normalize(torch.randn(3, 6, dtype=torch.float64), dim=-1).repeat(3, 1)  # (9, 6)
-v = torch.randn(9, 4, dtype=torch.float64)                                    # (9, 4)
-ones = torch.ones(9, 1, dtype=torch.float64)                                  # (9, 1)
-torch.testing.assert_close(gated_delta_rule(k, k, v, ones, ones[:, 0]), v)
-assert not torch.allclose((k @ k.mT).tril() @ v, v)
-print("✓ With α = β = 1, a key gives back the last value that was written under it.")
+right_angles = torch.linalg.qr(torch.randn(6, 3, dtype=torch.float64))[0].mT  # (3, 6)
+k = right_angles.repeat(4, 1)                                                 # (12, 6)
+v = torch.randn(12, 4, dtype=torch.float64)                                   # (12, 4)
+ones = torch.ones(12, 1, dtype=torch.float64)                                 # (12, 1)
+output = gated_delta_rule(k, k, v, ones, ones[:, 0])
+torch.testing.assert_close(output, v)  # just written
+v[9:] = 0  # then asked again: nothing new
+ones[9:] = 0
+after = gated_delta_rule(k, k, v, torch.ones(12, 1), ones[:, 0])
+torch.testing.assert_close(after[9:], v[6:9])
+assert not torch.allclose((k @ k.mT).tril() @ v, output)
+print("✓ With α = β = 1, keys at right angles give back the last value written under them.")
 
 # %% [markdown]
 # The book's tests compare it with the layers of both models in `transformers`.
@@ -589,10 +494,12 @@ print("✓ With α = β = 1, a key gives back the last value that was written un
 # <!-- deeper: In chunks, as kernels do it -->
 # ### Going deeper: In chunks, as kernels do it
 #
-# One token after the other is a recurrent network, and slow to train. In a chunk, what each token
-# writes depends on what the earlier ones wrote: a triangular system of equations, solved at once for
-# all of them [[Yang et al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and
-# keys. (Kernels compute with their logarithms, since the division becomes inexact in long chunks.)
+# One token after the other is a recurrent network, and slow to train. So take a chunk at once. Without
+# gates, the first of its tokens writes $u_1 = \beta_1 (v_1 - k_1 S)$ under its key. The second finds that
+# in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before
+# it: a triangular system of equations, which is solved at once [[Yang et
+# al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (Kernels compute
+# with their logarithms, since the division becomes inexact in long chunks.)
 
 
 # %%
@@ -682,18 +589,173 @@ display.show(rows, columns=ways, corner="written")
 # %% [markdown]
 # A plain sum treats all 64 pairs alike and blurs them. With a gate or the delta rule, the same 256
 # numbers hold the last eight and little else. Where each of four keys gets a new value three times, the
-# softmax and the sum are left to guess. (To a softmax, these are four equal keys. A model with positions
-# can learn to tell them apart.) The last two rows tell gate and delta rule apart. After 32 more values
+# softmax and the sum are left to guess. The last two rows tell gate and delta rule apart. After 32 more values
 # for a single key, the gate has lost the three old pairs, and the delta rule still finds 0.98 of them.
 # After 32 other keys, it has lost them as well, while the plain sum still finds 0.54: what is corrected
 # for one key changes a little for every key that is not at right angles to it. **A gate forgets by age.
-# The delta rule forgets by key, while keys are far fewer than dimensions, and then by age, too.** A
-# model that has both must learn when to leave the gate open: here it is never quite open, and the old
-# pairs are lost all the same.
+# The delta rule overwrites the key that is written. With more keys than dimensions, each write damages
+# the other pairs, too.** A model that has both must learn when nothing may fade: with a gate of 0.9
+# for every token, the old pairs are lost all the same.
 #
 # None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
 # state cannot give back every value exactly. So these models are **hybrids**: three layers with a state for each one with
 # softmax attention in both, as models with windows keep some global ones.
+
+# %% [markdown] name="several-documents-in-one-row"
+# ## Several documents in one row
+#
+# A batch of short and long documents holds much padding. In training, documents are therefore often
+# **packed**: one after the other in the same row, until it is full. Now a query must not look at
+# keys of another document, though these are near. Many programs let the positions start at 0 again
+# with each document. Is that enough to keep the documents apart?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
+# softmax.
+#
+# </details>
+#
+# Try it on a row with a document of five tokens and one of four. Change the first document, and
+# measure how much the outputs of the second one move, in three attentions with the same weights. The
+# first takes the row for one text. The second starts the positions anew with each document, which is
+# the entry `documents-leak` of the list of mistakes. The third has the mask as well.
+
+# %% tags=["fold-input"]
+leak = MISTAKES["documents-leak"]
+documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, 9)
+x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, 9, 24)
+other = x.clone()
+other[:, :5] = torch.randn(1, 5, WIDTH, dtype=torch.float64)
+alone = made(CachedAttention, rotary=RotaryEmbedding(6))
+anew, masked = made(leak.version), made(leak.of)
+runs = {
+    "one text": alone,
+    "positions anew": lambda x: anew(x, documents),
+    "and a mask": lambda x: masked(x, documents),
+}
+moved = {
+    name: (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
+}
+display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
+
+# %% [markdown]
+# With positions that start anew, the second document moves about as much as in one long text. With
+# the mask, it moves by exactly 0. This leak has been found in published training code
+# [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
+# `block_other_documents`, which compares the number of each query's document with that of each key:
+
+# %%
+from annotated_attention.modern import block_other_documents
+
+blocked = block_by_position(torch.arange(9), 9)             # (9, 9)
+blocked = blocked | block_other_documents(documents)[0, 0]  # (9, 9)
+print("visible keys:", *(~blocked).sum(1).tolist())
+
+# %% tags=["proof"]
+parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
+torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
+print("✓ Each document comes out as it does alone.")
+
+# %% [markdown]
+# The count starts again with each document: the mask is **block-diagonal**. A window's `sinks` are the
+# first tokens of the row, so only its first document has them.
+
+# %% [markdown] name="mask-rule-tiles-equal-three-ways"
+# ## Mask, rule, tiles: equal three ways
+#
+# A boolean mask hides scores, but they are computed before they are hidden. To save the work as
+# well, a kernel must know which [tiles](23_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
+# `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
+# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs
+# once, before the first score, and notes which tiles to visit. Our `tiled_attention` takes the same
+# rule. Here are three rules, and the masks that they must equal.
+
+# %% tags=["fold-input"]
+n, side = 256, 32
+many = torch.arange(n)
+lengths = torch.tensor([70, 20, 100, 66])
+numbers = torch.arange(4).repeat_interleave(lengths)[None]  # (1, n)
+rules = {
+    "window of 40": lambda b, h, i, j: (j <= i) & (j > i - 40),
+    "and 4 sinks": lambda b, h, i, j: (j <= i) & ((j > i - 40) | (j < 4)),
+    "documents": lambda b, h, i, j: (j <= i) & (numbers[b, i] == numbers[b, j]),
+}
+masks = {
+    "window of 40": block_by_position(many, n, 40),
+    "and 4 sinks": block_by_position(many, n, 40, sinks=4),
+    "documents": block_by_position(many, n) | block_other_documents(numbers),
+}
+
+# %% tags=["proof"]
+import warnings
+
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
+q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
+visited = {}
+for name, rule in rules.items():
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
+    output, _ = tiled_attention(q, k, v, mask_mod=rule, tile=side)
+    torch.testing.assert_close(output, expected)
+    gradients = [one.gradients(found, [q, k, v]) for found in (output, expected)]
+    torch.testing.assert_close(*gradients)
+    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
+    with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
+    torch.testing.assert_close(with_rule, expected)
+    visited[name] = [table.to_dense().sum(), (n // side) ** 2]
+print("✓ Under each rule, the mask, the tiles and flex_attention give the same.")
+
+# %% tags=["hide-input"]
+display.show(visited, columns=["tiles visited", "of"])
+
+# %% [markdown]
+# Of 64 tiles, a causal mask alone would visit 36. `flex_attention` has no gradients here, since on a
+# CPU it only runs forward. On a GPU `torch.compile` makes it one kernel, with gradients, that skips
+# tiles as ours do. Other kernels take no rule, but the lengths of the documents and the width of the
+# window, as numbers.
+
+# %% [markdown]
+# <!-- deeper: Which tiles are visited -->
+# ### Going deeper: Which tiles are visited
+#
+# First, what `flex_attention` says on a CPU if it is asked for gradients:
+
+# %%
+try:
+    flex_attention(q, k, v, block_mask=table)
+except NotImplementedError as error:
+    print(str(error).replace(". ", ".\n"))
+
+# %% [markdown]
+# How does our loop skip? `tiles`, which you know from the last chapter, asks whether anything in a
+# tile is visible. It must visit as many as PyTorch's table says.
+
+# %%
+from annotated_attention.modern.tiles import tiles
+
+display.source(tiles)
+
+
+# %%
+def count_visited(blocked: Tensor, side: int) -> int:
+    """Count the tiles in which something is visible."""
+    n = blocked.size(-1)
+
+    def visible(rows: slice, columns: slice) -> Tensor:
+        return ~blocked[..., rows, columns]
+
+    return sum(len(columns) for _, columns in tiles(n, n, False, side, visible))
+
+
+for name, rule in rules.items():
+    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
+    assert count_visited(masks[name], side) == table.to_dense().sum()
+print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} tiles")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## The mistake people make here
@@ -839,8 +901,7 @@ exercises.windows.check_block.folded(block)
 # > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
 # > DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
 # > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
-# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age, the delta
-# > rule by key, while keys are far fewer than dimensions.
+# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age; the delta rule overwrites a key.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
 # chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.
