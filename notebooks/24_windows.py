@@ -39,7 +39,7 @@ ax.text(length + 1.7, 3, "S", va="center", ha="center")
 ax.set(xticks=[], xlim=(-0.2, length + 3.2), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
 told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
-caption = "What the last of 24 tokens reads: dark. Pale: kept for later. White: gone. S: a matrix."
+caption = "Dark: what the last token reads. Pale: kept for later. White: gone. S: a matrix."
 display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
 
 # %% [markdown]
