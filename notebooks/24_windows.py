@@ -336,9 +336,7 @@ for count in (5, n):
     assert torch.autograd.grad(output.sum(), w, allow_unused=True)[0] is None
 expected = F.scaled_dot_product_attention(main_q, main_k, v, is_causal=True)
 torch.testing.assert_close(output, expected)
-print(
-    "✓ If all keys are chosen, it is full attention; no gradient comes back through a choice."
-)
+print("✓ If all keys are chosen, this is full attention; a choice has no gradient.")
 
 # %% [markdown]
 # The book's tests compare this choice with that of DeepSeek's indexer in `transformers`.
