@@ -191,7 +191,7 @@ CALLS = {
         MINE.replace("math.sqrt(q.size(-1))", "1"),
         "--kind self --mask blocked --init dim=12 --reference torch.nn.MultiheadAttention",
         1,
-        "are not those of MultiheadAttention",
+        "are not those of the reference",
     ),
     "a window that it has not": (CAUSAL, "--kind causal --window 4", 1, "wrong: window-differs"),
     "a further argument": (

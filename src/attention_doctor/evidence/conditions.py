@@ -25,11 +25,25 @@ def finite(patient: Patient) -> Tensor:
     return patient.ask(patient.draw(0)).isfinite().all(-1)
 
 
-def varies(patient: Patient) -> float:
-    """Measure how far answers are apart in evaluation mode, with dropout; 0 where they are not."""
+def unfilled(patient: Patient) -> str:
+    """Name the parameters that are NaN, infinite or huge."""
+    named = patient.named.items()
+    return ", ".join(name for name, x in named if not (x.abs() <= 1e6).all())
+
+
+def not_finite(patient: Patient) -> str:
+    """Say what may make answers NaN or infinite; "" where none is."""
+    if finite(patient).all():
+        return ""
+    return f"parameters that are NaN, infinite or huge: {unfilled(patient) or 'none'}"
+
+
+def varies(patient: Patient) -> str:
+    """Say how far answers are apart in evaluation mode, with dropout."""
     with patient.dropping(DROPOUT):
         gap = variation(patient, patient.draw(1))
-    return gap if gap > patient.tolerance else 0.0
+    said = f"{TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {DROPOUT}"
+    return said * (gap > patient.tolerance)
 
 
 def made_within(patient: Patient) -> Where | None:

@@ -1,7 +1,7 @@
 """How an implementation behaves as a module: modes, dropout, gradients, half precision."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,15 +13,14 @@ from attention_doctor.call.places import describe
 from attention_doctor.evidence import parameters, situations
 from attention_doctor.evidence.conditions import DROPOUT, needs_full_precision, variation
 from attention_doctor.evidence.influence import across, influence
-from attention_doctor.evidence.situations import Situation
 
 _FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
 
 
-def dropped_scores(patient: Patient) -> float | None:
-    """Measure how much results vary with a dropout that leaves weights whose sum is one.
+def dropped_scores(patient: Patient) -> str:
+    """Say how much results vary with a dropout that leaves weights whose sum is one.
 
-    One dropout at a time is in force; None if none is of this kind.
+    One dropout at a time is in force; "" if none is of this kind.
     """
     patient.needed_module()
     with patient.trained(DROPOUT) as count:
@@ -38,7 +37,9 @@ def dropped_scores(patient: Patient) -> float | None:
                 moving.append((variation(patient, flat), varied))
     if not moving:
         raise NotAsked("its dropout has no effect in training")
-    return next((varied for constant, varied in moving if constant <= patient.tolerance), None)
+    steady = (varied for constant, varied in moving if constant <= patient.tolerance)
+    said = "in training results vary by {:.0%}, and not at all where all values are equal"
+    return next((said.format(varied) for varied in steady), "")
 
 
 def not_finite_in_training(patient: Patient) -> str:
@@ -55,15 +56,13 @@ def not_finite_in_training(patient: Patient) -> str:
 
 @dataclass(frozen=True)
 class Modes:
-    """Pairs that are seen in one mode, and hidden in the other."""
+    """Pairs that are seen in one mode, and hidden in the other, as a text of the first."""
 
-    mode: str  # in which they are seen
-    case: Situation
-    pairs: int
-    hidden: int
+    training: str = ""
+    evaluation: str = ""
 
 
-def training(patient: Patient) -> Modes | None:
+def training(patient: Patient) -> Modes:
     """Compare what training and evaluation hide."""
     patient.needed_module()
     for case in situations.cases(patient):
@@ -85,44 +84,52 @@ def training(patient: Patient) -> Modes | None:
             pairs = seen & hidden
         if not pairs.any() or mixed:
             raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
-        return Modes(mode, case, int(pairs.sum()), int(hidden.sum()))
-    return None
+        said = f"with {case.name} and without dropout, {int(pairs.sum())} of {int(hidden.sum())} "
+        return Modes(**{mode: f"{said}hidden pairs have influence"})
+    return Modes()
 
 
-def sums_of_weights(patient: Patient) -> tuple[Tensor, Tensor | None]:
-    """Add up the weights that are returned, in evaluation and, with dropout, in training."""
-    inputs = patient.draw(1)
-    if (calm := _sums(patient, inputs)) is None:
-        raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
-    if patient.module is None or (calm - 1).abs().max().item() > 100 * patient.tolerance:
-        return calm, None
+def uneven_weights(patient: Patient) -> str:
+    """Say what the weights that are returned sum to, if it is not one."""
+    return _uneven(patient, 100 * patient.tolerance)
+
+
+def uneven_in_training(patient: Patient) -> str:
+    """Say it of training with dropout, where they sum to one in evaluation."""
+    if patient.module is None or uneven_weights(patient):
+        return ""
     with patient.trained(DROPOUT):
-        return calm, _sums(patient, inputs)
+        return _uneven(patient, 0.01)
 
 
-def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
+def _uneven(patient: Patient, most: float) -> str:
+    inputs = patient.draw(1)
     found = patient.answer(inputs).weights
     b, n, m = *inputs.query.shape[:2], inputs.key.size(1)
     if found is None or found.shape not in ((b, n, m), (b, patient.num_heads, n, m)):
-        return None
-    return found.double().sum(-1)
+        raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
+    sums = found.double().sum(-1)
+    off = (sums - 1).abs().max().item() > most
+    return f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}" * off
 
 
-def unregistered(patient: Patient) -> Mapping[str, Tensor]:
-    """Find the parameters that the module does not know."""
-    return parameters.unregistered(patient.needed_module())
+def unregistered(patient: Patient) -> str:
+    """Name the parameters that the module does not know."""
+    lost = parameters.unregistered(patient.needed_module())
+    names = f"{', '.join([*lost][:4])}{' …' if len(lost) > 4 else ''}"
+    return f"{sum(x.numel() for x in lost.values())} numbers in {names}" * bool(lost)
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Where gradients go."""
+    """Where gradients go, as texts."""
 
-    graph: bool = True  # whether the output has one
     dead: tuple[str, ...] = ()  # parameters that none reaches
-    used: bool = False  # whether the output depends on one of those
-    count: int = 0  # of all parameters
-    dead_thirds: tuple[tuple[str, str], ...] = ()  # of packed projections: which third, and whose
-    finite: bool = True
+    stopped: str = ""  # those, if the output depends on one of them
+    unused: str = ""  # those, if it does not
+    keys: str = ""  # the packed projection in which none reaches the rows of the keys
+    values: str = ""
+    wild: str = ""  # those that are NaN or infinite
 
 
 def gradients(patient: Patient) -> Gradients:
@@ -130,17 +137,23 @@ def gradients(patient: Patient) -> Gradients:
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
     named = {name: x for name, x in patient.named.items() if x.requires_grad}
     if not patient.ask(inputs, gradient=True).requires_grad:
-        return Gradients(graph=False)
+        return Gradients(stopped="the output has no graph")
     dead, used = _dead(patient, inputs, named), False
     if dead:  # what is made from parameters for evaluation alone has no graph there
         with patient.trained(0.0):
             dead = [name for name in _dead(patient, inputs, named) if name in dead]
             used = any(_matters(patient, inputs, named[name]) for name in dead)
         _dead(patient, inputs, named)
-    reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
-    finite = all(bool(grad.isfinite().all()) for grad in reached)
-    thirds = tuple(_dead_thirds(patient, named))
-    return Gradients(True, tuple(dead), used, len(named), thirds, finite)
+    reached = {"the input": inputs.query, **named}
+    grads = {name: x.grad for name, x in reached.items() if x.grad is not None}
+    wild = [name for name, x in grads.items() if not x.isfinite().all()]
+    said = f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' * (len(dead) > 5)}"
+    return Gradients(
+        dead=tuple(dead),
+        wild=", ".join(wild),
+        **({"stopped" if used else "unused": said} if dead else {}),
+        **_dead_thirds(patient, grads),
+    )
 
 
 def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list[str]:
@@ -168,16 +181,17 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
     ]
 
 
-def _dead_thirds(patient: Patient, named: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """Find packed projections of which no gradient reaches the rows of queries, keys or values."""
-    e = patient.embed_dim
-    for name, x in named.items():
-        if x.shape[:1] == (3 * e,) and x.dim() == 2 and parameters.role_of(name) == "qkv":
-            if x.grad is None or not x.grad.any():
-                continue
-            for role, rows in zip(("queries", "keys", "values"), x.grad.chunk(3), strict=True):
-                if not rows.any():
-                    yield role, name
+def _dead_thirds(patient: Patient, grads: Mapping[str, Tensor]) -> dict[str, str]:
+    """Find packed projections of which no gradient reaches the rows of keys, or of values."""
+    size = (3 * patient.embed_dim,)
+    packed = [x for x in grads if grads[x].dim() == 2 and grads[x].shape[:1] == size]
+    thirds = {x: grads[x].chunk(3) for x in packed if parameters.role_of(x) == "qkv"}
+    return {
+        role: f"a third of {name} changes nothing"
+        for name, rows in thirds.items()
+        for role, mine in zip(("keys", "values"), rows[1:], strict=True)
+        if grads[name].any() and not mine.any()
+    }
 
 
 def _matters(patient: Patient, inputs: Inputs, x: Tensor) -> bool:
@@ -190,8 +204,8 @@ def _matters(patient: Patient, inputs: Inputs, x: Tensor) -> bool:
     return not all(patient.same(new, old) for new, old in pairs)
 
 
-def hook_runs(patient: Patient) -> bool:
-    """Tell whether a hook on the module runs."""
+def deaf_to_hooks(patient: Patient) -> str:
+    """Say why no hook on the module runs; "" if one does."""
     module = patient.needed_module()
     ran: list[bool] = []
     try:
@@ -204,20 +218,18 @@ def hook_runs(patient: Patient) -> bool:
         handle.remove()
     if not ran and type(module).__call__ is nn.Module.__call__:
         raise NotAsked("the module's own call is bypassed, so hooks cannot run")
-    return bool(ran)
+    return "" if ran else f"{type(module).__name__} defines `__call__`"
 
 
 @dataclass(frozen=True)
 class Half:
-    """What goes wrong in float16, in the first case where something does."""
+    """What goes wrong in float16, in the first case where something does, as a text."""
 
-    case: Situation
-    error: str = ""
-    finite: bool = True
-    gap: float = 0.0
+    refused: str = ""
+    differs: str = ""
 
 
-def half_precision(patient: Patient) -> Half | None:
+def half_precision(patient: Patient) -> Half:
     """Compare results in float16 with precise ones."""
     needs_full_precision(patient)
     for case in situations.cases(patient):
@@ -229,25 +241,22 @@ def half_precision(patient: Patient) -> Half | None:
         except Failed as failure:
             if "overflow" not in str(failure):
                 raise NotAsked(f"in float16: {failure}") from failure
-            return Half(case, str(failure))
+            return Half(refused=f"with {case.name}: {failure}")
         gap = patient.gap(result, expected)
         if gap > _FAR and expected.isfinite().all():
-            return Half(case, "", bool(result.isfinite().all()), gap)
-    return None
+            said = f"it differs by up to {min(gap, 9.99):.0%} of its size"
+            said = said if result.isfinite().all() else "the result has NaN or infinity in it"
+            return Half(differs=f"with {case.name}, {said}")
+    return Half()
 
 
-def changed_arguments(patient: Patient) -> tuple[str, ...]:
+def changed(patient: Patient) -> str:
     """Name the arguments that have changed after a call, with any mask and in either mode."""
-    changed: set[str] = set()
-
-    def call(case: Situation) -> None:
-        with contextlib.suppress(Failed, NotAsked):  # other measurements say so
-            changed.update(patient.answer(case.inputs, case.blocked).changed)
-
-    cases = [*situations.cases(patient)]
-    for case in cases:
-        call(case)
-    with patient.trained(0.0):
-        for case in cases:
-            call(case)
-    return tuple(sorted(changed))
+    names: set[str] = set()
+    cases = situations.cases(patient)
+    for mode in (contextlib.nullcontext(), patient.trained(0.0)):
+        with mode:
+            for case in cases:
+                with contextlib.suppress(Failed, NotAsked):  # other measurements say so
+                    names |= patient.answer(case.inputs, case.blocked).changed
+    return f"changed: {', '.join(sorted(names))}" * bool(names)

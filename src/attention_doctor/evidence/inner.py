@@ -134,14 +134,12 @@ def _watched(
 
 def _rows(seen: Seen, patient: Patient, x: Inputs) -> list[Tensor]:
     """Give queries, keys and values, each (b, h, rows, features)."""
-    value = seen.value.rows
-    b, found = len(x.query), []
-    for y in (seen.query.rows, seen.key.rows, None if value is None else value.mT):
-        if y is None:
-            raise NotAsked("axes of queries, keys or values are not clear")
-        if y.shape[:-2].numel() % b:
-            raise NotAsked("samples are not in front of the heads")
-        found.append(y.reshape(b, -1, *y.shape[-2:]))
+    b, rows = len(x.query), [*seen.rows.values()]
+    if len(rows) < 3:
+        raise NotAsked("axes of queries, keys or values are not clear")
+    if any(y.shape[:-2].numel() % b for y in rows):
+        raise NotAsked("samples are not in front of the heads")
+    found = [y.reshape(b, -1, *y.shape[-2:]) for y in rows]
     if (found[0].size(2), found[1].size(2)) != (x.query.size(1), x.key.size(1)):
         raise NotAsked("there are other rows than tokens")
     return found

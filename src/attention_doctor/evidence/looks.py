@@ -84,30 +84,26 @@ def free(patient: Patient) -> Look:
     return look(patient, situations.free(patient))
 
 
-def short(patient: Patient) -> Look | None:
-    """Watch a call of another length; None where it shows nothing."""
-    return _tried(patient, Situation("short", patient.draw(22, n=2, m=2), None))
+def short(patient: Patient) -> Look:
+    """Watch a call of another length."""
+    return look(patient, Situation("short", patient.draw(22, n=2, m=2), None))
 
 
-def equal(patient: Patient) -> Look | None:
-    """Watch a call with equal tokens; None where it shows nothing."""
+def equal(patient: Patient) -> Look:
+    """Watch a call with equal tokens."""
     inputs = patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
-    return _tried(patient, Situation("equal tokens", inputs, None))
+    return look(patient, Situation("equal tokens", inputs, None))
 
 
-def zeros(patient: Patient) -> Look | None:
-    """Watch a call with tokens of zeros; None where it shows nothing."""
-    return _tried(patient, Situation("zeros", patient.draw(12).map(torch.zeros_like), None))
+def zeros(patient: Patient) -> Look:
+    """Watch a call with tokens of zeros."""
+    return look(patient, Situation("zeros", patient.draw(12).map(torch.zeros_like), None))
 
 
-def masked(patient: Patient) -> tuple[Look, ...]:
+def masked(patient: Patient) -> list[Look]:
     """Watch a call with each kind of mask, as far as they show something."""
-    looks = (_tried(patient, case) for case in situations.with_masks(patient))
-    return tuple(x for x in looks if x is not None)
-
-
-def _tried(patient: Patient, case: Situation) -> Look | None:
-    try:
-        return look(patient, case)
-    except NotAsked:
-        return None
+    found: list[Look] = []
+    for case in situations.all_masked(patient):
+        with contextlib.suppress(NotAsked):
+            found.append(look(patient, case))
+    return found

@@ -14,11 +14,11 @@ _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
 
 @dataclass(frozen=True)
 class Mixing:
-    """What weights depend on."""
+    """What weights do not depend on, as texts."""
 
-    unmixed: str  # how results depend on no token but their own; "" if they do on others
-    asks: bool = True  # weights depend on queries
-    scores: bool = True  # weights depend on keys
+    unmixed: str = ""  # neither of the two, or results depend on no other token
+    unasked: str = ""  # on queries
+    unscored: str = ""  # on keys
 
 
 def mixing(patient: Patient) -> Mixing:
@@ -27,29 +27,25 @@ def mixing(patient: Patient) -> Mixing:
         raise NotAsked("its numbers are too coarse to show what the weights depend on")
     inputs = patient.draw(41)
     output = patient.ask(inputs)
-    if unmixed := _unmixed(patient, inputs, output):
-        return Mixing(unmixed)
     judge = _within if inputs.query is inputs.key else _between
-    return Mixing("", *judge(patient, inputs, output))
+    if (found := judge(patient, inputs, output)) is None:
+        return Mixing("results depend on no other token")
+    asks, scores = found
+    if not asks and not scores:
+        return Mixing("they depend neither on queries nor on keys")
+    unasked = "" if asks else "other queries get the same result"
+    return Mixing(unasked=unasked, unscored="" if scores else "other keys, the same weights")
 
 
-def value_counts(patient: Patient) -> bool:
-    """Tell whether results depend on the values, where these are given apart."""
+def unused_values(patient: Patient) -> str:
+    """Say that results do not depend on the values, where these are given apart."""
     if patient.kind != "cross" or patient.memory:
         raise NotAsked(f"kind {patient.called_as} has no values of its own")
     inputs = patient.draw(41)
     output = patient.ask(inputs)
     moved = [_effect(patient, inputs, output, name) for name in ("key", "value")]
-    return moved[0] == 0 or moved[1] > 0
-
-
-def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> str:
-    """Say how results depend on no other token than their own; "" if they do."""
-    if inputs.query is inputs.key:
-        others = (within(moves(patient, inputs)).amax(0) > patient.tolerance).fill_diagonal_(False)
-        return "" if others.any() else "each result depends on its own token alone"
-    moved = _effect(patient, inputs, output, "key", "value") > patient.tolerance
-    return "" if moved else "keys and values change nothing"
+    unused = moved[0] > 0 and moved[1] == 0
+    return "another `value` gives the same result, and another `key` does not" * unused
 
 
 def _effect(patient: Patient, inputs: Inputs, output: Tensor, *names: str) -> float:
@@ -59,48 +55,53 @@ def _effect(patient: Patient, inputs: Inputs, output: Tensor, *names: str) -> fl
     return patient.gap(patient.ask(changed), output)
 
 
-def _between(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool]:
-    """Tell whether weights depend on queries, and on keys, where these are different tensors."""
-    alike = patient.same(output, output[:, :1].expand_as(output))
-    asks = _effect(patient, inputs, output, "query") > patient.tolerance and not alike
-    if patient.memory:  # or it only adds up what it finds there
-        return asks, not _straight(patient, inputs, output)
-    return asks, _effect(patient, inputs, output, "key") > patient.tolerance
+def _between(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool] | None:
+    """Tell whether weights depend on queries, and on keys, where these are different tensors.
 
+    None where results depend on neither keys nor values.
+    """
 
-def _straight(patient: Patient, inputs: Inputs, output: Tensor) -> bool:
-    """Tell whether the output is a linear function of the context."""
+    def moves(*names: str) -> bool:
+        return _effect(patient, inputs, output, *names) > patient.tolerance
+
+    if not moves("key", "value"):
+        return None
+    asks = moves("query") and not patient.same(output, output[:, :1].expand_as(output))
+    if not patient.memory:
+        return asks, moves("key")
+    # Or it only adds up what it finds there: the output is a linear function of the context.
     end = patient.draw(43).value
-    half = (inputs.value + end) / 2
-    halfway, after = (patient.ask(replace(inputs, key=x, value=x)) for x in (half, end))
-    return patient.gap(2 * (halfway - output), after - output) <= patient.tolerance
+    halfway, after = (
+        patient.ask(replace(inputs, key=x, value=x)) for x in ((inputs.value + end) / 2, end)
+    )
+    return asks, patient.gap(2 * (halfway - output), after - output) > patient.tolerance
 
 
-def _within(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool]:
+def _within(patient: Patient, inputs: Inputs, output: Tensor) -> tuple[bool, bool] | None:
     """Tell the same of self-attention: it shows in how another token counts."""
     moved = within(moves(patient, inputs)).amax(0).fill_diagonal_(0)
+    if not (moved > patient.tolerance).any():
+        return None
     if patient.kind == "causal" and moved[-1].any():
         moved[:-1] = 0  # others may see a single token, and have no choice
     query, place = divmod(int(moved.argmax()), len(moved))  # a token with much influence on it
-    whole, half = _added(patient, inputs, query, place)
+
+    def added(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Give what the query gets when the other token is exchanged, and halfway there."""
+        start, end = inputs.query[:, place : place + 1], 2 * patient.draw(43).query[:, :1]
+
+        def asked(token: Tensor) -> Tensor:
+            return patient.ask(inputs.map(lambda x: exchanged(x, place, token)))[:, query]
+
+        before = asked(start)
+        return asked(end) - before, asked((start + end) / 2) - before
+
+    whole, half = added(inputs)
     if patient.n >= 3 and patient.gap(2 * half, whole) <= patient.tolerance:
         asking = 2 * patient.draw(44).query[:, -1:]
         other = inputs.map(lambda x: exchanged(x, query, asking))
-        return not patient.same(_added(patient, other, query, place)[0], whole), False
-    if patient.kind == "self":
-        return not patient.same(output, output[:, :1].expand_as(output)), True
+        return not patient.same(added(other)[0], whole), False
     # The last token sees all others, in whatever order they stand.
     order = torch.tensor([patient.n - 1, *range(1, patient.n - 1), 0])
     swapped = patient.ask(inputs.map(lambda x: x[:, order]))
     return not patient.same(swapped[:, -1], output[:, -1]), True
-
-
-def _added(patient: Patient, inputs: Inputs, query: int, place: int) -> tuple[Tensor, Tensor]:
-    """Give what a query gets when the other token is exchanged, and when it is halfway there."""
-    start, end = inputs.query[:, place : place + 1], 2 * patient.draw(43).query[:, :1]
-
-    def asked(token: Tensor) -> Tensor:
-        return patient.ask(inputs.map(lambda x: exchanged(x, place, token)))[:, query]
-
-    before = asked(start)
-    return asked(end) - before, asked((start + end) / 2) - before

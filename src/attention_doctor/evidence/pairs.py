@@ -1,6 +1,5 @@
 """Which token moves which result: with masks and without, under a causal mask, in hidden rows."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import situations
+from attention_doctor.evidence.conditions import unfilled
 from attention_doctor.evidence.influence import across, influence
 from attention_doctor.evidence.situations import Situation
 
@@ -19,12 +19,6 @@ class Pairs:
 
     seen: Tensor
     deaf: Tensor
-
-    @property
-    def text(self) -> str:
-        """The number of those with none, in any sample."""
-        deaf = self.deaf.any(0)
-        return f"{int(deaf.sum())} of {deaf.numel()} pairs of a query and a key"
 
 
 def free(patient: Patient) -> Pairs:
@@ -40,20 +34,19 @@ def needs_masks(patient: Patient) -> None:
         raise NotAsked("it takes no mask")
 
 
-def failing_masks(patient: Patient) -> Mapping[str, Failed]:
-    """Give the errors of calls with a mask, by their cases."""
+def failing_mask(patient: Patient) -> tuple[str, Failed] | None:
+    """Give the first kind of mask that cannot be given, and the error."""
     if patient.mask_error:
-        return {"any mask": patient.mask_error}
+        return "any mask", patient.mask_error
     needs_masks(patient)
-    failures = {}
     for case in situations.all_masked(patient):
         try:
             patient.ask(case.inputs, case.blocked)
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
-            failures[case.name] = failure
-    return failures
+            return case.name, failure
+    return None
 
 
 @dataclass(frozen=True)
@@ -64,8 +57,7 @@ class Leak:
     blocked: Tensor
     judged: Tensor  # pairs that say something
     seen: Tensor
-    leaks: Tensor
-    missing: Tensor
+    text: str  # the numbers
     finite: bool  # whether any row that is judged is
     moves: bool  # whether the mask changes anything
     mixed: int  # pairs of different samples
@@ -74,21 +66,6 @@ class Leak:
     def is_mask(self, *masks: Tensor) -> bool:
         """Tell whether exactly what one of these hides has no influence."""
         return any(bool(((self.seen == ~mask) | ~self.judged).all()) for mask in masks)
-
-    @property
-    def is_square(self) -> bool:
-        """Whether there are as many queries as keys."""
-        return self.blocked.size(1) == self.blocked.size(2)
-
-    @property
-    def text(self) -> str:
-        """The numbers."""
-        blocked, allowed = self.blocked & self.judged, ~self.blocked & self.judged
-        return (
-            f"with {self.case.name}, {int(self.leaks.sum())} of {int(blocked.sum())} blocked pairs "
-            f"have influence, {int(self.missing.sum())} of {int(allowed.sum())} allowed ones "
-            "have none"
-        )
 
 
 def leak(patient: Patient) -> Leak | None:
@@ -99,7 +76,7 @@ def leak(patient: Patient) -> Leak | None:
             if (found := _leak(patient, case)) is not None:
                 return found
         except (Failed, NotAsked):
-            continue  # which ``failing_masks`` says
+            continue  # which ``failing_mask`` says
     return None
 
 
@@ -113,16 +90,17 @@ def _leak(patient: Patient, case: Situation) -> Leak | None:
         missing &= ~influence(patient, case.inputs)[1]
     if not leaks.any() and not missing.any():
         return None
+    hidden, allowed = (int((x & judged).sum()) for x in (blocked, ~blocked))
     output, bare = patient.ask(case.inputs, blocked), patient.ask(case.inputs)
     padding = blocked[:, 0]
     on_queries = case.varies == "padding" and padding.shape == case.inputs.query.shape[:2]
     return Leak(
-        case=case,
-        blocked=blocked,
-        judged=judged,
-        seen=seen,
-        leaks=leaks,
-        missing=missing,
+        case,
+        blocked,
+        judged,
+        seen,
+        text=f"with {case.name}, {int(leaks.sum())} of {hidden} blocked pairs have influence, "
+        f"{int(missing.sum())} of {allowed} allowed ones have none",
         finite=bool(output[judged.any(-1)].isfinite().all(-1).any()),
         moves=not patient.same(output, bare),
         mixed=across(patient, case.inputs, blocked),
@@ -130,62 +108,72 @@ def _leak(patient: Patient, case: Situation) -> Leak | None:
     )
 
 
-def read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
-    """Give what is hidden from all heads of a sample where each may have another sample's mask."""
-    b = len(blocked)
-    sample, head = torch.arange(b)[:, None], torch.arange(h)
-    for whose in ((sample * h + head) % b, (head * b + sample) // h):
-        hidden = blocked[whose].all(1)
-        if not torch.equal(hidden, blocked):
-            yield hidden
+@dataclass(frozen=True)
+class Unseen:
+    """What is not seen where nothing hides it: (b, n, m) twice, and (n, m)."""
+
+    seen: Tensor
+    deaf: Tensor
+    may: Tensor  # what no causal mask hides
+    causal: bool
+
+    @property
+    def itself(self) -> bool:
+        """Whether a token does not see itself."""
+        return bool(self.deaf.any(0).diagonal().any())
+
+    @property
+    def chosen(self) -> bool:
+        """Whether other pairs are not seen in another sample."""
+        return bool((self.deaf.any(0) & ~self.deaf.all(0)).any())
+
+    @property
+    def text(self) -> str:
+        """The numbers."""
+        return f"{int(self.deaf.any(0).sum())} of {int(self.may.sum())} pairs are not seen"
 
 
-def visible(patient: Patient) -> Pairs | None:
+def unseen(patient: Patient) -> Unseen | None:
     """Measure which keys matter to no query; None where all matter, or no other token does."""
-    situations.only_for(patient, "cross", "self")
-    found = free(patient)
-    seen = found.seen.any(0)
-    others = ~torch.eye(*seen.shape, dtype=torch.bool)
-    return found if found.deaf.any() and (seen & others).any() else None
+    found, causal = free(patient), patient.kind == "causal"
+    may = torch.ones_like(found.seen[0])
+    may = may.tril() if causal else may
+    others = may & ~torch.eye(*may.shape, dtype=torch.bool)
+    deaf = found.deaf & may
+    if not deaf.any() or not (found.seen & others).any():
+        return None
+    return Unseen(found.seen, deaf, may, causal)
 
 
 @dataclass(frozen=True)
-class Order:
-    """What tokens see under a causal mask, (n, n); ``ahead`` and ``others`` are what they may not
-    and what they may, but for themselves."""
+class Future:
+    """What tokens see of their future, (n, n)."""
 
-    every: Pairs
     leaks: Tensor
-    behind: Tensor  # not seen, though it may be
-    ahead: Tensor
-    others: Tensor
-
-    @property
-    def is_turned(self) -> bool:
-        """Whether all of the future is seen, and nothing of the past."""
-        return self.leaks.equal(self.ahead) and self.behind.equal(self.others)
+    turned: bool  # whether all of it is seen, and nothing of the past
 
     @property
     def next_alone(self) -> bool:
         """Whether each token sees the one after it, and no later one."""
-        return torch.equal(self.leaks, self.ahead & ~self.ahead.roll(1, 1).triu(2))
+        return self.leaks.equal(torch.ones_like(self.leaks).triu(1).tril(1))
 
     @property
-    def misses(self) -> bool:
-        """Whether something is not seen; where nothing else is, it is no matter of masks."""
-        return bool(self.behind.any()) and not self.behind.equal(self.others)
+    def text(self) -> str:
+        """How much is seen; "" for nothing."""
+        count, most = int(self.leaks.sum()), int(torch.ones_like(self.leaks).triu(1).sum())
+        return f"{count} of {most} pairs with a later token react" * bool(count)
 
 
-def future(patient: Patient) -> Order:
+def future(patient: Patient) -> Future:
     """Measure which pairs react under the causal mask."""
     situations.only_for(patient, "causal")
-    every = free(patient)
-    n = patient.n
-    ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
-    leaks, behind = (every.seen & ahead).any(0), (every.deaf & ~ahead).any(0)
-    if behind.diagonal().any() and not leaks[1:].any():
+    found = free(patient)
+    seen, deaf = found.seen.any(0), found.deaf.any(0)
+    leaks = seen.triu(1)
+    if deaf.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
-    return Order(every, leaks, behind, ahead, torch.ones(n, n, dtype=torch.bool).tril(-1))
+    every = torch.ones_like(seen)
+    return Future(leaks, leaks.equal(every.triu(1)) and deaf.tril().equal(every.tril(-1)))
 
 
 def brought_back(patient: Patient) -> Tensor:
@@ -249,17 +237,10 @@ def finite_once_all_is_hidden(patient: Patient) -> bool:
 
 
 def row_without_keys(patient: Patient) -> str:
-    """Say which token alone has no finite result, "first" or "last"; "" if it is another case."""
-    finite = patient.ask(patient.draw(0)).isfinite().all(-1)
+    """Say which token alone has no finite result, if it is the first, or the last."""
+    bad = ~patient.ask(patient.draw(0)).isfinite().all(-1)
     if patient.kind == "causal" and not unfilled(patient):
         for name, place in {"first": 0, "last": patient.n - 1}.items():
-            if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
-                return name
+            if torch.equal(bad, (torch.arange(patient.n) == place).expand_as(bad)):
+                return f"{name} token alone gets NaN, in every sample"
     return ""
-
-
-def unfilled(patient: Patient) -> tuple[str, ...]:
-    """Name the parameters that are NaN, infinite or huge."""
-    return tuple(
-        name for name, x in patient.named.items() if not x.isfinite().all() or x.abs().max() > 1e6
-    )

@@ -5,7 +5,7 @@ What is wrong with a cache shows in which tokens are seen.
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from attention_doctor.call.roles import named_parameters, plain_name
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import exchanged
 
-SHIFT = 7
+_SHIFT = 7
 _CHUNKS = (5, 4, 3)
 Named = tuple[str, str]  # code, and what shows besides
 
@@ -42,10 +42,10 @@ def claim(patient: Patient, *names: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """How results depend on positions."""
+    """How results depend on positions, as texts."""
 
-    ignored: bool  # the last token's own makes no difference to it
-    shifted: float  # by how much results change when all positions are moved by ``SHIFT``
+    ignored: str = ""
+    shifted: str = ""
 
 
 def rotation(patient: Patient) -> Rotation:
@@ -59,22 +59,23 @@ def rotation(patient: Patient) -> Rotation:
         return patient.ask_for(at_positions, x, torch.tensor(positions))
 
     here = at(*places)
-    shifted = patient.gap(at(*(place + SHIFT for place in places)), here)
-    ignored = patient.same(at(*places[:-1], places[-1] + SHIFT)[:, -1], here[:, -1])
-    return Rotation(ignored, shifted)
+    if patient.same(at(*places[:-1], places[-1] + _SHIFT)[:, -1], here[:, -1]):
+        return Rotation(ignored=f"the last token, moved alone by {_SHIFT}, gets the same result")
+    gap = patient.gap(at(*(place + _SHIFT for place in places)), here)
+    said = f"all moved together by {_SHIFT}, the output differs by {gap:.0%}"
+    return Rotation(shifted=said * (gap > patient.tolerance))
 
 
 @dataclass(frozen=True)
 class Packed:
-    """How results of two documents in one row differ from those of each alone."""
+    """How results of two documents in one row differ from those of each alone, as a text."""
 
-    gap: float
-    pairs: int  # of a token and one of the other document that reacts to it
-    count: int  # of all such pairs
+    leaks: str = ""
+    differs: str = ""
 
 
-def packing(patient: Patient) -> Packed | None:
-    """Compare two documents in one row with each of them alone; None where nothing differs."""
+def packing(patient: Patient) -> Packed:
+    """Compare two documents in one row with each of them alone."""
     (packed,) = claim(patient, "packed")
     situations.only_for(patient, "self", "causal")
     x, cut = patient.draw(54).query, patient.n // 2
@@ -87,10 +88,13 @@ def packing(patient: Patient) -> Packed | None:
     together, other = asked(x), 3 * patient.draw(55).query
     gap = patient.gap(together, torch.cat(parts, 1))
     if gap <= patient.tolerance:
-        return None
-    seen = _seen(patient, x, other, asked)
+        return Packed()
     apart = document[:, None] != document
-    return Packed(gap, int((seen & apart).sum()), int(apart.sum()))
+    seen = _seen(patient, x, other, asked) & apart
+    if not seen.any():
+        return Packed(differs=f"they differ by {gap:.0%}, and no document sees another")
+    said = f"{int(seen.sum())} of {int(apart.sum())} pairs of tokens from different documents react"
+    return Packed(leaks=said)
 
 
 def _seen(patient: Patient, x: Tensor, other: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
@@ -107,8 +111,7 @@ class Cached:
     """How results with a cache differ from those without."""
 
     code: str  # of what is wrong: each mistake has its own effect
-    symptom: str
-    gaps: Mapping[tuple[int, ...], float]  # by the chunks, where they are too large
+    text: str
 
 
 def cache(patient: Patient) -> Cached | None:
@@ -138,7 +141,11 @@ def _cache(patient: Patient) -> Cached | None:
     ways = [(1,) * n, written, uneven, (n,)]
     gaps = {chunks: patient.gap(text.stepped(*chunks), text.ends(*chunks)) for chunks in ways}
     bad = {chunks: gap for chunks, gap in gaps.items() if gap > patient.tolerance}
-    return Cached(*text.mistake([*bad]), bad) if bad else None
+    if not bad:
+        return None
+    code, symptom = text.mistake([*bad])
+    said = (f"{' + '.join(map(str, x))} differs by {bad[x]:.0%}" for x in sorted(bad, key=len))
+    return Cached(code, "; ".join([symptom, *said]))
 
 
 class _Text:

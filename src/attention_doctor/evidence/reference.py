@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
-from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import questions, state_of
 from attention_doctor.evidence.parameters import find
 
@@ -18,12 +17,10 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Compared:
-    """How outputs differ from those of the reference, on the same parameters."""
+    """How outputs differ from those of the reference, on the same parameters; each a text."""
 
-    scale: float | None  # the factor on its scores; None where that was not seen
-    parameters: str = ""  # how its parameters are others; "" where they fit
-    difference: str = ""  # "" where there is none
-    name: str = ""
+    parameters: str = ""  # how its parameters are others
+    difference: str = ""
 
 
 def compare(patient: Patient) -> Compared:
@@ -38,22 +35,13 @@ def compare(patient: Patient) -> Compared:
         mine, theirs = patient.named, trusted.named
         states = list(_shared(patient, trusted.module, mine, theirs))
         differing = [_difference(patient, trusted, state) for state in states]
-        scale = _scale(trusted)
     if not states:
         listed = [[f"{x} {tuple(y.shape)}" for x, y in one.items()] for one in (mine, theirs)]
         here, there = ([x for x in a if x not in b] for a, b in (listed, listed[::-1]))
         only = {"only here": here, "only in the reference": there}
         text = "; ".join(f"{label}: {', '.join(names)}" for label, names in only.items() if names)
-        return Compared(scale, parameters=text)
-    difference = "" if "" in differing else differing[0]
-    return Compared(scale, difference=difference, name=trusted.name)
-
-
-def _scale(trusted: Patient) -> float | None:
-    try:
-        return looks.free(trusted).found[0].scale
-    except (Failed, NotAsked):
-        return None
+        return Compared(parameters=text)
+    return Compared(difference="" if "" in differing else differing[0])
 
 
 def _shared(

@@ -69,6 +69,13 @@ class Seen:
         """Boolean, where the scores are so low that no weight is left."""
         return self.scores <= LOW
 
+    @property
+    def rows(self) -> dict[str, Tensor]:
+        """Queries, keys and values, (..., tokens, features), where their axes are clear."""
+        sides = {"queries": self.query, "keys": self.key, "values": self.value}
+        rows = {name: x.rows for name, x in sides.items() if x.own is not None}
+        return rows | ({"values": rows["values"].mT} if "values" in rows else {})
+
     def where(self, *roles: str) -> Where | None:
         """Give the line of the first of these steps that there is."""
         for role in roles:

@@ -60,16 +60,13 @@ def masked(patient: Patient, square: bool = False, n: int = 0) -> Iterator[Situa
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
 
-def with_masks(patient: Patient) -> Iterator[Situation]:
-    """Make all these cases, and those with as many samples as tokens."""
-    yield from masked(patient)
-    yield from masked(patient, square=True)
-
-
 def all_masked(patient: Patient) -> list[Situation]:
-    """Make all these, and one with the future blocked where it takes such a mask."""
-    extra = future(patient)
-    return [*with_masks(patient), *([extra] if extra else [])]
+    """Make all these cases, and one with the future blocked where it takes such a mask."""
+    found, n = [*masked(patient), *masked(patient, square=True)], patient.n
+    if not patient.own_future and patient.masks in ("any", "apart", "shared"):
+        blocked = block_future(n).expand(patient.b, n, n)
+        found.append(Situation("the future blocked", patient.draw(3, n=n, m=n), blocked))
+    return found
 
 
 def judged(patient: Patient, case: Situation) -> Tensor:
@@ -88,15 +85,6 @@ def judged(patient: Patient, case: Situation) -> Tensor:
     if patient.own_future:
         counts = counts.tril()
     return counts
-
-
-def future(patient: Patient) -> Situation | None:
-    """Make a case with the future blocked; None if the implementation takes no such mask."""
-    n = patient.n
-    if patient.own_future or patient.masks not in ("any", "apart", "shared"):
-        return None
-    blocked = block_future(n).expand(patient.b, n, n)
-    return Situation("the future blocked", patient.draw(3, n=n, m=n), blocked)
 
 
 def _random(b: int, n: int, m: int, seed: int) -> Tensor:

@@ -106,10 +106,9 @@ class Operand:
     kept: int | None  # the same axis of the result
 
     @property
-    def rows(self) -> Tensor | None:
-        """Its rows, (..., own, summed): the tokens', where a product sums over features."""
-        if self.own is None:
-            return None
+    def rows(self) -> Tensor:
+        """Its rows, (..., own, summed)."""
+        assert self.own is not None
         return self.step.value.movedim((self.own, self.summed), (-2, -1))
 
 

@@ -3,26 +3,14 @@
 from typing import Any
 
 from attention_doctor.evidence import protocols
-from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.masks import HIDING
-from attention_doctor.rules.rule import Rule, Sign, Test, of_mistake
+from attention_doctor.rules.rule import Rule, Test, of_mistake, told
 
 
-# A cache: each mistake has its own effect.
 def cached(code: str) -> Test:
-    """Make the test of an effect that a cache has."""
-
-    def test(e: Evidence) -> Sign | None:
-        found = e.of(protocols.cache)
-        if found is None or found.code != code:
-            return None
-        said = "; ".join(
-            f"{' + '.join(map(str, chunks))} differs by {found.gaps[chunks]:.0%}"
-            for chunks in sorted(found.gaps, key=len)
-        )
-        return Sign(f"with a cache, results differ from those without; {found.symptom}", said)
-
-    return test
+    """Make the test of an effect that a cache has: each mistake has its own."""
+    symptom = "with a cache, results differ from those without"
+    return told(protocols.cache, symptom, "text", lambda x: x.code == code)
 
 
 def of_cache(code: str, cause: str, remedy: str, **more: Any) -> Rule:

@@ -1,99 +1,38 @@
 """How it behaves as a module: modes, dropout, precision, hooks, arguments; and the reference."""
 
-from attention_doctor.evidence import conditions, conduct, pairs
-from attention_doctor.evidence.conditions import DROPOUT, TRIES
+from attention_doctor.evidence import conditions, conduct
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.reference import compare
 from attention_doctor.rules.questions import TRUSTED
-from attention_doctor.rules.rule import Rule, Sign, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, named, of_mistake, told
 
 
-def not_finite(e: Evidence) -> Sign | None:
-    finite = e.of(conditions.finite)
-    if finite.all():
+def random(e: Evidence) -> tuple[str, Sign] | None:
+    if not (said := e.of(conditions.varies)):
         return None
-    bad = e.of(pairs.unfilled)
-    said = f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, "
-    said += f"infinite or huge: {', '.join(bad) or 'none'}"
-    remedy = "Initialise every parameter in the constructor." if bad else ""
-    return Sign("standard normal inputs give NaN or infinity", said, remedy)
-
-
-def random_in_evaluation(e: Evidence) -> Sign | None:
-    gap = e.of(conditions.varies)
-    if not gap:
-        return None
-    return Sign(
-        "in evaluation mode the same input gives a different result each time",
-        f"{TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {DROPOUT}",
-    )
-
-
-def drawn_anew(e: Evidence) -> Sign | None:
-    gap = e.of(conditions.varies)
-    if not gap or (place := e.had(conditions.made_within)) is None:
-        return None
-    return Sign(
-        "in evaluation mode the same input gives a different result each time",
-        f"{TRIES} calls differ by up to {gap:.0%} of their size; parameters are used that the "
-        "module does not hold, and others in each call",
-        place=place,
-    )
+    symptom = "in evaluation mode the same input gives a different result each time"
+    if (place := e.had(conditions.made_within)) is None:
+        return "dropout-in-evaluation", Sign(symptom, said)
+    said += "; parameters are used that the module does not hold, and others in each call"
+    return "weights-drawn-anew", Sign(symptom, said, place=place)
 
 
 def coarse(e: Evidence) -> Sign | None:
     step = e.of(conditions.coarse)
     if step is None:
         return None
-    names = [str(x).removeprefix("torch.") for x in (e.patient.dtype, step.value.dtype)]
-    said = f"{names[0]} goes in; `{step.name}` gives {names[1]}"
+    said = f"{e.patient.dtype} goes in; `{step.name}` gives {step.value.dtype}"
     return Sign("the result is coarser than the inputs", said, place=step.where)
-
-
-def dropped_scores(e: Evidence) -> Sign | None:
-    varied = e.of(conduct.dropped_scores)
-    if varied is None:
-        return None
-    said = f"in training results vary by {varied:.0%}, and not at all where all values are equal"
-    return Sign("with dropout, the weights still sum to one", said)
-
-
-def nan_in_training(e: Evidence) -> Sign | None:
-    said = e.of(conduct.not_finite_in_training)
-    symptom = "in training, with dropout, results are NaN or infinite"
-    return Sign(symptom, said) if said else None
-
-
-def no_hooks(e: Evidence) -> Sign | None:
-    if e.of(conduct.hook_runs):
-        return None
-    name = type(e.patient.module).__name__
-    return Sign("hooks on the module never run", f"{name} defines `__call__`")
-
-
-def changed(e: Evidence) -> Sign | None:
-    names = e.of(conduct.changed_arguments)
-    symptom = "an argument has changed after the call"
-    return Sign(symptom, f"changed: {', '.join(names)}") if names else None
-
-
-def other_parameters(e: Evidence) -> Sign | None:
-    said = e.of(compare).parameters
-    symptom = "its parameters are not those of the reference, so that outputs cannot be compared"
-    return Sign(symptom, said) if said else None
-
-
-def other_outputs(e: Evidence) -> Sign | None:
-    found = e.of(compare)
-    symptom = f"with the same parameters, outputs are not those of {found.name}"
-    return Sign(symptom, found.difference) if found.difference else None
 
 
 RULES = (
     Rule(
         "output-not-finite",
         "parameters that are never filled, or a mask that hides everything",
-        signs={"answers": not_finite},
+        "Initialise every parameter in the constructor, and leave each query a key.",
+        signs={
+            "answers": told(conditions.not_finite, "standard normal inputs give NaN or infinity")
+        },
         steps=("mask", "softmax"),
         explanation="NaN stands in the first answer, before anything was trained: as of memory "
         "that `torch.empty` has given and nobody filled.",
@@ -104,7 +43,7 @@ RULES = (
         "weights-drawn-anew",
         "a layer is made in `forward`: its weights are drawn anew in each call",
         "Make the layer in the constructor, and use it in `forward`.",
-        signs={"evaluation": drawn_anew},
+        signs={"evaluation": named("weights-drawn-anew", random)},
         neighbours=("dropout-in-evaluation",),
         explanation="No optimizer knows its weights and no checkpoint holds them: it never learns, "
         "and what the others learn is undone by the next call.",
@@ -114,7 +53,7 @@ RULES = (
     of_mistake(
         "dropout-in-evaluation",
         neighbours=("weights-drawn-anew",),
-        signs={"evaluation": random_in_evaluation},
+        signs={"evaluation": named("dropout-in-evaluation", random)},
         steps=("dropout", "softmax"),
         ignore="it is meant, to measure how sure the model is",
     ),
@@ -130,13 +69,22 @@ RULES = (
         ignore="it is there for speed, and you know what it costs",
     ),
     of_mistake(
-        "dropout-before-softmax", signs={"dropout": dropped_scores}, steps=("dropout", "softmax")
+        "dropout-before-softmax",
+        signs={
+            "dropout": told(conduct.dropped_scores, "with dropout, the weights still sum to one")
+        },
+        steps=("dropout", "softmax"),
     ),
     Rule(
         "training-not-finite",
         "dropout falls on scores that are minus infinity, and 0 · ∞ is NaN",
         "Drop weights, behind the softmax, and not scores.",
-        signs={"finite training": nan_in_training},
+        signs={
+            "finite training": told(
+                conduct.not_finite_in_training,
+                "in training, with dropout, results are NaN or infinite",
+            )
+        },
         steps=("dropout", "softmax"),
         instead_of=("dropout-before-softmax",),
         explanation="A dropout multiplies what it keeps and what it drops: 0 times minus "
@@ -144,13 +92,25 @@ RULES = (
         wrong="weights = dropout(scores).softmax(-1)  # some scores are -inf",
         right="weights = dropout(scores.softmax(-1))",
     ),
-    of_mistake("call-instead-of-forward", signs={"hooks": no_hooks}),
-    of_mistake("input-changed-in-place", signs={"inputs": changed}),
+    of_mistake(
+        "call-instead-of-forward",
+        signs={"hooks": told(conduct.deaf_to_hooks, "hooks on the module never run")},
+    ),
+    of_mistake(
+        "input-changed-in-place",
+        signs={"inputs": told(conduct.changed, "an argument has changed after the call")},
+    ),
     Rule(
         "parameters-differ",
         "other parameters than those of the reference that was given",
         "Give both the same parameters: the same names, or the same shapes in the same order.",
-        signs={TRUSTED: other_parameters},
+        signs={
+            TRUSTED: told(
+                compare,
+                "its parameters are not those of the reference, so that outputs cannot be compared",
+                "parameters",
+            )
+        },
         explanation="Outputs are compared with the same parameters in both, and these cannot be "
         "copied.",
     ),
@@ -159,7 +119,13 @@ RULES = (
         "outputs are not those of the reference that was given",
         "Compare both step by step in that situation: projections, positions (which features a "
         "rotation turns together), scores, mask, weights, merge.",
-        signs={TRUSTED: other_outputs},
+        signs={
+            TRUSTED: told(
+                compare,
+                "with the same parameters, outputs are not those of the reference",
+                "difference",
+            )
+        },
         explanation="No property of attention need be hurt: another layout of a rotation, "
         "another slope, another scale is valid by itself, and reads a checkpoint "
         "wrongly.",

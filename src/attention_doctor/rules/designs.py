@@ -1,29 +1,82 @@
 """Designs: what is no mistake, and which answers it predicts that would be wrong elsewhere."""
 
-import torch
-from torch import nn
+import itertools
+from collections.abc import Callable, Iterator
 
-from attention_doctor.evidence import inner, looks, pairs
+import torch
+from torch import Tensor, nn
+
+from attention_doctor.evidence import conduct, inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
+from attention_doctor.evidence.parameters import role_of
+from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import back
 from attention_doctor.evidence.trace import Step, tensors
-from attention_doctor.rules.predictions import ORDER, SUMS, Holds, predicts
 from attention_doctor.rules.questions import CONVENTION
-from attention_doctor.rules.rule import Observed, Rule
-from attention_doctor.rules.windows import sees_a_window
+from attention_doctor.rules.rule import Excuse, Observed, Rule, Sign, told
+
+SUMS, ORDER = "weights-do-not-sum-to-one", "query-order-matters"
+Holds = Callable[[Evidence], bool]
+
+
+# What else must be so, or a fault stands beside the design.
+def weights_as_made(e: Evidence) -> bool:
+    """Tell whether values are mixed with the weights that were made, or with zero."""
+    used = [x for x in seen_inside(e) if "heads mixed" not in x.steps]
+    mixed = [(x.mixed.step.value, x.weights) for x in used]
+    return all(bool((torch.isin(x, made) | (x == 0)).all()) for x, made in mixed)
+
+
+def rows_of_tokens(e: Evidence) -> bool:
+    """Tell whether rows are made from their own tokens, as far as that can be measured."""
+    found = e.had(inner.inner)
+    return found is None or found.rows_are_tokens
+
+
+def unused_by_choice(e: Evidence) -> bool:
+    """Tell whether what gets no gradient makes weights of which there is one alone."""
+    return {role_of(name) for name in e.of(conduct.gradients).dead} <= {"q", "k"}
+
+
+_ALSO = {
+    SUMS: weights_as_made,
+    ORDER: rows_of_tokens,
+    "parameters-without-gradient": unused_by_choice,
+}
+
+
+def predicts(holds: Holds, *codes: str) -> dict[str, Excuse]:
+    """Excuse these codes where a design holds, and nothing else brings them about."""
+
+    def excuse(e: Evidence, observed: Observed) -> bool:
+        return holds(e) and _ALSO.get(observed.rule.code, holds)(e)
+
+    return dict.fromkeys(codes, excuse)
 
 
 # What shows inside.
-def keys(one: Look) -> set[int]:
+def seen_inside(e: Evidence) -> list[Seen]:
+    """Give the attentions of calls without a mask, and with each."""
+    return [x for call in (e.of(looks.free), *e.of(looks.masked)) for x in call.found]
+
+
+def has(step: str) -> Holds:
+    return lambda e: any(step in x.steps for x in e.of(looks.free).found)
+
+
+def by_sigmoid(e: Evidence) -> bool:
+    return not any(x.normalised for x in e.of(looks.free).found)
+
+
+def keys(call: Look) -> set[int]:
     """Give the numbers of keys that the attentions of a call have."""
-    return {x.scores.size(x.axis) for x in one.found}
+    return {x.scores.size(x.axis) for x in call.found}
 
 
 def watched(e: Evidence) -> list[Look]:
     """Give a call of the usual length, and one of another."""
-    first, short = e.of(looks.free), e.of(looks.short)
-    return [first] if short is None else [first, short]
+    return [x for x in (e.of(looks.free), e.had(looks.short)) if x is not None]
 
 
 def keys_appended(e: Evidence) -> bool:
@@ -36,16 +89,17 @@ def queries_are_keys(e: Evidence) -> bool:
     return e.patient.memory and [keys(x) for x in watched(e)] == both
 
 
-def by_sigmoid(e: Evidence) -> bool:
-    return not any(x.normalised for x in e.of(looks.free).found)
+def tokens_projected(e: Evidence) -> bool:
+    calls = watched(e)
+    sizes = [keys(x) for x in calls]
+    named = any(not sizes[0].isdisjoint(x.shape) for x in e.patient.named.values())
+    alike = len(sizes) == 2 and sizes[0] == sizes[1] != {calls[0].case.inputs.key.size(1)}
+    return alike and named and windowed(e) is None
 
 
-def heads_mixed(e: Evidence) -> bool:
-    return any("heads mixed" in x.steps for x in e.of(looks.free).found)
-
-
-def table_mixed(e: Evidence) -> bool:
-    return any("table" in x.steps for x in e.of(looks.free).found)
+def window_of_one(e: Evidence) -> bool:
+    named = [x for part in parts(e) for name, x in vars(part).items() if "window" in name]
+    return keys(e.of(looks.free)) == {1} and 1 in named
 
 
 def positions_added(e: Evidence) -> bool:
@@ -57,19 +111,6 @@ def _adds_places(step: Step) -> bool:
     made = zip(step.given, tensors(step.arguments), strict=False) if step.name == "add" else ()
     rows = [x for given, x in made if given is None and x.dim() > 1]
     return any(x.size(-2) > 1 and not x[..., :1, :].equal(x[..., 1:2, :]) for x in rows)
-
-
-def tokens_projected(e: Evidence) -> bool:
-    calls = watched(e)
-    sizes = [keys(x) for x in calls]
-    named = any(not sizes[0].isdisjoint(x.shape) for part in parts(e) for x in part.parameters())
-    alike = len(sizes) == 2 and sizes[0] == sizes[1] != {calls[0].case.inputs.key.size(1)}
-    return alike and named and not sees_a_window(e)
-
-
-def window_of_one(e: Evidence) -> bool:
-    named = [x for part in parts(e) for name, x in vars(part).items() if "window" in name]
-    return keys(e.of(looks.free)) == {1} and 1 in named
 
 
 def tokens_convolved(e: Evidence) -> bool:
@@ -94,7 +135,7 @@ def spread(e: Evidence, _: Observed) -> bool:
         return False
     visible = ~leak.blocked
     if e.patient.own_future:
-        visible = visible & torch.ones_like(visible).tril()
+        visible = visible.tril()
     return bool((found.seen(visible) | ~leak.seen | ~leak.judged).all())
 
 
@@ -103,17 +144,52 @@ def parts(e: Evidence) -> list[nn.Module]:
     return [] if e.patient.module is None else [*e.patient.module.modules()]
 
 
-def design(code: str, cause: str, holds: Holds, *codes: str) -> Rule:
+# What is unseen by design.
+def windowed(e: Evidence) -> Sign | None:
+    found, inside = e.of(pairs.unseen), e.had(inner.inner)
+    if found is None or (inside is not None and not inside.near):
+        return None  # a window hides tokens; it does not take one for another
+    seen, may = found.seen.any(0), found.may
+    if len(seen) != seen.size(1):
+        return None
+    if e.patient.kind != "cross":
+        seen.fill_diagonal_(True)
+    shapes = () if seen.equal(may) else _shapes(len(seen))
+    words = next((words for words, mask in shapes if seen.equal(mask & may)), "")
+    return Sign(f"tokens see {words}", found.text) if words else None
+
+
+def _shapes(n: int) -> Iterator[tuple[str, Tensor]]:
+    """Give windows, blocks and steps, with their words."""
+    place = torch.arange(n)
+    distance = place[:, None] - place
+    for behind, ahead in itertools.product(range(1, n - 1), range(n)):
+        words = f"a window of {behind + ahead + 1}, themselves included, and nothing farther away"
+        yield words, (distance <= behind) & (distance >= -ahead)
+    for w in range(1, n - 1):
+        for offset in range(w + 1):
+            block = (place + offset) // (w + 1)
+            yield f"blocks of {w + 1}", block[:, None] == block
+        for k in range(1, n - w):
+            words = f"a window of {w} on each side, and the first {k}"
+            yield words, (distance.abs() < w) | (place < k)
+        first = place[:, None] // (w + 1) * (w + 1)
+        for halo in range(1, w + 2):
+            near = (place >= first - halo) & (place <= first + w + halo)
+            yield f"blocks of {w + 1}, and {halo} beside on each side", near
+        wide, rest = divmod(n, w + 1)  # of an image that is as wide as this
+        for high, across in itertools.product(range(1, wide + 1), range(1, w + 2)):
+            block = place // (w + 1) // high * n + place % (w + 1) // across
+            if not rest and wide > 1:
+                yield f"windows of {high} by {across} in an image", block[:, None] == block
+        yield f"every token that is a multiple of {w + 1} away", distance % (w + 1) == 0
+
+
+def design(code: str, cause: str, holds: Holds, *codes: str, steps: tuple[str, ...] = ()) -> Rule:
     """Make the rule of a design that shows inside: it is said where it excuses something."""
-    steps, excuses = _STEPS.get(code, ()), predicts(holds, *codes)
-    return Rule(code, cause, severity=CONVENTION, excuses=excuses, steps=steps)
+    return Rule(code, cause, severity=CONVENTION, excuses=predicts(holds, *codes), steps=steps)
 
 
-_STEPS = {
-    "keys-appended": ("softmax",),
-    "table-mixed": ("table",),
-    "heads-mixed": ("heads mixed",),
-}
 RULES = (
     design(
         "sigmoid-attention",
@@ -126,6 +202,7 @@ RULES = (
         "a learned key or score (an attention sink) takes a part of the weight",
         keys_appended,
         SUMS,
+        steps=("softmax",),
     ),
     design(
         "queries-are-keys",
@@ -136,15 +213,17 @@ RULES = (
     design(
         "heads-mixed",
         "the weights of all heads are mixed with each other, as talking heads do",
-        heads_mixed,
+        has("heads mixed"),
         SUMS,
+        steps=("heads mixed",),
     ),
     design(
         "table-mixed",
         "a table of fixed vectors is mixed in beside the values",
-        table_mixed,
+        has("table"),
         SUMS,
         ORDER,
+        steps=("table",),
     ),
     design(
         "positions-added",
@@ -178,5 +257,30 @@ RULES = (
             "blocked-has-influence": spread,
         },
         neighbours=("blocked-has-influence", "future-leaks"),
+    ),
+    Rule(
+        "keys-selected",
+        "each query chooses keys, such as the k with the highest scores",
+        severity=CONVENTION,
+        signs={
+            "visible": told(
+                pairs.unseen,
+                "each query chooses some keys: not all that it may see matter",
+                "text",
+                lambda x: x.chosen,
+            )
+        },
+        ignore="the choice is meant",
+    ),
+    Rule(
+        "sliding-window",
+        "a sliding window, or local attention",
+        severity=CONVENTION,
+        signs={"visible": windowed},
+        excuses=predicts(lambda e: windowed(e) is not None, SUMS, ORDER),
+        neighbours=("split-and-merge-without-transpose", "visible-unseen"),
+        explanation="Tokens see their neighbours alone, or blocks, or every second token. "
+        "Nothing else is hidden.",
+        ignore="the window is meant; say how wide it is with `--window`",
     ),
 )

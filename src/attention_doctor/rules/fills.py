@@ -7,7 +7,7 @@ from attention_doctor.evidence.steps import LOW, constant
 from attention_doctor.evidence.trace import Step
 from attention_doctor.rules.masks import FILLS
 from attention_doctor.rules.questions import MASKED
-from attention_doctor.rules.rule import Rule, Sign, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
 
 
 def masked_calls(e: Evidence) -> list[Seen]:
@@ -16,50 +16,32 @@ def masked_calls(e: Evidence) -> list[Seen]:
     return [seen for call in calls for seen in call.found]
 
 
-def entering(e: Evidence) -> tuple[int, str]:
-    """Count the scores that enter the softmax hidden."""
-    found = masked_calls(e)
-    low = sum(int(x.mask.sum()) for x in found)
-    return low, f"{low} of {sum(x.mask.numel() for x in found)} scores enter the softmax hidden"
-
-
-def multiplied(e: Evidence) -> Sign | None:
+def filled(e: Evidence) -> tuple[str, Sign] | None:
+    """Tell a mask that is multiplied in from a fill that leaves a weight."""
     for seen in masked_calls(e):
         step = seen.steps.get("weak mask") or seen.steps.get("mask")
         if step is not None and step.name == "mul":
-            place = seen.where("weak mask", "mask")
-            return Sign("scores are multiplied by the mask", entering(e)[1], place=place)
-        if "weak mask" in seen.steps and _put(seen.steps["weak mask"]) is not None:
-            return None
+            return "mask-multiplied", Sign("scores are multiplied by the mask")
+        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
+            symptom = "scores that should be hidden get a number that leaves them a weight"
+            return "fill-does-not-block", Sign(symptom, f"the number is {number:g}")
     return None
 
 
 def undone(e: Evidence) -> Sign | None:
     for seen in masked_calls(e):
         if "mask" in seen.steps and "undone" in seen.steps:
-            symptom = "scores are hidden, and another step makes them finite again"
-            low = seen.scores.min().item()
-            said = f"the lowest score that enters the softmax is {low:.3g}"
-            return Sign(symptom, said, place=seen.where("undone"))
-    return None
-
-
-def weakly_filled(e: Evidence) -> Sign | None:
-    for seen in masked_calls(e):
-        if "weak mask" in seen.steps and (number := _put(seen.steps["weak mask"])) is not None:
-            symptom = "scores that should be hidden get a number that leaves them a weight"
-            return Sign(symptom, f"the number is {number:g}", place=seen.where("weak mask"))
+            said = f"the lowest score that enters the softmax is {seen.scores.min().item():.3g}"
+            return Sign("scores are hidden, and another step makes them finite", said)
     return None
 
 
 def too_late(e: Evidence) -> Sign | None:
-    low, said = entering(e)
-    calls = [x for x in masked_calls(e) if x.normalised]  # behind a sigmoid, 0 hides a key
-    late = next((x for seen in calls if (x := seen.where("late mask"))), None)
-    if late is None or low:
+    calls = masked_calls(e)
+    late = any("late mask" in x.steps and x.normalised for x in calls)  # a sigmoid hides by 0
+    if not late or any(x.mask.any() for x in calls):
         return None
-    symptom = "nothing is hidden before the softmax, and weights are changed after it"
-    return Sign(symptom, said, place=late)
+    return Sign("nothing is hidden before the softmax, and weights are changed after it")
 
 
 def _put(step: Step) -> float | None:
@@ -81,7 +63,7 @@ RULES = (
         "a soft cap, a clamp or `nan_to_num` stands behind the mask",
         "Hide scores last, right before the softmax.",
         signs={"hidden inside": undone},
-        steps=("mask",),
+        steps=("undone",),
         explains=MASKED,
         neighbours=("fill-does-not-block",),
         explanation="Minus infinity becomes minus the cap, which leaves a weight to what should "
@@ -91,7 +73,7 @@ RULES = (
     ),
     of_mistake(
         "mask-multiplied",
-        signs={"hidden inside": multiplied},
+        signs={"hidden inside": named("mask-multiplied", filled)},
         steps=FILLS,
         explains=MASKED,
         neighbours=("fill-does-not-block",),
@@ -99,7 +81,7 @@ RULES = (
     Rule(
         "fill-does-not-block",
         "blocked scores are filled with a number that does not block, such as 0",
-        signs={"hidden inside": weakly_filled},
+        signs={"hidden inside": named("fill-does-not-block", filled)},
         steps=("weak mask",),
         explains=MASKED | {"half precision"},
         instead_of=("mask-multiplied",),  # which a fill of 0 comes to

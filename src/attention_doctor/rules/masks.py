@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from attention_doctor.call.places import raised_at
 from attention_doctor.evidence import conditions, conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.evidence.pairs import Leak
+from attention_doctor.evidence.pairs import Leak, Unseen
 from attention_doctor.rules.questions import MASKED
-from attention_doctor.rules.rule import HIDE, Rule, Sign, Test, of_mistake
+from attention_doctor.rules.rule import HIDE, Rule, Sign, Test, of_mistake, told
 
 _SYMPTOM = "blocked keys have influence, or allowed ones have none"
 _ANY = ("mask", "weak mask", "late mask", "softmax")
@@ -24,10 +25,9 @@ _TURN = (  # the way out, where it is no mistake
 
 # Which mask it is, by the pairs that react.
 def failing(e: Evidence) -> Sign | None:
-    failures = e.of(pairs.failing_masks)
-    if not failures:
+    if (found := e.of(pairs.failing_mask)) is None:
         return None
-    case, failure = next(iter(failures.items()))
+    case, failure = found
     cause, remedy = _cause(failure.error)
     place = None if failure.error is None else raised_at(failure.error)
     symptom, alone = f"it fails with {case}", e.patient.mask_error is not None
@@ -45,102 +45,73 @@ def _cause(error: Exception | None) -> tuple[str, str]:
     return "", ""
 
 
-def leaking(symptom: str, applies: Callable[[Evidence, Leak], bool], remedy: str = "") -> Test:
+def leaking(symptom: str, applies: Callable[[Leak], object]) -> Test:
     """Make the test of a mask that hides other pairs than it should."""
-
-    def test(e: Evidence) -> Sign | None:
-        leak = e.of(pairs.leak)
-        if leak is None or not applies(e, leak):
-            return None
-        return Sign(symptom, leak.text, remedy)
-
-    return test
+    return told(pairs.leak, symptom, "text", applies)
 
 
-def makes_nan(e: Evidence) -> Sign | None:
-    leak = e.of(pairs.leak)
-    if leak is None or leak.finite:
-        return None
-    symptom = "results are NaN or infinite with a mask that leaves them keys to see"
-    return Sign(symptom, f"every row, with {leak.case.name}")
+def transposed(leak: Leak) -> bool:
+    square = leak.blocked.size(1) == leak.blocked.size(2)
+    return square and leak.case.varies != "padding" and leak.is_mask(leak.blocked.mT)
 
 
-def transposed(e: Evidence, leak: Leak) -> bool:
-    usual = leak.is_square and leak.case.varies != "padding"
-    return usual and leak.is_mask(leak.blocked.mT)
+def either(e: Evidence) -> Sign | None:
+    """Find a mask that brings back what the class hides by itself, and the mask allows."""
 
+    def joined(leak: Leak) -> Tensor:
+        others = ~torch.eye(leak.blocked.size(1), dtype=torch.bool)
+        return (leak.seen == ~leak.blocked.triu(1))[:, others].all()
 
-def either(e: Evidence, leak: Leak) -> bool:
-    """Tell whether it hides the future by itself, and a mask brings back what it allows."""
     if not e.patient.own_future:
-        return False
-    future = torch.ones_like(leak.blocked).triu(1)
-    others = ~torch.eye(leak.blocked.size(1), dtype=torch.bool)
-    return bool((leak.seen == ~(leak.blocked & future))[:, others].all())
-
-
-def taken_for_causal(e: Evidence, leak: Leak) -> bool:
-    future = torch.ones_like(leak.blocked).triu(1)
-    if e.patient.own_future and (leak.seen & future).any():
-        return False
-    n, m = future.shape[1:]
-    return leak.is_mask(future, torch.ones_like(leak.blocked).triu(1 + m - n))
-
-
-def of_another_sample(e: Evidence, leak: Leak) -> bool:
-    masks = pairs.read_in_the_wrong_order(leak.blocked, e.patient.num_heads)
-    return not leak.mixed and leak.is_mask(*masks)
-
-
-def no_finite_row(e: Evidence, place: str) -> Sign | None:
-    """Tell whether one token, the first or the last, is left with nothing to see."""
-    if e.of(conditions.finite).all() or e.of(pairs.row_without_keys) != place:
         return None
+    return leaking("a key that one of two masks allows is seen", joined)(e)
+
+
+def taken_for_causal(e: Evidence) -> Sign | None:
+    """Find a mask that hides the future alone, in one text or between two."""
+
+    def switch(leak: Leak) -> bool:
+        every, (n, m) = torch.ones_like(leak.blocked), leak.blocked.shape[1:]
+        brought_back = e.patient.own_future and leak.seen.triu(1).any()
+        return not brought_back and leak.is_mask(every.triu(1), every.triu(1 + m - n))
+
+    return leaking("any mask hides the future", switch)(e)
+
+
+def of_another_sample(e: Evidence) -> Sign | None:
+    """Find heads that have the masks of other samples."""
+
+    def read(leak: Leak) -> bool:
+        b, h = len(leak.blocked), e.patient.num_heads
+        sample, head = torch.arange(b)[:, None], torch.arange(h)
+        whose = (sample * h + head) % b, (head * b + sample) // h
+        return not leak.mixed and leak.is_mask(*(leak.blocked[x].all(1) for x in whose))
+
+    return leaking(_SYMPTOM, read)(e)
+
+
+def no_finite_row(place: str) -> Test:
+    """Make the test of one token, the first or the last, that is left with nothing to see."""
     symptom = "the mask hides every token from one query, even the query's own"
-    return Sign(symptom, f"the result of the {place} token is NaN in every sample")
+    return told(pairs.row_without_keys, symptom, holds=lambda x: x.startswith(place))
 
 
 def inverted_answers(e: Evidence) -> Sign | None:
     if e.of(conditions.finite).all():
         return None
     if e.of(pairs.finite_once_all_is_hidden):
-        symptom = "results are NaN or infinite, unless a mask blocks every key"
-        return Sign(symptom, "there is none with a mask that blocks every key")
-    return no_finite_row(e, "last")
+        return Sign("results are NaN or infinite, unless a mask blocks every key")
+    return no_finite_row("last")(e)
 
 
-def past_hidden(e: Evidence) -> Sign | None:
-    if not e.of(pairs.future).is_turned:
-        return None
-    said = "with an earlier token no pair reacts, with a later one every pair"
-    return Sign("the past is hidden, and not the future", said)
-
-
-def unasked(e: Evidence) -> Sign | None:
-    found = e.of(pairs.visible)
-    if found is None:
-        return None
+def hides_the_future(found: Unseen) -> bool:
     seen = found.seen.any(0).fill_diagonal_(True)
-    if not torch.equal(seen, torch.ones_like(seen).tril()):
-        return None
-    return Sign("without a mask, the future is hidden", found.text)
+    return not found.causal and seen.equal(torch.ones_like(seen).tril())
 
 
-# In one mode.
 def missing_in(mode: str) -> Test:
     """Make the test of a mask that is missing in one mode."""
-
-    def test(e: Evidence) -> Sign | None:
-        found = e.of(conduct.training)
-        if found is None or found.mode != mode:
-            return None
-        return Sign(
-            f"in {mode} mode tokens see what is hidden in the other",
-            f"with {found.case.name} and without dropout, {found.pairs} of {found.hidden} hidden "
-            "pairs have influence",
-        )
-
-    return test
+    return told(conduct.training, f"in {mode} mode tokens see what is hidden in the other", mode)
 
 
 RULES = (
@@ -161,7 +132,12 @@ RULES = (
         "mask-makes-nan",
         "a mask or a fill of the wrong sign, or one that is multiplied in",
         "Add minus infinity, or fill with it, where a key is hidden; add 0 elsewhere.",
-        signs={"blocked": makes_nan},
+        signs={
+            "blocked": leaking(
+                "results are NaN or infinite with a mask that leaves them keys to see",
+                lambda x: not x.finite,
+            )
+        },
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-after-softmax",),
@@ -172,7 +148,7 @@ RULES = (
     ),
     of_mistake(
         "mask-ignored",
-        signs={"blocked": leaking("the mask changes nothing", lambda e, x: not x.moves)},
+        signs={"blocked": leaking("the mask changes nothing", lambda x: not x.moves)},
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-missing-in-evaluation",),
@@ -183,7 +159,7 @@ RULES = (
         signs={
             "answers": inverted_answers,
             "blocked": leaking(
-                "exactly the blocked keys have influence", lambda e, x: x.is_mask(~x.blocked)
+                "exactly the blocked keys have influence", lambda x: x.is_mask(~x.blocked)
             ),
         },
         steps=_ANY,
@@ -191,7 +167,15 @@ RULES = (
     ),
     of_mistake(
         "mask-transposed",
-        signs={"blocked": leaking(_SYMPTOM, transposed), "future": past_hidden},
+        signs={
+            "blocked": leaking(_SYMPTOM, transposed),
+            "future": told(
+                pairs.future,
+                "the past is hidden, and not the future",
+                "text",
+                lambda x: x.turned,
+            ),
+        },
         steps=_ANY,
         explains=MASKED,
     ),
@@ -200,7 +184,7 @@ RULES = (
         "two masks are joined so that a key is seen where either of them allows it",
         "A key may be seen only where both masks allow it: `causal & allowed`, or "
         "`future | blocked`.",
-        signs={"blocked": leaking("a key that one of two masks allows is seen", either)},
+        signs={"blocked": either},
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-taken-for-causal", "future-leaks"),
@@ -214,7 +198,7 @@ RULES = (
         "mask-taken-for-causal",
         "any mask that is given hides the future, whatever is in it",
         "Use the mask; or, where it is only a switch, ask without it: `--mask none`.",
-        signs={"blocked": leaking("any mask hides the future", taken_for_causal)},
+        signs={"blocked": taken_for_causal},
         steps=_ANY,
         explains=MASKED,
         neighbours=("future-leaks",),
@@ -225,13 +209,13 @@ RULES = (
     ),
     of_mistake(
         "mask-in-the-wrong-order",
-        signs={"blocked": leaking(_SYMPTOM, of_another_sample)},
+        signs={"blocked": of_another_sample},
         steps=_ANY,
         explains=MASKED,
     ),
     of_mistake(
         "padding-mask-on-queries",
-        signs={"blocked": leaking(_SYMPTOM, lambda e, x: x.hides_queries)},
+        signs={"blocked": leaking(_SYMPTOM, lambda x: x.hides_queries)},
         steps=HIDING,
         explains=MASKED,
     ),
@@ -240,7 +224,7 @@ RULES = (
         "blocked-has-influence",
         "a mask on the wrong axis, applied too late, or too weak to block",
         HIDE,
-        signs={"blocked": leaking(_SYMPTOM, lambda e, x: True)},
+        signs={"blocked": leaking(_SYMPTOM, bool)},
         explanation="Replace a token that the mask hides, and results move all the same. None "
         "of the known mistakes hides and shows exactly these pairs.",
     ),
@@ -270,7 +254,11 @@ RULES = (
     ),
     of_mistake(
         "causal-unasked",
-        signs={"visible": unasked},
+        signs={
+            "visible": told(
+                pairs.unseen, "without a mask, the future is hidden", "text", hides_the_future
+            )
+        },
         steps=HIDING,
         explains=MASKED,
         ignore="the class is meant for a decoder: ask it with `--kind causal`",

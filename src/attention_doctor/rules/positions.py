@@ -8,10 +8,9 @@ from torch import Tensor
 
 from attention_doctor.evidence import inner, looks, order, protocols
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.evidence.sight import Seen
-from attention_doctor.evidence.steps import LOW, Operand
+from attention_doctor.evidence.steps import LOW
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, of_mistake, told
 
 _SUM = "a table, or an angle, that is read at i + j in place of j - i"
 _TURNED = OUTPUTS | {"positions-not-relative"}
@@ -22,55 +21,35 @@ def by_order(e: Evidence) -> Sign | None:
     if gap is None or gap.case.blocked is not None or not e.of(order.has_positions):
         return None
     symptom = "results do not move with their tokens, but equal tokens get equal results"
-    said = f"with {gap.case.name}, results of moved tokens differ by {gap.size:.0%} of their size"
-    return Sign(symptom, said)
-
-
-def ignored(e: Evidence) -> Sign | None:
-    if not e.of(protocols.rotation).ignored:
-        return None
-    symptom = "the position of the last token changes nothing"
-    return Sign(symptom, f"moved alone by {protocols.SHIFT}, it gets the same result")
-
-
-def not_relative(e: Evidence) -> Sign | None:
-    found = e.of(protocols.rotation)
-    if found.ignored or found.shifted <= e.patient.tolerance:
-        return None
-    far = f"positions change the output by {found.shifted:.0%}"
-    symptom = "the result depends on more than the differences of positions"
-    return Sign(symptom, f"moved by {protocols.SHIFT} together, {far}")
+    return Sign(symptom, gap.text)
 
 
 # What positions turn, as equal tokens show it.
+def turns(e: Evidence) -> dict[str, bool | None]:
+    """Tell what differs by a turn between equal tokens; None where it differs otherwise."""
+    equal = e.had(looks.equal)
+    return {} if equal is None else {x: _turns(rows) for x, rows in equal.found[0].rows.items()}
+
+
 def values_turn(e: Evidence) -> Sign | None:
-    equal = e.of(looks.equal)
-    for seen in () if equal is None else equal.found[:1]:
-        if (rows := seen.value.rows) is not None and _turns(rows.mT):
-            place = seen.where("mix")
-            return Sign("equal tokens have different values", "they differ by a turn", place=place)
-    return None
+    if not turns(e).get("values"):
+        return None
+    return Sign("equal tokens have different values", "they differ by a turn")
 
 
 def one_side_turns(e: Evidence) -> Sign | None:
-    equal = e.of(looks.equal)
-    for seen in () if equal is None else equal.found[:1]:
-        sides = {"queries": seen.query.rows, "keys": seen.key.rows}
-        turns = {_turns(x): name for name, x in sides.items() if x is not None}
-        if turns.keys() == {True, False}:
-            said = f"with equal tokens, {turns[True]} differ by a turn, {turns[False]} do not"
-            cause, place = f"the {turns[False]} are not rotated", seen.where("product")
-            return Sign(f"positions turn the {turns[True]} alone", said, cause=cause, place=place)
-    return None
+    sides = {found: name for name, found in turns(e).items() if name != "values"}
+    if sides.keys() != {True, False}:
+        return None
+    said = f"with equal tokens, {sides[True]} differ by a turn, {sides[False]} do not"
+    cause = f"the {sides[False]} are not rotated"
+    return Sign(f"positions turn the {sides[True]} alone", said, cause=cause)
 
 
 def unturned(e: Evidence) -> Sign | None:
-    equal, names = e.of(looks.equal), rotations(e)
-    if equal is None or not names or e.patient.kind == "cross":
-        return None
-    if any(
-        x is None or not _alike(x) for x in (equal.found[0].query.rows, equal.found[0].key.rows)
-    ):
+    names, sides = rotations(e), turns(e)
+    still = sides.get("queries") is False and sides.get("keys") is False
+    if not still or not names or e.patient.kind == "cross":
         return None
     symptom = "equal tokens have equal queries and keys, wherever they stand"
     return Sign(symptom, f"it has {', '.join(names)}")
@@ -82,11 +61,11 @@ def unrelated(e: Evidence) -> Sign | None:
     What tokens of zeros give is taken off, so that positions which are added are none of it. Turns
     by two angles, as in images, depend on no single difference, and keep every length.
     """
-    equal, zeros = e.of(looks.equal), e.of(looks.zeros)
+    equal, zeros = e.had(looks.equal), e.had(looks.zeros)
     if equal is None or zeros is None or e.patient.kind == "cross":
         return None
-    both = (equal.found[0], zeros.found[0])
-    query, key = (_difference(*x) for x in zip(*((y.query, y.key) for y in both), strict=True))
+    rows, bare = equal.found[0].rows, zeros.found[0].rows
+    query, key = (rows[x] - bare[x] if x in rows else None for x in ("queries", "keys"))
     if query is None or key is None or query.shape != key.shape:
         return None
 
@@ -97,7 +76,7 @@ def unrelated(e: Evidence) -> Sign | None:
     directions = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
     if by_difference(scores) or by_difference(directions):
         return None
-    if (rows := e.had(inner.inner)) is None or not rows.rows_are_tokens:
+    if (found := e.had(inner.inner)) is None or not found.rows_are_tokens:
         return None
     said = "queries and keys are turned in opposite senses"
     if not by_difference(scores.flip(-1)):
@@ -109,13 +88,13 @@ def unrelated(e: Evidence) -> Sign | None:
 
 
 # What is added to the scores, as equal tokens show it.
-def _added(e: Evidence) -> list[tuple[Seen, Tensor]]:
+def _added(e: Evidence) -> list[Tensor]:
     """Give the scores of equal tokens, (..., n, n), of each attention."""
-    equal = e.of(looks.equal)
+    equal = e.had(looks.equal)
     if equal is None or e.patient.kind == "cross":
         return []
     return [
-        (x, x.scores.movedim((x.query.kept, x.keys), (-2, -1)))
+        x.scores.movedim((x.query.kept, x.keys), (-2, -1))
         for x in equal.found
         if x.query.kept is not None and x.keys is not None and x.scores.size(x.keys) > 3
     ]
@@ -123,25 +102,22 @@ def _added(e: Evidence) -> list[tuple[Seen, Tensor]]:
 
 def by_sum(e: Evidence) -> Sign | None:
     """Tell whether scores depend on the sum of two places, and not on their difference."""
-    for seen, scores in _added(e):
+    for scores in _added(e):
         if _steady(scores.flip(-1)) and not _steady(scores):
             symptom = "the scores of equal tokens depend on the sum of their places"
             said = "what is added for (i, j) is what is added for (i + 1, j - 1)"
-            return Sign(symptom, said, cause=_SUM, place=seen.where("weak mask", "product"))
+            return Sign(symptom, said, cause=_SUM)
     return None
 
 
 def grows(e: Evidence) -> Sign | None:
-    """Tell whether what is added for two places is larger the farther they are apart."""
-    for seen, scores in _added(e):
-        for side, x in {"before": scores, "behind": scores.mT}.items():
-            rows = x[..., -1, :].flip(-1)  # by distance
-            steps = rows.diff(dim=-1)
-            linear = _steady(x) and e.patient.same(steps, steps[..., :1].expand_as(steps))
-            if linear and bool(steps.isfinite().all() and (steps > 1e-6).all()):
-                symptom = f"what is added to a score grows with the distance to a token {side}"
-                said = f"by {steps.min():.2g} to {steps.max():.2g} for each token, in every head"
-                return Sign(symptom, said, place=seen.where("weak mask", "product"))
+    """Tell whether what is added for an earlier token is larger the farther away it is."""
+    for scores in _added(e):
+        steps = scores[..., -1, :].flip(-1).diff(dim=-1)  # by distance
+        linear = _steady(scores) and e.patient.same(steps, steps[..., :1].expand_as(steps))
+        if linear and bool(steps.isfinite().all() and (steps > 1e-6).all()):
+            said = f"by {steps.min():.2g} to {steps.max():.2g} for each token, in every head"
+            return Sign("what is added to a score grows with the distance to a token", said)
     return None
 
 
@@ -151,10 +127,6 @@ def _steady(scores: Tensor) -> bool:
     both = (x > LOW) & (y > LOW)
     size = scores[scores > LOW].abs().max() if (scores > LOW).any() else torch.tensor(0.0)
     return bool(both.any() and (x - y)[both].abs().max() <= 1e-6 * size.clamp(min=1e-30))
-
-
-def _difference(one: Operand, other: Operand) -> Tensor | None:
-    return None if one.rows is None or other.rows is None else one.rows - other.rows
 
 
 def rotations(e: Evidence) -> list[str]:
@@ -190,7 +162,12 @@ RULES = (
         "positions-ignored",
         "a rotation that is not used, has no angles, or runs along another axis",
         "Rotate queries and keys by their positions before the scores.",
-        signs={"rotation": ignored, "places": unturned},
+        signs={
+            "rotation": told(
+                protocols.rotation, "the position of the last token changes nothing", "ignored"
+            ),
+            "places": unturned,
+        },
         steps=("product",),
         explanation="The tables of a rotation are there, and equal tokens have equal queries "
         "and keys wherever they stand: the model never learns the order.",
@@ -201,7 +178,14 @@ RULES = (
         "positions-not-relative",
         "queries and keys are turned in opposite senses, or by other angles",
         "Turn both by the same function, with angles laid out as it pairs the features.",
-        signs={"rotation": not_relative, "places": lambda e: by_sum(e) or unrelated(e)},
+        signs={
+            "rotation": told(
+                protocols.rotation,
+                "the result depends on more than the differences of positions",
+                "shifted",
+            ),
+            "places": lambda e: by_sum(e) or unrelated(e),
+        },
         steps=("product",),
         explanation="A rotation is to make scores depend on how far apart two tokens are. Here "
         "the same two meet otherwise at another place of the text.",

@@ -8,7 +8,7 @@ from attention_doctor.evidence.sight import Seen, has_another_way
 from attention_doctor.evidence.steps import before, is_projection
 from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
-from attention_doctor.rules.rule import Rule, Sign, Test, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, Test, inside, named, of_mistake, told
 from attention_doctor.rules.scale import normed
 
 _BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
@@ -50,98 +50,38 @@ def in_another_order(code: str) -> Test:
         severity, said = WRONG, "not what their names say"
         if found.packed:
             severity, said = CONVENTION, "packed in another way than PyTorch's"
-        return Sign(f"the projections are {said}", found.evidence, severity=severity)
+        return Sign(f"the projections are {said}", found.said, severity=severity)
 
     return test
 
 
-def third_unused(role: str) -> Test:
-    """Make the test of packed projections of which a third gets no gradient."""
-
-    def test(e: Evidence) -> Sign | None:
-        for whose, name in e.of(conduct.gradients).dead_thirds:
-            if whose == role:
-                symptom = f"the rows of the {role} get no gradient"
-                return Sign(symptom, f"a third of {name} changes nothing")
+def one_side_normed(seen: Seen) -> Sign | None:
+    if len({*normed(seen)}) == 1:
         return None
+    return Sign("either the queries or the keys are normalised, and not both")
 
-    return test
 
-
-def values_unused(e: Evidence) -> Sign | None:
-    if e.of(mixing.value_counts):
+def values_bent(seen: Seen) -> Sign | None:
+    bends, *others = (_bends(side.step) for side in (seen.value, seen.query, seen.key))
+    if not bends:
         return None
-    symptom = "the result does not depend on the values that are given"
-    return Sign(symptom, "another `value` gives the same result, and another `key` does not")
+    severity = CONVENTION if any(others) else WRONG
+    place = bends[0].where and bends[0].where._replace(step=bends[0].name)
+    symptom = f"the values go through {bends[0].name} before they are mixed"
+    return Sign(symptom, severity=severity, place=place)
 
 
-def one_side_normed(e: Evidence) -> Sign | None:
-    for seen in e.of(looks.free).found:
-        if len({*normed(seen)}) > 1:
-            symptom = "either the queries or the keys are normalised, and not both"
-            return Sign(symptom, place=seen.where("product"))
-    return None
+def _bends(made: Step) -> list[Step]:
+    steps = (x for x in before(made) if x.name in _BENDS)
+    return [x for x in steps if not has_another_way(made, x)]
 
 
-def values_bent(e: Evidence) -> Sign | None:
-    for seen in e.of(looks.free).found:
-        values, *others = ([*_bends(seen, side)] for side in ("value", "query", "key"))
-        for bend in values[:1]:
-            place = bend.where and bend.where._replace(step=bend.name)
-            symptom = f"the values go through {bend.name} before they are mixed"
-            return Sign(symptom, severity=CONVENTION if any(others) else WRONG, place=place)
-    return None
-
-
-def _bends(seen: Seen, name: str) -> list[Step]:
-    side = getattr(seen, name)
-    made = (x for x in before(side.step) if x.name in _BENDS)
-    return [x for x in made if not has_another_way(side.step, x)]
-
-
-def unregistered(e: Evidence) -> Sign | None:
-    if not (lost := e.of(conduct.unregistered)):
-        return None
-    count = sum(x.numel() for x in lost.values())
-    names = f"{', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}"
-    symptom = "some parameters are not registered with the module"
-    return Sign(symptom, f"{count} numbers in {names}")
-
-
-# Gradients.
-def no_gradient(e: Evidence) -> Sign | None:
-    found = e.of(conduct.gradients)
-    if not found.graph:
-        return Sign("no gradient flows", "the output has no graph")
-    if not found.dead or not found.used:
-        return None
-    symptom = "no gradient reaches parameters on which the output depends"
-    return Sign(symptom, _dead(found))
-
-
-def without_gradient(e: Evidence) -> Sign | None:
-    found = e.of(conduct.gradients)
-    if not found.dead or found.used:
-        return None
-    return Sign("no gradient reaches some parameters", _dead(found))
-
-
-def _dead(found: conduct.Gradients) -> str:
-    more = " …" if len(found.dead) > 5 else ""
-    return f"{len(found.dead)} of {found.count}: {', '.join(found.dead[:5])}{more}"
-
-
-def not_finite(e: Evidence) -> Sign | None:
-    return None if e.of(conduct.gradients).finite else Sign("gradients are NaN or infinite")
-
-
-_ORDERS = ("chunks-in-the-wrong-order", "interleaved-per-head")
 RULES = (
     Rule(
         "one-side-normed",
         "queries are normalised, and keys are not, or the other way round",
         severity=CONVENTION,
-        signs={"numbers": one_side_normed},
+        signs={"numbers": inside(one_side_normed)},
         steps=("product",),
         explanation="Models that normalise their queries do so with their keys, too.",
         ignore="one side is meant",
@@ -149,7 +89,7 @@ RULES = (
     Rule(
         "values-bent",
         "an activation stands between the projection of the values and the mix",
-        signs={"numbers": values_bent},
+        signs={"numbers": inside(values_bent)},
         explains=OUTPUTS,
         remedy="Mix the projected values.",
         explanation="What is mixed has lost a part of what the values held. With queries and "
@@ -183,7 +123,9 @@ RULES = (
         "keys-from-queries",
         signs={
             "numbers": named("keys-from-queries", swapped),
-            "packed gradients": third_unused("keys"),
+            "packed gradients": told(
+                conduct.gradients, "the rows of the keys get no gradient", "keys"
+            ),
         },
         steps=("product",),
         explains=OUTPUTS,
@@ -192,19 +134,34 @@ RULES = (
         "values-from-keys",
         signs={
             "numbers": named("values-from-keys", swapped),
-            "values": values_unused,
-            "packed gradients": third_unused("values"),
+            "values": told(
+                mixing.unused_values, "the result does not depend on the values that are given"
+            ),
+            "packed gradients": told(
+                conduct.gradients, "the rows of the values get no gradient", "values"
+            ),
         },
         steps=("mix",),
         explains=OUTPUTS,
     ),
     of_mistake("keys-of-one-head", steps=("product",)),
-    of_mistake("heads-in-a-plain-list", signs={"registration": unregistered}),
+    of_mistake(
+        "heads-in-a-plain-list",
+        signs={
+            "registration": told(
+                conduct.unregistered, "some parameters are not registered with the module"
+            )
+        },
+    ),
     Rule(
         "no-gradient",
         "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
         "Compute with tensors from end to end.",
-        signs={"gradients": no_gradient},
+        signs={
+            "gradients": told(
+                conduct.gradients, "no gradient reaches what the output depends on", "stopped"
+            )
+        },
         explanation="The output depends on these parameters, and training never moves them.",
         wrong="heads = weights.detach() @ v",
         right="heads = weights @ v",
@@ -213,7 +170,9 @@ RULES = (
         "parameters-without-gradient",
         "parameters on which the output does not depend",
         "Use them, or do not create them.",
-        signs={"gradients": without_gradient},
+        signs={
+            "gradients": told(conduct.gradients, "no gradient reaches some parameters", "unused")
+        },
         explanation="Training never moves them. Mostly something was built and then forgotten "
         "in `forward`.",
         ignore="they are for a path that this call does not take",
@@ -221,7 +180,9 @@ RULES = (
     Rule(
         "gradient-not-finite",
         "gradients through a fully masked row, or through a number too large",
-        signs={"finite gradients": not_finite},
+        signs={
+            "finite gradients": told(conduct.gradients, "gradients are NaN or infinite", "wild")
+        },
         remedy="Keep NaN and infinity out of the backward pass, too: mask with `where` "
         "before a root, a logarithm or a division.",
         explanation="The output is finite, and one step of training makes every parameter NaN.",

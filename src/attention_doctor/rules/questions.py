@@ -9,8 +9,7 @@ HOLDS = {
     "precision": "The output is as precise as the inputs; if not, later tests tolerate the "
     "difference.",
     "attention": "Tokens are mixed, with weights that depend on queries and on keys.",
-    "visible": "Without a mask, every key matters to every query, but for windows, which are "
-    "reported.",
+    "visible": "What nothing hides matters to every query, but for windows, which are reported.",
     "order": "Results move with their queries, and stay where keys move together with their "
     "values.",
     "samples apart": "Samples of a batch do not influence each other.",

@@ -7,7 +7,7 @@ from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
-from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, of_mistake
+from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, inside, of_mistake, told
 
 # The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
 _CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
@@ -16,61 +16,42 @@ _CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
 def straight(*parts: str) -> Test:
     """Make the test of a split and a merge of heads that move no axis."""
 
-    def test(e: Evidence) -> Sign | None:
-        for seen in e.of(looks.free).found:
-            if made := [x for x in ("split", "merge") if f"straight {x}" in seen.steps]:
-                if tuple(made) != parts:
-                    return None
-                heads = f"the {' and the '.join(made)} of heads"
-                symptom = f"{heads}: the axis of the tokens is not moved"
-                place = seen.where(*(f"straight {x}" for x in made), *made)
-                return Sign(symptom, "the numbers are those of a straight reshape", place=place)
+    def test(seen: Seen) -> Sign | None:
+        if tuple(x for x in ("split", "merge") if f"straight {x}" in seen.steps) != parts:
+            return None
+        symptom = f"the {' and the '.join(parts)} of heads: the axis of the tokens is not moved"
+        return Sign(symptom, "the numbers are those of a straight reshape")
+
+    return inside(test)
+
+
+def summed_apart(seen: Seen) -> Sign | None:
+    if "apart" not in seen.steps:
         return None
-
-    return test
-
-
-def summed_apart(e: Evidence) -> Sign | None:
-    for seen in e.of(looks.free).found:
-        if (step := seen.steps.get("apart")) is not None:
-            said = f"`{step.option('equation', 0)}` has a letter in one operand alone, "
-            said += "and not in the result"
-            symptom = "an einsum sums one operand on its own before it multiplies"
-            return Sign(symptom, said, place=seen.where("apart"))
-    return None
+    said = f"a letter of `{seen.steps['apart'].option('equation', 0)}` is in one operand alone"
+    return Sign("an einsum sums one operand on its own before it multiplies", said)
 
 
 def shared(e: Evidence) -> Sign | None:
     h = e.patient.num_heads
     for seen in e.of(looks.free).found:
         if h > 1 and all(len(_alike(x, h)) == h for x in (seen.query, seen.key, seen.value)):
-            symptom = "all heads have the same queries, keys and values"
-            return Sign(symptom, place=seen.where("split", "product"))
+            return Sign("all heads have the same queries, keys and values")
     return None
 
 
 def tiled(e: Evidence) -> Sign | None:
     """Find heads that share a key and are no neighbours."""
-    checkpoint = any(re.fullmatch(_CHECKPOINT, name) for name in e.patient.named)
+    h, checkpoint = e.patient.num_heads, any(re.fullmatch(_CHECKPOINT, x) for x in e.patient.named)
     for seen in e.of(looks.free).found:
-        if sign := _tiled(seen, e.patient.num_heads, checkpoint):
-            return sign
+        groups = [x for x in (_alike(side, h) for side in (seen.key, seen.value)) if len(x) < h]
+        for heads in groups:
+            if heads[-1] - heads[0] >= len(heads):
+                said = f"heads {' and '.join(map(str, heads))} share the first, counted from 0"
+                wrong = checkpoint or groups[0] != groups[-1]
+                severity = WRONG if wrong else CONVENTION
+                return Sign("heads that share a key are not neighbours", said, severity=severity)
     return None
-
-
-def _tiled(seen: Seen, h: int, checkpoint: bool) -> Sign | None:
-    groups = [x for x in (_alike(side, h) for side in (seen.key, seen.value)) if len(x) < h]
-    apart = next((heads for heads in groups if heads[-1] - heads[0] >= len(heads)), [])
-    if not apart:
-        return None
-    mixed = groups[0] != groups[-1]
-    symptom = "the heads that share a key and a value are not neighbours"
-    return Sign(
-        "keys and values are repeated for different heads" if mixed else symptom,
-        f"heads {' and '.join(map(str, apart))} share the first, counted from 0",
-        severity=WRONG if mixed or checkpoint else CONVENTION,
-        place=seen.where("repeat", "split"),
-    )
 
 
 def _alike(side: Operand, h: int) -> list[int]:
@@ -84,39 +65,12 @@ def _alike(side: Operand, h: int) -> list[int]:
     return [int(i) for i in (heads == heads[0]).all(1).nonzero().flatten()]
 
 
-def mixed_samples(e: Evidence) -> Sign | None:
-    gap = e.of(order.samples_apart)
-    if gap is None:
-        return None
-    return Sign(
-        "samples of a batch influence each other",
-        f"with {gap.case.name}, {gap.pairs} pairs of tokens from different samples react, and a "
-        f"sample alone differs from the same one in a batch by {gap.size:.0%}",
-    )
-
-
-def samples_for_tokens(e: Evidence) -> Sign | None:
-    if e.patient.kind == "cross" or not e.of(order.samples_for_tokens):
-        return None
-    said = "each result depends on the tokens in its own place of all samples, and on no other"
-    return Sign("queries attend over the samples of the batch, and not over the tokens", said)
-
-
-def moved(e: Evidence) -> Sign | None:
-    gap = e.of(order.moved)
-    if gap is None:
-        return None
-    symptom = "results do not move with their queries, or change when keys and values are moved"
-    said = f"with {gap.case.name}, results of moved tokens differ by {gap.size:.0%} of their size"
-    return Sign(symptom, said)
-
-
 _SPLIT = ("straight split", "split")
 RULES = (
     Rule(
         "summed-apart",
         "an einsum that sums one operand on its own before it multiplies",
-        signs={"numbers": summed_apart},
+        signs={"numbers": inside(summed_apart)},
         steps=("apart",),
         explains=OUTPUTS,
         remedy="Write the same letter for what both operands share.",
@@ -158,7 +112,12 @@ RULES = (
         "`batch_first=True` is missing, or axes are turned: samples stand where tokens should",
         "Build it with `batch_first=True`, or turn tokens to the front. If it takes (n, b, e), say "
         "so: `--layout nbe`.",
-        signs={"attention": samples_for_tokens},
+        signs={
+            "attention": told(
+                order.samples_for_tokens,
+                "queries attend over the samples of the batch, and not over the tokens",
+            )
+        },
         explains=OUTPUTS,
         neighbours=("softmax-over-samples", "no-attention"),
         explanation="PyTorch's own classes take tokens in front of samples unless they are told "
@@ -170,7 +129,11 @@ RULES = (
         "samples-mixed",
         "a reshape or a mask that mixes the batch with tokens or heads",
         "Keep the batch axis in front; fold and unfold (b, h) in the same order.",
-        signs={"samples apart": mixed_samples},
+        signs={
+            "samples apart": told(
+                order.samples_apart, "samples of a batch influence each other", "text"
+            )
+        },
         explanation="A sample alone gets other results than in a batch. With one sample all is "
         "well.",
         ignore="samples are meant to see each other",
@@ -179,7 +142,13 @@ RULES = (
         "query-order-matters",
         "a straight reshape, or a softmax or mask along the wrong axis",
         FOLLOW,
-        signs={"order": moved},
+        signs={
+            "order": told(
+                order.moved,
+                "results do not move with their queries, or change when keys and values are moved",
+                "text",
+            )
+        },
         hides=True,
         neighbours=("order-matters",),
         explanation="Move tokens, and their results do not move with them: features of "

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from annotated_attention.multihead import MultiheadAttention
+from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import Where
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
+from attention_doctor.evidence.sight import Seen
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.rules.questions import WRONG
 
@@ -120,10 +122,34 @@ def of_mistake(code: str, **more: Any) -> Rule:
     )
 
 
+def told(
+    measured: Callable[[Patient], Any],
+    symptom: str,
+    part: str = "",
+    holds: Callable[[Any], object] = bool,
+    **more: Any,
+) -> Test:
+    """Make the test of what is measured: it holds, and it, or a part of it, is a text."""
+
+    def test(evidence: Evidence) -> Sign | None:
+        found = evidence.of(measured)
+        if found is None or not holds(found):
+            return None
+        said = getattr(found, part) if part else found
+        return Sign(symptom, said, **more) if said else None
+
+    return test
+
+
+def inside(find: Callable[[Seen], Sign | None]) -> Test:
+    """Make the test of what shows in an attention: the first that shows it tells."""
+    return lambda e: next(filter(None, map(find, e.of(looks.free).found)), None)
+
+
 def agrees(evidence: Evidence, code: str) -> Sign | None:
     """Tell whether a mistake gives the same outputs, with the same weights."""
     found = evidence.of(agreement)
-    return Sign(evidence=found.evidence) if found.code == code else None
+    return Sign(evidence=found.said) if found.code == code else None
 
 
 def named(code: str, found: Callable[[Evidence], tuple[str, Sign] | None]) -> Test:

@@ -3,10 +3,9 @@
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.evidence.reference import compare
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import NORMS, before
-from attention_doctor.rules.questions import CONVENTION, WRONG
+from attention_doctor.rules.questions import CONVENTION
 from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
 
 _CLOSE = 1e-3
@@ -15,57 +14,42 @@ _STEPS = ("scale", "product")
 
 def off(e: Evidence) -> tuple[str, Sign] | None:
     """Compare the factor on the scores, in calls of two lengths, with 1/√d, d the keys' width."""
-    first, short = e.of(looks.free), e.of(looks.short)
+    first, short = e.of(looks.free), e.had(looks.short)
     others = first.found if short is None else short.found
-    for i, seen in enumerate(first.found):
-        other = others[i] if i < len(others) else seen
-        if seen.scale is None or other.scale is None or seen.width < 2 or any(normed(seen)):
-            continue
+    for seen, other in zip(first.found, others, strict=False):
         d, factor = seen.width, seen.scale
+        if factor is None or other.scale is None or d < 2 or any(normed(seen)):
+            continue
         if _is(factor, d**-0.5) and _is(other.scale, d**-0.5):
             continue
-        code = _code(e, seen, other)
-        text = f"{factor:.3g}"
-        if code == "scale-by-model-width":
-            text += f" = 1/√{round(factor**-2)}"
+        said = f"the product q kᵀ is multiplied by {factor:.3g}"
         if not _is(factor, other.scale):
-            lengths = [x.scores.size(x.axis) for x in (seen, other)]
-            text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
+            said += f", and by {other.scale:.3g} with another number of tokens"
+        code = _code(e, seen, other)
         return code, Sign(
             "the scores are scaled by another number than 1/√d",
-            f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}",
-            severity=CONVENTION if _is_meant(e, code, factor) else WRONG,
-            place=seen.where("scale", "product"),
+            f"{said}; with d = {d}, 1/√d is {d**-0.5:.3g}",
+            severity=CONVENTION if code == "no-scale" else "",
         )
     return None
 
 
-def _is_meant(e: Evidence, code: str, factor: float) -> bool:
-    """Some families of models have no scale, or another: what is wrong there, a reference says."""
-    trusted = e.had(compare)
-    usual = trusted is None or trusted.scale is None or _is(factor, trusted.scale)
-    return usual and code in ("scale-by-convention", "no-scale")
-
-
 def _code(e: Evidence, seen: Seen, other: Seen) -> str:
     """Name a scale that is not the usual one."""
-    factor, d = seen.scale or 0.0, seen.width
-    widths = {e.patient.embed_dim, d * e.patient.num_heads} - {d}
-    if not _is(factor, other.scale or 0.0):
-        by_length = [
-            all(_is(x.scale or 0.0, x.scores.size(axis) ** -0.5) for x in (seen, other))
-            for axis in (seen.axis, -1, -2)
-            if seen.scores.dim() > 1
-        ]
-        return "scale-by-length" if any(by_length) else "scale-by-convention"
-    if _is(factor, 1.0):
-        return "no-scale"
-    if any(_is(factor, width**-0.5) for width in widths):
-        return "scale-by-model-width"
-    if _is(factor, 1 / d):
-        return "scale-twice"
-    inverted = [d**0.5, d, *(x for width in widths for x in (width**0.5, width))]
-    return "scale-inverted" if any(_is(factor, x) for x in inverted) else "scale-by-convention"
+    (factor, short), d = (x.scale or 0.0 for x in (seen, other)), seen.width
+    if not _is(factor, short):
+        lengths = zip(seen.scores.shape[-2:], other.scores.shape[-2:], strict=True)
+        by_length = any(_is(factor, n**-0.5) and _is(short, m**-0.5) for n, m in lengths)
+        return "scale-by-length" if by_length else "scale-by-convention"
+    wide = {e.patient.embed_dim, d * e.patient.num_heads} - {d}
+    numbers = {
+        "no-scale": [1.0],
+        "scale-by-model-width": [x**-0.5 for x in wide],
+        "scale-twice": [1 / d],
+        "scale-inverted": [y for x in (d, *wide) for y in (x**0.5, x)],
+    }
+    named = (code for code, found in numbers.items() if any(_is(factor, x) for x in found))
+    return next(named, "scale-by-convention")
 
 
 def _is(factor: float, expected: float) -> bool:
@@ -83,8 +67,8 @@ def unscaled(e: Evidence) -> Sign | None:
     if found.code != "no-scale":
         return None
     if "in_proj_" in " ".join(e.patient.named):
-        return Sign(evidence=found.evidence)
-    usual = Sign("the scores are not scaled", found.evidence, severity=CONVENTION)
+        return Sign(evidence=found.said)
+    usual = Sign("the scores are not scaled", found.said, severity=CONVENTION)
     return named("no-scale", off)(e) or usual
 
 

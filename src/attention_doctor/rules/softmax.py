@@ -3,52 +3,13 @@
 from torch import Tensor
 
 from attention_doctor.evidence import conduct, looks, mixing, order
-from attention_doctor.evidence.conditions import DROPOUT
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
+from attention_doctor.rules.rule import Rule, Sign, inside, named, of_mistake, told
 
 _CLOSE = 1e-3
 _MIX = "Mix the values of other tokens, with weights that are made from queries and keys."
-
-
-# What the weights depend on.
-def unmixed(e: Evidence) -> Sign | None:
-    found = e.of(mixing.mixing)
-    if found.unmixed:
-        return Sign(found.unmixed, "other tokens change nothing")
-    if found.asks or found.scores:
-        return None
-    symptom = "the weights depend neither on queries nor on keys"
-    return Sign(symptom, "other queries, other keys, the same weights")
-
-
-def unasked(e: Evidence) -> Sign | None:
-    if e.of(mixing.mixing).asks:
-        return None
-    symptom = "which query asks makes no difference"
-    return Sign(symptom, "other queries get the same result")
-
-
-def unscored(e: Evidence) -> Sign | None:
-    if e.of(mixing.mixing).scores:
-        return None
-    return Sign("the weights do not depend on the keys", "other keys, the same weights")
-
-
-# What they sum to.
-def not_one(e: Evidence) -> Sign | None:
-    gap = e.of(order.equal_values)
-    if gap is None:
-        return None
-    symptom = "with equal values the result should not depend on the weights, and it does"
-    remedy = ""
-    if gap.case.blocked is not None:
-        symptom += " as soon as there is a mask"
-        remedy = "Set blocked scores to minus infinity before the softmax."
-    said = f"with {gap.case.name}, it differs by {gap.size:.0%} from the result of a single key"
-    return Sign(symptom, said, remedy)
 
 
 def axis(e: Evidence) -> tuple[str, Sign] | None:
@@ -60,7 +21,7 @@ def axis(e: Evidence) -> tuple[str, Sign] | None:
         if patient.kind != "cross" and shape[-2:] == (h, h) and h != n and n in shape[:-2]:
             symptom = "each token attends over heads, and sees no other token"
             said = f"the scores have shape {shape}: {h} heads against {h} heads"
-            return "heads-attended-over", Sign(symptom, said, place=seen.where("product"))
+            return "heads-attended-over", Sign(symptom, said)
         if sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights) or not seen.normalised:
             continue  # or more than their order has changed since the softmax
         if not mixed.isfinite().any():
@@ -72,10 +33,10 @@ def axis(e: Evidence) -> tuple[str, Sign] | None:
         if seen.keys == seen.axis and what == "queries":
             symptom = "each output sums the weights of one key over the queries"
             said = f"the softmax runs over the keys, axis {seen.axis} of {shape}"
-            return "mixed-over-queries", Sign(symptom, said, place=seen.where("mix"))
+            return "mixed-over-queries", Sign(symptom, said)
         symptom = f"weights sum to one over the {what}, and not over the keys"
         said = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
-        return f"softmax-over-{what}", Sign(symptom, said, place=seen.where("softmax"))
+        return f"softmax-over-{what}", Sign(symptom, said)
     return None
 
 
@@ -98,31 +59,10 @@ def sums_to_one(weights: Tensor, axis: int) -> bool:
     return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())
 
 
-def scaled_late(e: Evidence) -> Sign | None:
-    for seen in e.of(looks.free).found:
-        if "late scale" in seen.steps and not sums_to_one(*as_mixed(seen)):
-            symptom = "the weights are multiplied by a number after the softmax"
-            return Sign(symptom, place=seen.where("late scale"))
-    return None
-
-
-# What is returned.
-def no_weights(e: Evidence) -> Sign | None:
-    sums = e.of(conduct.sums_of_weights)[0]
-    if (sums - 1).abs().max().item() <= 100 * e.patient.tolerance:
+def scaled_late(seen: Seen) -> Sign | None:
+    if "late scale" not in seen.steps or sums_to_one(*as_mixed(seen)):
         return None
-    symptom = "the returned weights do not sum to one over the keys"
-    return Sign(symptom, f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}")
-
-
-def after_dropout(e: Evidence) -> Sign | None:
-    sums = e.of(conduct.sums_of_weights)[1]
-    if sums is None or not (sums - 1).abs().max() > 0.01:
-        return None
-    return Sign(
-        "in training, the returned weights are those after dropout",
-        f"with dropout at {DROPOUT}, a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
-    )
+    return Sign("the weights are multiplied by a number after the softmax")
 
 
 def others_returned(e: Evidence) -> Sign | None:
@@ -133,8 +73,7 @@ def others_returned(e: Evidence) -> Sign | None:
     if not sums_to_one(given, seen.axis) or e.patient.same(given, seen.weights):
         return None
     symptom = "the weights that are returned are not those that were used"
-    said = f"they differ by {e.patient.gap(given, seen.weights):.0%} of their size"
-    return Sign(symptom, said, place=seen.where("softmax"))
+    return Sign(symptom, f"they differ by {e.patient.gap(given, seen.weights):.0%} of their size")
 
 
 _UNUSED = frozenset({"parameters-without-gradient"})  # what makes weights that are not used
@@ -148,7 +87,11 @@ RULES = (
         "no-attention",
         "heads attended over, weights that are never used, or no attention at all",
         _MIX,
-        signs={"attention": unmixed},
+        signs={
+            "attention": told(
+                mixing.mixing, "the weights of other tokens change nothing", "unmixed"
+            )
+        },
         explains=_UNUSED,
         explanation="Each result is made from its own token, or from no token. Other parts of a "
         "model may hide it, since they learn.",
@@ -157,7 +100,7 @@ RULES = (
         "queries-ignored",
         "weights that are averaged over the queries, or made from the keys alone",
         "Compute one row of weights for each query, from that query and the keys.",
-        signs={"attention": unasked},
+        signs={"attention": told(mixing.mixing, "which query asks makes no difference", "unasked")},
         explains=_UNUSED,
         explanation="Every query gets the same mean of the values.",
     ),
@@ -165,15 +108,24 @@ RULES = (
         "keys-ignored",
         "weights that are made from the queries alone, or without a softmax",
         "Score each query against each key, and let the softmax run over the keys.",
-        signs={"attention": unscored},
+        signs={
+            "attention": told(mixing.mixing, "the weights do not depend on the keys", "unscored")
+        },
         explains=_UNUSED,
         explanation="What a key holds makes no difference to its weight, only its place does.",
     ),
     Rule(
         "weights-do-not-sum-to-one",
         "a mask after the softmax, or a softmax over another axis",
-        "Let the softmax run over the last axis of (b, h, n, m), and mix the values.",
-        signs={"equal values": not_one},
+        "Let the softmax run over the last axis of (b, h, n, m), with blocked scores at minus "
+        "infinity, and mix the values.",
+        signs={
+            "equal values": told(
+                order.equal_values,
+                "with equal values the result should not depend on the weights, and it does",
+                "text",
+            )
+        },
         steps=("late mask", "softmax"),
         explanation="Results are then no mean of values: they grow and shrink with the length, "
         "or with the mask.",
@@ -182,7 +134,11 @@ RULES = (
         "weights-are-no-weights",
         "scores, or weights of another step, are returned as weights",
         severity=CONVENTION,
-        signs={"weights": no_weights},
+        signs={
+            "weights": told(
+                conduct.uneven_weights, "the returned weights do not sum to one over the keys"
+            )
+        },
         explanation="Whoever plots them sees something else than how values were mixed.",
         ignore="scores are what you want to return",
     ),
@@ -190,7 +146,12 @@ RULES = (
         "weights-after-dropout",
         "the weights that are returned are those after dropout",
         severity=CONVENTION,
-        signs={"weights": after_dropout},
+        signs={
+            "weights": told(
+                conduct.uneven_in_training,
+                "in training, the returned weights are those after dropout",
+            )
+        },
         steps=("dropout",),
         explanation="In training they do not sum to one. In evaluation they do.",
         ignore="nobody looks at them in training; PyTorch's own class does the same",
@@ -198,7 +159,7 @@ RULES = (
     Rule(
         "scaled-after-softmax",
         "the scale is applied to the weights, and not to the scores",
-        signs={"numbers": scaled_late},
+        signs={"numbers": inside(scaled_late)},
         steps=("late scale",),
         explains=OUTPUTS,
         remedy="Scale the scores.",
@@ -211,6 +172,7 @@ RULES = (
         "other-weights-returned",
         "the weights that are returned are not those that mix the values",
         signs={"returned": others_returned},
+        steps=("softmax",),
         explains=OUTPUTS,
         remedy="Return the weights that mix the values.",
         explanation="What is shown is not what was used: pictures of these weights mislead.",
