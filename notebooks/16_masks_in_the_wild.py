@@ -656,7 +656,8 @@ for sample in (0, 1):
 #
 # 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
 #    itself.
-# 2. If you do not, the class calls PyTorch's *function*.
+# 2. If you do not, the class calls PyTorch's *function*. (That gave NaN, too, before [safe
+#    softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024.)
 # 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
 #    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
 #    heads and boolean masks: with a float mask, the class itself takes route 1 or 2. (Only the encoder

@@ -150,20 +150,22 @@ def mask_merger(data):
     causal = masks.block_future(5)
     drawn = causal.clone()
     drawn[1, 2] = False
-    fully = "“the” (query 0 of sample 0) and 4 more."
+    dots = "“·” (query 1 of sentence 2) and 1 more."
+    fully = "“the” (query 1 of sentence 1) and 6 more."
     tokens = [
-        (("button", f"{word}, key {key} of sample 0", ""), [key, 3], [], causal, -math.inf)
+        (("button", f"{word}, key {key + 1} of sentence 1", ""), key, [], causal, -math.inf)
         for key, word in reversed([*enumerate(data["words"][0])])
     ]
-    for done, lengths, said, pairs, fill in [
-        (None, [5, 3], ["All 10 queries keep at least one key."], causal, -math.inf),
+    for done, left, said, pairs, fill in [
+        (None, 5, ["8 of 10 queries keep at least one key.", dots], causal, -math.inf),
         *tokens,
-        (None, [0, 3], ["5 of 10 queries keep at least one key.", fully], causal, -math.inf),
-        (("combobox", "a fully masked row gets", "uniform"), [0, 3], [], causal, -1e9),
-        (("button", "Start again", ""), [5, 3], ["As at the start."], causal, -math.inf),
-        (("button", "query 1, key 2", ""), [5, 3], ["Query 1 sees key 2."], drawn, -math.inf),
+        (None, 0, ["3 of 10 queries keep at least one key.", fully], causal, -math.inf),
+        (("combobox", "a fully masked row gets", "uniform"), 0, [], causal, -1e9),
+        (("button", "Start again", ""), 5, ["As at the start."], causal, -math.inf),
+        (("button", "query 2, key 3", ""), 5, ["Query 2 sees key 3."], drawn, -math.inf),
     ]:
-        blocked = masks.block_padding(torch.tensor(lengths), 5)[:, None] | pairs
+        padding = torch.stack([torch.arange(5) >= left, torch.arange(5) < 2])
+        blocked = padding[:, None] | pairs
         weights = scores.masked_fill(blocked, fill).softmax(-1)
         cells = zip(blocked.flatten().tolist(), weights.flatten().tolist(), strict=True)
         shown = {".aa-merged td span": ["" if b and not w else written(w) for b, w in cells]}
@@ -467,7 +469,7 @@ FOCUSED = "(all) => all.indexOf(document.activeElement)"
 def act(frame, role, name, key):
     """Do what a drive says: press a key, choose, or click."""
     # A token says behind its name whether it is padding.
-    control = frame.get_by_role(role, name=name, exact="of sample" not in name)
+    control = frame.get_by_role(role, name=name, exact="of sentence" not in name)
     if role == "combobox":
         control.select_option(key)
     elif key:

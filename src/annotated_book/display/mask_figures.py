@@ -152,15 +152,12 @@ def _short(weight: float) -> str:
 _INK = {"NaN": COLOURS["h"], "finite": COLOURS["n"], "0": COLOURS["b"], "": FAINT}
 # Column, row, what stands in the box above its gradient.
 _BOXES = {
-    "loss": (1.5, 0, ("loss", "reads sentence 1 only")),
+    "loss": (0.5, 0, ("loss", "reads sentence 1 only")),
     "first output": (0, 1, ("output of sentence 1", "holds {}")),
-    "dot's output": (2, 1, ("output, row of a dot", "holds {}")),
-    "first values": (0, 3, ("values of sentence 1",)),
-    "second values": (1.5, 3, ("values of sentence 2",)),
-    "blocked scores": (3.05, 2, ("blocked scores of a dot", "all −∞")),
-    "scores": (3.05, 3, ("masked scores",)),
-    "W_V": (0.75, 4.2, ("W_V", "shared by both")),
-    "W_Q and W_K": (3.05, 4.2, ("W_Q and W_K", "the rest: sentence 1")),
+    "dot's output": (1, 1, ("output, row of a dot", "holds {}")),
+    "first values": (0, 2, ("values of sentence 1",)),
+    "second values": (1, 2, ("values of sentence 2",)),
+    "W_V": (0.5, 3, ("W_V", "shared by both")),
 }
 # From where to where, what happens on the way, and the box whose gradient it carries.
 _WAYS = (
@@ -168,11 +165,12 @@ _WAYS = (
     ("loss", "dot's output", "", "dot's output"),
     ("first output", "first values", "× weights", "first values"),
     ("dot's output", "second values", "0 × NaN", "second values"),
-    ("dot's output", "blocked scores", "0 × NaN", "blocked scores"),
-    ("blocked scores", "scores", "the mask: writes 0", "scores"),
     ("first values", "W_V", "", "first values"),
     ("second values", "W_V", "adds up", "second values"),
-    ("scores", "W_Q and W_K", "adds nothing", "scores"),
+)
+_CAPTION = (
+    "Coloured by what each gradient held when this page was built: "
+    "zeros (grey), finite numbers (blue), NaN (orange)."
 )
 
 
@@ -181,7 +179,7 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
 
     Args:
         x: (2, n, e), two sentences; the queries, keys and values before their matrices.
-        blocked: (2, n, n), boolean, True = blocked; the last row of the second is fully masked.
+        blocked: (2, n, n), boolean, True = blocked; a row of the second is fully masked.
         name: the figure's name, see ``finish``.
 
     Examples:
@@ -190,36 +188,76 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
         >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
         >>> blocked[1, 1] = True
         >>> shown = display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
-        >>> "second values: NaN; blocked scores: NaN; scores: 0;" in shown.text
+        >>> "first values: finite; second values: NaN; W_V: NaN." in shown.text
         True
     """
-    holds, found = _gradients(x, blocked)
-    drawing, (ax,) = panels(800, 500)
-    ax.set(xlim=(-0.75, 3.75), ylim=(4.65, -0.4))
+    holds, found = _gradients(x, blocked, added=False)
+    drawing, (ax,) = panels(336, 370)
+    ax.set(xlim=(-0.53, 1.53), ylim=(3.4, -0.4))
     ax.axis("off")
     for box, (column, row, lines) in _BOXES.items():
-        text = [line.format(holds.get(box, "")) for line in lines]
+        text = [
+            line.format(holds.get(box, "").replace("finite", "finite numbers")) for line in lines
+        ]
         _draw_box(ax, column, row, text, found.get(box, ""))
     for start, end, step, carries in _WAYS:
         _draw_way(ax, _BOXES[start][:2], _BOXES[end][:2], step, _INK[found[carries]])
-    said = "; ".join(f"{box}: {what}" for box, what in found.items())
-    return finish(
-        drawing,
-        name=name,
-        alt=f"Where the gradient goes, from the loss down, and what it holds. {said}.",
-        caption="Coloured by what each gradient held when this page was built: "
-        "zeros (grey), finite numbers (blue), NaN (orange).",
-    )
+    said = "; ".join(f"{box}: {found[box]}" for box in _BOXES if box in found)
+    alt = f"Where the gradient goes, from the loss down, and what it holds. {said}."
+    return finish(drawing, name=name, alt=alt, caption=_CAPTION)
 
 
-def _gradients(x: Tensor, blocked: Tensor) -> tuple[dict[str, str], dict[str, str]]:
+def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:
+    """Draw the way back from a fully masked row's softmax, for a mask that overwrites or is added.
+
+    Args:
+        x: (2, n, e), as for ``way_of_the_nan``.
+        blocked: (2, n, n), as for ``way_of_the_nan``.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
+        >>> blocked[1, 1] = True
+        >>> x = torch.eye(2).repeat(2, 1, 1)
+        >>> display.where_the_nan_stops(x, blocked, name="stops")
+        Figure: The gradient behind a fully masked row's softmax. masked_fill: masked scores NaN, \
+scores 0, W_Q and W_K finite. added: masked scores NaN, scores NaN, W_Q and W_K NaN.
+    """
+    drawing, (ax,) = panels(336, 290)
+    ax.set(xlim=(-0.53, 1.53), ylim=(2.4, -0.7))
+    ax.axis("off")
+    boxes = {
+        "masked scores": ("masked scores", "of a dot, all −∞"),
+        "scores": ("scores of a dot",),
+        "W_Q and W_K": ("W_Q and W_K",),
+    }
+    said = []
+    for column, (title, step) in enumerate((("masked_fill", "writes 0"), ("added", "passes on"))):
+        _, found = _gradients(x, blocked, added=column == 1)
+        ax.text(column, -0.5, title, ha="center", va="center", fontsize=13)
+        for row, (box, lines) in enumerate(boxes.items()):
+            _draw_box(ax, column, row, [*lines], found[box])
+        for row, label in enumerate((step, "")):
+            ink = _INK[found["scores"]]
+            _draw_way(ax, (column, row), (column, row + 1), label, ink)
+        said.append(f"{title}: {', '.join(f'{box} {found[box]}' for box in boxes)}")
+    alt = f"The gradient behind a fully masked row's softmax. {'. '.join(said)}."
+    return finish(drawing, name=name, alt=alt)
+
+
+def _gradients(x: Tensor, blocked: Tensor, *, added: bool) -> tuple[dict[str, str], dict[str, str]]:
     """Attend with three shared matrices, and say what outputs and gradients hold."""
     e = x.size(-1)
     w_q, w_k, w_v = (torch.eye(e, dtype=x.dtype, requires_grad=True) for _ in range(3))
-    q, k, v = x @ w_q, x @ w_k, x @ w_v               # (2, n, e)
-    scores = q @ k.mT / math.sqrt(e)                  # (2, n, n)
-    covered = scores.masked_fill(blocked, -math.inf)  # (2, n, n)
-    output = covered.softmax(-1) @ v                  # (2, n, e)
+    q, k, v = x @ w_q, x @ w_k, x @ w_v  # (2, n, e)
+    scores = q @ k.mT / math.sqrt(e)     # (2, n, n)
+    if added:
+        covered = scores + torch.zeros_like(scores).masked_fill(blocked, -math.inf)
+    else:
+        covered = scores.masked_fill(blocked, -math.inf)  # (2, n, n)
+    output = covered.softmax(-1) @ v                      # (2, n, e)
     kept: list[Tensor] = [v, scores, covered, output]
     for tensor in kept:
         tensor.retain_grad()
@@ -227,14 +265,15 @@ def _gradients(x: Tensor, blocked: Tensor) -> tuple[dict[str, str], dict[str, st
     of_v, of_scores, of_covered, of_output, of_q, of_k, of_w = map(
         _gradient, (*kept, w_q, w_k, w_v)
     )
-    holds = {"first output": _state(output[0]), "dot's output": _state(output[1, -1])}
+    dot = int(blocked[1].all(-1).nonzero()[0])
+    holds = {"first output": _state(output[0]), "dot's output": _state(output[1, dot])}
     return holds, {
         "first output": _state(of_output[0]),
-        "dot's output": _state(of_output[1, -1]),
+        "dot's output": _state(of_output[1, dot]),
         "first values": _state(of_v[0]),
         "second values": _state(of_v[1]),
-        "blocked scores": _state(of_covered[1, -1]),
-        "scores": _state(of_scores[1, -1]),
+        "masked scores": _state(of_covered[1, dot]),
+        "scores": _state(of_scores[1, dot]),
         "W_V": _state(of_w),
         "W_Q and W_K": _state(torch.stack([of_q, of_k])),
     }
@@ -252,8 +291,8 @@ def _state(numbers: Tensor) -> str:
 def _draw_box(ax: Axes, column: float, row: float, lines: list[str], gradient: str) -> None:
     edge, nan = _INK[gradient], gradient == "NaN"
     fill = to_rgba(edge, 0.22 if nan else 0.06)
-    corner = (column - 0.6, row - 0.28)
-    ax.add_patch(FancyBboxPatch(corner, 1.2, 0.56, "round,pad=0.04", ec=edge, fc=fill, lw=1.6))
+    corner = (column - 0.43, row - 0.28)
+    ax.add_patch(FancyBboxPatch(corner, 0.86, 0.56, "round,pad=0.04", ec=edge, fc=fill, lw=1.6))
     lines = [*lines, *([f"gradient: {gradient}"] if gradient else [])]
     for i, line in enumerate(lines):
         last = bool(gradient) and i == len(lines) - 1
@@ -279,5 +318,5 @@ def _draw_way(
         (x0, y0), (x1, y1), arrowstyle="->", mutation_scale=12, color=colour, lw=1.8
     )
     ax.add_patch(arrow)
-    middle = ((x0 + x1) / 2 + 0.07, (y0 + y1) / 2 - 0.05 * (x1 > x0))
+    middle = ((x0 + x1) / 2 + 0.05, (y0 + y1) / 2)
     ax.text(*middle, step, fontsize=12, style="italic", va="center", color=colour)

@@ -208,7 +208,8 @@ def test_the_merged_masks_are_drawn():
     seen = zip(marks, expected.flatten().tolist(), strict=True)
     assert cells == [mark or mask_merger.written(weight) for mark, weight in seen]
     assert (
-        f"{int(blocked[0].sum())} in sample 0, {int(blocked[1].sum())} in sample 1" in figure.text
+        f"{int(blocked[0].sum())} in sentence 1, {int(blocked[1].sum())} in sentence 2"
+        in figure.text
     )
     for weight in (0.0, 1.0, 1 / 3, 0.0049, 0.996, 1e-9):
         assert script("mask_merger")("digits", weight) == mask_merger.written(weight)

@@ -54,13 +54,13 @@ export default {
     });
     const pairs = drawPairs(n, (i, j, to) => {
       now.pairs[i][j] = to;
-      show(`Query ${i} ${to ? "may not see" : "sees"} key ${j}.`);
+      show(`Query ${i + 1} ${to ? "may not see" : "sees"} key ${j + 1}.`);
     });
     const samples = words.map((sentence, s) =>
       drawSample(s, sentence, (j) => {
         now.padding[s][j] = !now.padding[s][j];
         show(
-          `“${sentence[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`,
+          `“${sentence[j]}”, key ${j + 1} of sentence ${s + 1}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`,
         );
       }),
     );
@@ -75,7 +75,8 @@ export default {
         sample.show(now.padding[s], now.pairs, blocked, weights);
         blocked.forEach(
           (row, i) =>
-            row.every(Boolean) && empty.push(`“${words[s][i]}” (query ${i} of sample ${s})`),
+            row.every(Boolean) &&
+            empty.push(`“${words[s][i]}” (query ${i + 1} of sentence ${s + 1})`),
         );
       });
       said.textContent = `${change} ${say(empty, b * n)}`.trim();
@@ -169,7 +170,7 @@ function drawPairs(n, set) {
     element("button", {
       type: "button",
       tabindex: i || j ? -1 : 0,
-      "aria-label": `query ${i}, key ${j}`,
+      "aria-label": `query ${i + 1}, key ${j + 1}`,
     }),
   );
   const flat = cells.flat();
@@ -203,12 +204,12 @@ function drawPairs(n, set) {
   const root = grid(
     "aa-pairs",
     "attn_mask: queries ↓, keys →",
-    range(n),
+    range(n).map((j) => j + 1),
     element(
       "tbody",
       {},
       ...rowsOf(
-        range(n),
+        range(n).map((i) => i + 1),
         cells.map((row) => row.map((cell) => [cell])),
       ),
     ),
@@ -227,12 +228,12 @@ function drawPairs(n, set) {
 function drawSample(s, words, press) {
   const tokens = words.map((word, j) => {
     const token = button(word, () => press(j));
-    token.setAttribute("aria-label", `${word}, key ${j} of sample ${s}, is padding`);
+    token.setAttribute("aria-label", `${word}, key ${j + 1} of sentence ${s + 1}, is padding`);
     return token;
   });
   const cells = table(words.length, words.length, () => [element("small"), element("span")]);
   const rows = rowsOf(words, cells);
-  const root = grid("aa-merged", `sample ${s}`, tokens, element("tbody", {}, ...rows));
+  const root = grid("aa-merged", `sentence ${s + 1}`, tokens, element("tbody", {}, ...rows));
   const show = (padding, pairs, blocked, weights) => {
     tokens.forEach((token, j) => token.setAttribute("aria-pressed", padding[j]));
     cells.forEach((row, i) => {

@@ -14,7 +14,7 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
     """Show how padding and a causal mask are merged, and which weights are left; alive, as drawn.
 
     Args:
-        words: n words for each sample, which are its queries and its keys.
+        words: n words for each sentence, which are its queries and its keys.
         scores: (b, n, n).
         padding: (b, n), boolean, True for padding.
     """
@@ -27,15 +27,16 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
     ]
     drawn = ""
     for i, sentence in enumerate(words):
-        rows = [[f"sample {i}", *sentence]]
+        rows = [[f"sentence {i + 1}", *sentence]]
         for word, reasons, row in zip(sentence, marks[i], weights[i].tolist(), strict=True):
             cells = zip(reasons, row, strict=True)
             rows.append([word, *(reason or written(weight) for reason, weight in cells)])
         drawn += table(rows)
-    counts = [f"{int(sample.sum())} in sample {i}" for i, sample in enumerate(blocked)]
+    counts = [f"{int(sample.sum())} in sentence {i + 1}" for i, sample in enumerate(blocked)]
     said = (
-        "Two masks, merged for each sample, and the weights that are left: p, blocked as padding; "
-        f"a, blocked by attn_mask. Blocked, of {future.numel()} cells: {', '.join(counts)}."
+        "Two masks, merged for each sentence, and the weights that are left: p, blocked as "
+        "padding; a, blocked by attn_mask. "
+        f"Blocked, of {future.numel()} cells: {', '.join(counts)}."
     )
     static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said)
     data = {"words": [*words], "scores": scores.tolist(), "padding": padding.tolist()}
