@@ -35,7 +35,7 @@ def said(page):
 def test_the_first_picture_is_in_sight_on_a_phone_and_the_doors_where_there_is_room(visit):
     for size, names in (
         ((390, 844), ()),
-        ((1280, 720), ("Build it with a pencil", "Check my code", "Prepare for an interview")),
+        ((1280, 720), ("Take the short path", "Check my code", "Prepare for an interview")),
     ):
         page = visit(viewport=dict(zip(("width", "height"), size, strict=True)))
         expect(page.locator(".aa-stage .aa-look")).to_be_in_viewport(ratio=1)
