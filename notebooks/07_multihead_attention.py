@@ -3,14 +3,14 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 12 of exercises. Afterwards you can write its 18 lines, and put them inside PyTorch's own
+# *14 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
 # layer.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
-# mask. Do they fit? This is all of it put together: `PlainAttention`, 18 lines. In the margin stand
-# the chapters in which you made each.
+# mask. Do they fit? Here is all of it put together, one step a line. In the margin stand the chapters in which you
+# made it: `4 5` means that 4 made the cut, and 5 gave it an axis for the batch.
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import itertools
 import math
 
@@ -20,26 +20,134 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display, exercises
+from annotated_book.display.live_figures.wheels import told_apart, wheels
 
-one = chapters.load("01_one_head")
-two = chapters.load("02_two_heads")
+one = chapters.load("01_one_head")  # the words, their features, and gradients
+two = chapters.load("02_two_heads")  # the animal head and the food head
 it = one.WORDS.index("it")
+
+# %% tags=["hide-input"]
 MADE_IN = {
     "if embed_dim % num_heads": "3",
     "raise ValueError": "3",
     "self.num_heads =": "3",
-    "layers =": "1",
-    "self.w_q, self.w_k": "1 2",
+    "self.w_q =": "1",
+    "self.w_k =": "1",
+    "self.w_v =": "1",
+    "self.w_o =": "1 2",
     "def split": "4",
-    "return x.unflatten": "4 5",
+    "x = x.unflatten": "4 5",
+    "return x.transpose(1, 2) ": "4 5",
     "def merge": "4",
-    "return x.transpose": "4 5",
-    "q, k, v = map": "1 3",
-    "scores =": "1",
-    "blocked =": "6",
-    "weights =": "1 6",
-    "return self.w_o": "1 2",
+    "return x.transpose(1, 2).": "4 5",
+    "q =": "3",
+    "k =": "3",
+    "v =": "3",
+    "scores = q": "1",
+    "blocked = blocked": "6",
+    "scores = scores": "6",
+    "weights = scores": "1",
+    "weights = weights": "6",
+    "merged =": "4",
+    "return self.w_o": "2",
 }
+
+
+# %% tags=["fold-input"]
+class StepByStep(nn.Module):
+    """Multi-head attention; where `blocked` is True, a query does not see a key."""
+
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(embed_dim, embed_dim)
+        self.w_k = nn.Linear(embed_dim, embed_dim)
+        self.w_v = nn.Linear(embed_dim, embed_dim)
+        self.w_o = nn.Linear(embed_dim, embed_dim)
+
+    def split(self, x):
+        x = x.unflatten(-1, (self.num_heads, -1))  # (b, n, h, d)
+        return x.transpose(1, 2)                   # (b, h, n, d)
+
+    def merge(self, x):
+        return x.transpose(1, 2).flatten(2)  # (b, n, h * d)
+
+    def forward(self, query, key, value, blocked=None):
+        q = self.split(self.w_q(query))  # (b, h, n, d)
+        k = self.split(self.w_k(key))    # (b, h, m, d)
+        v = self.split(self.w_v(value))  # (b, h, m, d)
+
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        if blocked is not None:
+            blocked = blocked[:, None]  # an axis for the heads
+            scores = scores.masked_fill(blocked, -math.inf)
+        weights = scores.softmax(-1)  # (b, h, n, m)
+        if blocked is not None:
+            weights = weights.masked_fill(blocked, 0)
+
+        merged = self.merge(weights @ v)  # (b, n, h * d)
+        return self.w_o(merged), weights  # (b, n, e), (b, h, n, m)
+
+
+display.margin(StepByStep, MADE_IN)
+
+# %% [markdown] name="all-of-it-in-18-lines"
+# Three things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. There are three
+# inputs, because the words that ask may come from another text. And the scores are divided by the root, where
+# `attend` divided the queries: the products are the same.
+#
+# The mask, `blocked`, is `(b, n, m)`, True where a query must not look, and `forward` adds the axis for the heads.
+# Index what you have until it fits:
+#
+# | you have | you give | on the scores, `(b, h, n, m)` |
+# |---|---|---|
+# | padding, `(b, m)` | `padding[:, None]`, `(b, 1, m)` | `(b, 1, 1, m)` |
+# | a causal mask, `(n, m)` | `future[None]`, `(1, n, m)` | `(1, 1, n, m)` |
+# | one mask for each sample, `(b, n, m)` | as it is | `(b, 1, n, m)` |
+#
+# ## Run it
+#
+# Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
+# class both sentences of the first page in one batch.
+
+# %%
+attention = StepByStep(embed_dim=4, num_heads=2)
+layers = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
+wide = [torch.cat(heads, 1) for heads in zip(*two.HEADS)]  # W_Q, W_K and W_V
+for layer, matrix in zip(layers, [*wide, two.W_O]):
+    layer.weight.data, layer.bias.data = matrix.T.contiguous(), torch.zeros(4)
+
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
+output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, m)
+display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# That is the question of the first page, and its answer. With *thirsty*, *it* receives a yes under animal
+# and a no under food, with *sweet* the other way round. Here is the same class as a map; press its steps.
+
+# %% tags=["hide-input"]
+display.whole_map()
+
+# %% tags=["proof"]
+for i, sentence in enumerate(x):
+    torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
+print("✓ The same as the two heads, one after the other, one sentence after the other.")
+
+# %% [markdown]
+# ## Take a wheel out
+#
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here it is as short as it
+# gets, 18 lines with the constructor. Press an underlined part to take it out; press several. Four calls hold
+# what is left beside the whole class:
+#
+# - *no mask*: the call that you have just made;
+# - *padding*: the cat sentence and a shorter one;
+# - *other sizes*: a larger class, sizes that all differ, a mask that differs from query to query;
+# - *one empty*: the same, with one sample in which nobody sees anything.
+#
+# Take out the six, one after the other. How often does the first call stop?
 
 
 # %% tags=["fold-input"]
@@ -68,34 +176,72 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-display.margin(PlainAttention, MADE_IN)
+# %% tags=["hide-input"]
+SOURCE = display.source(PlainAttention).text
+WHEELS = {
+    "both transposes": ".transpose(1, 2)",
+    "the root": " / math.sqrt(q.size(-1))",
+    "the first fill": ".masked_fill(blocked, -math.inf)",
+    "the softmax": ".softmax(-1)",
+    "the second fill": ".masked_fill(blocked, 0)",
+    "the mask's axis": "[:, None]",
+}
 
-# %% [markdown] name="all-of-it-in-18-lines"
-# One thing is new: each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. The three inputs
-# may differ, because the words that ask may come from another text. The mask, `blocked`, is `(b, n, m)`, True
-# where a query must not look; where it is the same for all sentences or all queries, that axis is 1. In
-# [Masks](06_masks.ipynb#cell-id=merging-the-two) padding had neither axis, so it got two, `padding[:, None,
-# None, :]`. `blocked` has its queries already, and `[:, None]` adds only the heads.
-#
-# Here is the same `forward` with one step a line, each under the name that it had.
+
+def build(text, attention):
+    """Build the class as a text has it, with the matrices of ``attention``."""
+    names = {"nn": nn, "math": math, "torch": torch}
+    exec(text, names)
+    matrix, h = attention.w_q.weight, attention.num_heads
+    module = names["PlainAttention"](matrix.size(-1), h).to(matrix)
+    module.load_state_dict(attention.state_dict())
+    return module
 
 
-# %%
-class StepByStep(PlainAttention):
-    """The class of this chapter, one step a line."""
+def without(places):
+    """Give the text without some parts: bit j says whether part j is out."""
+    text = SOURCE
+    for j, part in enumerate(WHEELS.values()):
+        text = text.replace(part, "") if places >> j & 1 else text
+    return text
 
-    def forward(self, query, key, value, blocked=None):
-        q = self.split(self.w_q(query))            # (b, h, n, d)
-        k = self.split(self.w_k(key))              # (b, h, m, d)
-        v = self.split(self.w_v(value))            # (b, h, m, d)
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
-        scores = scores.masked_fill(blocked, -math.inf)  # (b, h, n, m)
-        weights = scores.softmax(-1)                     # (b, h, n, m)
-        weights = weights.masked_fill(blocked, 0)        # (b, h, n, m)
-        side_by_side = self.merge(weights @ v)           # (b, n, h * d)
-        return self.w_o(side_by_side), weights           # (b, n, e), (b, h, n, m)
 
+# %% tags=["hide-input"]
+def verdict(text, whole, inputs):
+    """Say how the output of what a text builds differs from that of the whole class."""
+    try:
+        output, _ = build(text, whole)(*inputs)
+    except RuntimeError:
+        return "stops"
+    if output.isnan().any():
+        return "NaN"
+    same = torch.allclose(output, whole(*inputs)[0])
+    return "unnoticed" if same else "differs"
+
+
+shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
+padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
+padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
+
+larger = PlainAttention(24, 4)
+query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
+key, value = torch.randn(2, 3, 7, 24)                              # (3, 7, 24)
+blocked[..., 0] = False  # every query sees the first key,
+emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
+
+# %% tags=["hide-input"]
+trials = {
+    "no mask": (attention, (x, x, x)),
+    "padding": (attention, (padded, padded, padded, padding[:, None])),
+    "other sizes": (larger, (query, key, value, blocked)),
+    "one empty": (larger, (query, key, value, emptied)),
+}
+sets = [without(places) for places in range(2 ** len(WHEELS))]
+heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
+lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
+start = next(i for i, line in enumerate(lines) if "def split" in line)
+listing = [line.removeprefix("    ") for line in lines[start:]]
+wheels(listing, WHEELS, heard, [], name="wheels")
 
 # %% tags=["proof"]
 short, long = PlainAttention(24, 4), StepByStep(24, 4)
@@ -110,129 +256,28 @@ for given in (None, padded):
         for made, module in zip(pair, (short, long))
     )
     torch.testing.assert_close(one_way, other)
-of_short_path = chapters.load("short_path").PlainAttention
-assert display.source(PlainAttention).text == display.source(of_short_path).text
-print("✓ Step by step: the same output, weights and gradients, with a mask and without.")
+of_short_path = display.source(chapters.load("short_path").PlainAttention).text
+assert of_short_path == SOURCE
+print("✓ In 18 lines: the same output, weights and gradients, with a mask and without.")
 
 # %% [markdown]
-# ## Run it
-#
-# Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
-# class both sentences of the first page in one batch.
-
-# %%
-attention = PlainAttention(embed_dim=4, num_heads=2)
-layers = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
-side_by_side = [torch.cat(heads, 1) for heads in zip(*two.HEADS)]  # W_Q, W_K and W_V
-for layer, matrix in zip(layers, [*side_by_side, two.W_O]):
-    layer.weight.data, layer.bias.data = matrix.T.contiguous(), torch.zeros(4)
-
-x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
-output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, m)
-display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
-
-# %% [markdown]
-# That is the question of the first page, and its answer. With *thirsty*, *it* receives a yes under animal
-# and a no under food, with *sweet* the other way round. Here is the same class as a map; press its steps.
+# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other. In the
+# whole table, red is where the output is right although a part is missing:
 
 # %% tags=["hide-input"]
-display.whole_map()
-
-# %% tags=["proof"]
-for i, sentence in enumerate(x):
-    torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
-print("✓ The same as the two heads, one after the other, one sentence after the other.")
+told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHEELS)}
+told_apart(told, [*heard])
 
 # %% [markdown]
-# ## Take a wheel out
+# Without a mask, nobody needs half of the parts. With padding, the missing transposes stop the call, because its
+# mask no longer fits the scores. The second fill matters in a [fully masked
+# row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one. And *differs* need not look
+# worse: without the root, *it* answers more clearly in these two sentences, and on them you would keep the change.
+# In a wide head, one key then [takes nearly
+# everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
-# Take a wheel out of a watch, and it stops: you know at once. Are these 18 lines as kind? Delete one of these
-# six parts at a time, and see what still runs.
-
-# %%
-WHEELS = {
-    "both transposes": ".transpose(1, 2)",
-    "the root": " / math.sqrt(q.size(-1))",
-    "the first fill": ".masked_fill(blocked, -math.inf)",
-    "the softmax": ".softmax(-1)",
-    "the second fill": ".masked_fill(blocked, 0)",
-    "the mask's axis": "[:, None]",
-}
-
-
-# %% tags=["fold-input"]
-SOURCE = display.source(PlainAttention).text
-
-
-def build(text, attention):
-    """Build the class as a text has it, with the matrices of ``attention``."""
-    names = {"nn": nn, "math": math, "torch": torch}
-    exec(text, names)
-    matrix, h = attention.w_q.weight, attention.num_heads
-    module = names["PlainAttention"](matrix.size(-1), h).to(matrix)
-    module.load_state_dict(attention.state_dict())
-    return module
-
-
-def verdict(text, whole, inputs):
-    """Say how the output of what a text builds differs from that of the whole class."""
-    try:
-        output, _ = build(text, whole)(*inputs)
-    except RuntimeError:
-        return "stops"
-    if output.isnan().any():
-        return "NaN"
-    same = torch.allclose(output, whole(*inputs)[0])
-    return "unnoticed" if same else "differs"
-
-
-# %% [markdown]
-# Begin with the call that you have just made: both sentences, no mask. What is left gets the same matrices, and
-# its output is held beside that of the whole class. How many of the six calls stop?
-#
-# <details><summary>What do you expect?</summary>
-#
-# None. Each part makes a tensor out of a tensor, and without a mask the next line takes the one as gladly as
-# the other.
-#
-# </details>
-#
-# Three more calls ask for more: the cat sentence and a shorter one, with a mask for the padding; a larger
-# class with sizes that all differ, and a mask that differs from query to query; and the same with one
-# empty sample.
-
-# %% tags=["fold-input"]
-shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
-padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
-padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
-
-larger = PlainAttention(24, 4)
-query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
-key, value = torch.randn(2, 3, 7, 24)                              # (3, 7, 24)
-blocked[..., 0] = False  # every query sees the first key,
-emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
-
-# %% tags=["fold-input"]
-trials = {
-    "no mask": (attention, (x, x, x)),
-    "padding": (attention, (padded, padded, padded, padding[:, None])),
-    "other sizes": (larger, (query, key, value, blocked)),
-    "one empty": (larger, (query, key, value, emptied)),
-}
-told = {
-    name: [verdict(SOURCE.replace(part, ""), *trial) for trial in trials.values()]
-    for name, part in WHEELS.items()
-}
-display.show(told, columns=[*trials], corner="without")
-
-# %% [markdown]
-# Read the first column from top to bottom. Nothing stops. Three parts change the numbers, and the other three
-# not even those: without a mask nobody needs them.
-#
-# Now read to the right. The padding's mask stops the missing transposes, because it no longer fits the scores,
-# and shows that the first fill is gone. The mask's axis is meaner. Axes are aligned from the right, so without
-# `[:, None]` the samples of `(b, n, m)` stand where the heads of `(b, h, n, m)` are. Number the masks of two
-# sentences, 1 and 2. Which one does each of two heads get?
+# The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
+# stand where the heads of `(b, h, n, m)` are. Number the masks of two sentences 1 and 2. Which does each head get?
 
 # %% tags=["fold-input"]
 numbers = torch.tensor([1, 2])[:, None, None]  # (b, 1, 1)
@@ -246,31 +291,8 @@ display.beside(
 )
 
 # %% [markdown]
-# Head 1 takes the mask of sentence 1 in both sentences, head 2 that of sentence 2, and nobody complains: there
-# are as many sentences as heads. With 3 samples and 4 heads it stops. And the second fill is missed only in a
-# [fully masked row](06_masks.ipynb#cell-id=fully-masked-rows), as in an empty sample.
-#
-# Now take out several at once. Half of the six are missing here, and to the first call all is right:
-
-# %% tags=["hide-input"]
-from annotated_book.display.live_figures.wheels import wheels
-
-
-def without(places: int) -> str:
-    """Give the text without some parts: bit j says whether part j is out."""
-    text = SOURCE
-    for j, part in enumerate(WHEELS.values()):
-        text = text.replace(part, "") if places >> j & 1 else text
-    return text
-
-
-sets = [without(places) for places in range(2 ** len(WHEELS))]
-heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
-lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
-start = next(i for i, line in enumerate(lines) if "def split" in line)
-quiet = [name for name, row in told.items() if row[0] == "unnoticed"]
-listing = [line.removeprefix("    ") for line in lines[start:]]
-wheels(listing, WHEELS, heard, quiet, name="wheels")
+# Head 1 takes the mask of sentence 1 in both sentences, head 2 that of sentence 2, and nothing complains: there
+# are as many sentences as heads. With 3 samples and 4 heads it stops.
 
 
 # %% tags=["proof"]
@@ -282,6 +304,12 @@ def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
     return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
 
 
+rootless = build(without(2), attention)(x, x, x)[0][:, it]  # (2, 4)
+yes, no = torch.tensor([[0, 1], [1, 0]])                    # of thirsty and sweet, (2,)
+of_whole = output[:, it]
+for row, says in enumerate(rootless):
+    assert says[yes[row]] > of_whole[row, yes[row]]
+    assert says[no[row]] < of_whole[row, no[row]]
 assert "stops" not in heard["no mask"]
 assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
     "no mask": 7,
@@ -299,9 +327,9 @@ print(
 )
 
 # %% [markdown]
-# So there is a call that misses none of the six, alone or together: **several samples, sizes that all differ
-# and none of which is 1, values other than the keys, a mask that differs from query to query, and one sample
-# empty.**
+# So there is a call that notices when any of the six is missing, alone or together with others: **several
+# samples, sizes that all differ and none of which is 1, values other than the keys, a mask that differs from
+# query to query, and one sample empty.**
 #
 # That is six parts, and not every mistake. Can you break a line so that this call does *not* notice?
 #
@@ -340,29 +368,12 @@ for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
     assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
 print("✓ The call notices two of the five; padding alone, with keys for values, none.")
 
-# %% [markdown]
-# One verdict deserves a second look. *Differs* sounds like *is worse*. Here is what *it* says without the root:
-
-# %%
-rootless = build(SOURCE.replace(WHEELS["the root"], ""), attention)
-says = torch.cat([module(x, x, x)[0][:, it] for module in (attention, rootless)])  # (4, e)
-names = [f"{word}, {root}" for root in ("root", "no root") for word in ("thirsty", "sweet")]
-display.show(says, names, one.FEATURES)
-
-# %% [markdown]
-# It looks *better*: 0.99 against 0.08 is a clearer answer than 0.97 against 0.19. Had
-# you only the cat sentence, you would keep the change. But these heads are two numbers wide. In a wide one, as
-# [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measured, a single key takes nearly
-# everything, and hardly any gradient comes back to correct it.
-#
-# So a verdict is worth as much as what you compare with.
-
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
 #
-# *Medium, 10 minutes.* Now without looking back: write the two cuts and `forward`. The check holds your output,
-# weights and gradients beside those of a right class. It makes the call that you have just read, with one
-# query that sees nothing in the place of the empty sample, and another call without a mask.
+# *Medium, 10 minutes.* Without looking back, write the two cuts and `forward`, one step a line. The check holds
+# output, weights and gradients beside those of a right class, by the call that you have just read and by one
+# without a mask.
 
 
 # %% tags=["exercise"]
@@ -372,8 +383,10 @@ class MyAttention(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-        self.w_q, self.w_k, self.w_v, self.w_o = layers
+        self.w_q = nn.Linear(embed_dim, embed_dim)
+        self.w_k = nn.Linear(embed_dim, embed_dim)
+        self.w_v = nn.Linear(embed_dim, embed_dim)
+        self.w_o = nn.Linear(embed_dim, embed_dim)
 
     def split(self, x): ...  # (b, n, e) -> (b, h, n, d)
 
@@ -394,61 +407,88 @@ exercises.multihead_attention.check_attention(MyAttention)
 #
 # <details><summary>Hint 2</summary>
 #
-# Without a mask, nothing is blocked: make a `blocked` of zeros, as booleans, in the shape of the scores. With
-# one, give it an axis for the heads.
+# Without a mask, leave out both fills. With one, give it an axis for the heads.
 #
 # </details>
 
 # %% tags=["solution"]
-MyAttention = PlainAttention
+MyAttention = StepByStep
 
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
+# Outside this notebook, paste the next lines below your class; they need nothing but PyTorch. They give your
+# matrices to PyTorch's class, and call both.
+
+
+# %% tags=["fold-input"]
+def compare(kind, b=3, n=4, m=5, h=2, d=6):
+    """Hold a class beside PyTorch's: outputs and gradients; raises where they differ."""
+    mine, theirs = kind(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True)
+    three = (mine.w_q, mine.w_k, mine.w_v)
+    theirs.in_proj_weight.data = torch.cat([linear.weight for linear in three]).detach()
+    theirs.in_proj_bias.data = torch.cat([linear.bias for linear in three]).detach()
+    theirs.out_proj = mine.w_o
+
+    inputs = [torch.randn(b, size, h * d, requires_grad=True) for size in (n, m, m)]
+    padding = torch.arange(m) >= torch.tensor([[m], [1], [0]])  # (b, m), the last is empty
+    pairs = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
+    found = mine(*inputs, padding[:, None] | pairs)[0]          # (b, n, h * d)
+    asked = {"key_padding_mask": padding, "attn_mask": pairs, "need_weights": False}
+    right = theirs(*inputs, **asked)[0]  # (b, n, h * d)
+
+    torch.testing.assert_close(found, right)
+    slopes = [torch.autograd.grad(y.square().sum(), inputs) for y in (found, right)]
+    torch.testing.assert_close(*slopes)
+    print("✓ the same as PyTorch's: outputs and gradients")
+
+
+compare(StepByStep)
+
+# %% [markdown]
 # [From memory](19_from_memory.ipynb) asks for all of it again, against the clock. Now compare yours with
-# PyTorch's. (If you skipped it, run the solution: then the 18 lines stand in for yours.)
+# PyTorch's. (If you skipped it, run the solution: then `StepByStep` stands in for yours.)
 
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
 #
-# PyTorch has a class of its own, `nn.MultiheadAttention`, and a layer around it, `nn.TransformerEncoderLayer`:
-# attention, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Take theirs
-# out, put yours in, and see whether the layer still says the same.
+# PyTorch has a layer, `nn.TransformerEncoderLayer`: attention by its own class, followed by steps that the
+# [next chapter](08_transformer_layers.ipynb) explains. Take its attention out, put yours in: does the layer still
+# say the same?
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
-# The layer has other names, and passes up to two masks: padding, `(b, m)`, and pairs, `(n, m)`, both as numbers
-# to be added, $-\infty$ where True was. `fit` makes a subclass of yours that takes these, and gives it the
-# matrices of PyTorch's class, which keeps $W_Q$, $W_K$ and $W_V$ one below the other in `in_proj_weight`. What
-# it cannot do, dropout or appended keys, it refuses; [the package's class](../docs/package/in-place.md) can.
+# The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$
+# where True was; `read_masks` makes one `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below
+# the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as a
+# mask for each head, dropout, or the appended keys of `add_zero_attn` and `add_bias_kv`.
 
 
 # %% tags=["fold-input"]
-def fit(theirs, kind):
-    """Put the numbers of PyTorch's class into a class like the 18 lines."""
+def read_masks(
+    query, key, key_padding_mask=None, attn_mask=None, need_weights=False, is_causal=False
+):
+    """Make one mask of those that the layer gives; True is blocked."""
+    added = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
+    if key_padding_mask is not None:
+        added += key_padding_mask[:, None]
+    if attn_mask is not None:
+        added += attn_mask  # an error where it has an axis for the heads
+    blocked = added == -math.inf  # (b, n, m)
+    if added[~blocked].any() or need_weights or (is_causal and attn_mask is None):
+        raise ValueError(
+            "masks hold 0 or -inf alone, is_causal has one, weights are by head"
+        )
+    return blocked
 
-    class Fitted(kind):
-        batch_first = True
-        # The layer reads None as attention without biases, which its fast path does not do.
-        # That path would multiply by PyTorch's own matrices, and never call this forward.
-        in_proj_bias = None
 
-        def forward(
-            self, query, key, value, key_padding_mask=None, attn_mask=None, **flags
-        ):
-            added = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
-            if key_padding_mask is not None:
-                added = added + key_padding_mask[:, None, :]
-            if attn_mask is not None:
-                added = added + attn_mask
-            blocked = added == -math.inf  # (b, n, m)
-            if added[~blocked].any() or (flags.get("is_causal") and attn_mask is None):
-                raise ValueError("a causal mask is given, and a mask holds 0 or -inf alone")
-            return super().forward(query, key, value, blocked)
-
+def copy_numbers(theirs, ours):
+    """Put the numbers of PyTorch's class into a class like this chapter's."""
+    usual = theirs.batch_first and theirs.in_proj_weight is not None
     appends = theirs.add_zero_attn or theirs.bias_k is not None
-    if theirs.dropout or appends or not theirs.batch_first:
-        raise ValueError("no dropout, no appended key, and the batch first")
-    ours = Fitted(theirs.embed_dim, theirs.num_heads)
+    if not usual or theirs.in_proj_bias is None or theirs.dropout or appends:
+        raise ValueError(
+            "no dropout, appended keys or other widths; biases, the batch first"
+        )
     weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
     for linear, weight, bias in zip((ours.w_q, ours.w_k, ours.w_v), weights, biases):
         linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
@@ -456,40 +496,80 @@ def fit(theirs, kind):
     return ours
 
 
-# %% [markdown]
-# Now the swap, by the recipe. A layer asks its words about themselves, so two of its points cannot be had
-# here: there are as many keys as queries, and values are made from what keys are made from. The rest can:
-# three samples, the last one empty, sizes that differ, four pairs of masks, and gradients.
-
 # %%
+def fit(theirs, kind):
+    """Make a class that answers the layer's call, with the numbers of PyTorch's."""
+
+    class Fitted(kind):
+        batch_first = True
+
+        def forward(self, query, key, value, **given):
+            return super().forward(query, key, value, read_masks(query, key, **given))
+
+    return copy_numbers(theirs, Fitted(theirs.embed_dim, theirs.num_heads))
+
+
+# %% [markdown]
+# Now the swap, by the recipe, as far as a layer allows it (its words ask themselves, so that keys are as many as
+# queries, and values are made from what keys are made from): three samples, the last one empty, sizes that differ,
+# four pairs of masks, and gradients.
+
+
+# %% tags=["fold-input"]
 future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
 padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
 texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-pairs = {"none": (), "future": (future,), "padding": (None, padding)}
+pairs = {"no mask": (), "future": (future,), "padding": (None, padding)}
 pairs["both"] = future, padding
 
 
 def ask(layer, texts, pairs):
     """Give the output under each pair of masks, and its gradient."""
-    outputs = [layer(texts, *pair) for pair in pairs.values()]
-    return [(output, *one.gradients(output, [texts])) for output in outputs]
+    outputs = {name: layer(texts, *pair) for name, pair in pairs.items()}
+    return {name: (y, *one.gradients(y, [texts])) for name, y in outputs.items()}
+
+
+def equal(found, right):
+    """Say for each pair of masks whether the output is the same, and the gradient."""
+    return {name: [*map(torch.allclose, found[name], right[name])] for name in right}
+
+
+def show_equal(found, right, mode):
+    """Show for each pair of masks what is the same."""
+    return display.show(equal(found, right), columns=["output", "gradient"], corner=mode)
 
 
 # %%
 layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
 before = ask(layer, texts, pairs)
 layer.self_attn = fit(layer.self_attn, MyAttention)
-after = ask(layer, texts, pairs)
-equal = {name: [*map(torch.allclose, a, b)] for name, a, b in zip(pairs, after, before)}
-display.show(equal, columns=["output", "gradient"], corner="equal under")
+show_equal(ask(layer, texts, pairs), before, "equal, in training")
 
 # %% [markdown]
-# Your lines are running inside PyTorch. The two points that a layer rules out, the class can be asked for
-# by itself:
+# Eight times yes: your lines are running inside PyTorch. Now switch the layer to evaluation, as everybody does
+# after training.
+
+# %%
+try:
+    layer.eval()(texts)
+except AttributeError as error:
+    print(error)
+
+# %% [markdown]
+# It crashes before your class is called. In evaluation the layer looks for a shortcut, its **fast path**, which
+# multiplies by the matrices of PyTorch's class and skips every `forward`. To decide, it looks up `in_proj_bias`.
+# None means *no biases*. The fast path cannot do without, so the layer calls your `forward`. One line is enough:
+
+# %%
+layer.self_attn.in_proj_bias = None
+show_equal(ask(layer, texts, pairs), before, "equal, in evaluation")
+
+# %% [markdown]
+# The points of the recipe that a layer rules out, the class can be asked for by itself:
 
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-ours, linears = fit(theirs, PlainAttention), ("w_q", "w_k", "w_v")
+ours, linears = fit(theirs, StepByStep), ("w_q", "w_k", "w_v")
 asking = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)        # (3, 5, 24)
 keys, values = torch.randn(2, 3, 7, 24, dtype=torch.float64).requires_grad_()  # (3, 7, 24)
 blocked = torch.rand(5, 7) < 0.4, masks.block_padding(torch.tensor([7, 4, 0]), 7)
@@ -510,64 +590,55 @@ torch.testing.assert_close(torch.cat([q_bias, k_bias, v_bias]), of_bias)
 print("✓ Other keys, other values, one sample empty: output and all gradients agree.")
 
 # %% tags=["proof"]
-case = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-some = masks.block_padding(torch.tensor([5, 3, 4]), 5)
-tried = (), (future,), (None, some), (future, some)
-expected = [case(texts, *pair) for pair in tried]
-case.self_attn = fit(case.self_attn, PlainAttention)
+assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
 with torch.no_grad():
-    torch.testing.assert_close([case.eval()(texts, *pair) for pair in tried], expected)
-refused = 0
+    for name, pair in pairs.items():
+        torch.testing.assert_close(layer(texts, *pair), before[name][0])
+number = (future * 1.0).masked_fill(future, -math.inf).double()  # (5, 5)
 for unread in (
-    {"key_padding_mask": some},
+    {"key_padding_mask": padding[1:2]},  # Booleans: the layer makes numbers of them
     {"attn_mask": future * -1e9},
     {"is_causal": True},
+    {"need_weights": True},
+    {"average_attn_weights": True},
+    {"attn_mask": number.repeat(4, 1, 1)},
 ):
+    alone = texts[:1]  # (1, 5, 24), one sample and four heads
     try:
-        case.self_attn(texts, texts, texts, **unread)
-    except ValueError:
-        refused += 1  # Booleans, too: the layer makes numbers of them first
-for setting in (
-    {"dropout": 0.1},
-    {"add_bias_kv": True},
-    {"add_zero_attn": True},
-    {"batch_first": False},
-):
+        refused = not layer.self_attn(alone, alone, alone, **unread)
+    except (ValueError, RuntimeError, TypeError):
+        refused = True
+    assert refused, unread
+settings = {"dropout": 0.1, "add_bias_kv": True, "add_zero_attn": True, "kdim": 7}
+for name, value in {**settings, "batch_first": False, "bias": False}.items():
+    asked = {"batch_first": True, name: value}
     try:
-        fit(nn.MultiheadAttention(24, 4, **{"batch_first": True} | setting), PlainAttention)
+        refused = not fit(nn.MultiheadAttention(24, 4, **asked), StepByStep)
     except ValueError:
-        refused += 1
-assert refused == 7
-print("✓ In evaluation, too; what the lines cannot do, they refuse.")
+        refused = True
+    assert refused, asked
+print("✓ In evaluation without gradients, too; what it cannot do, it refuses.")
 
 # %% [markdown]
-# The package's `MultiheadAttention` is these 18 lines with PyTorch's own names, layouts and options ([line
-# by line](../docs/package/line-by-line.md)), so it needs no `fit`: one line puts it in, and the next loads
-# a checkpoint. I have made one mistake in this cell. Does it show?
-
-# %%
-torch.manual_seed(4)
-layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-before, checkpoint = layer(texts), layer.state_dict()
-
-layer.self_attn = MultiheadAttention(24, 4, dtype=torch.float64)
-print(layer.load_state_dict(checkpoint))
-after = layer(texts)  # (b, n, e)
-print(tuple(after.shape), "off by up to", round((after - before).abs().max().item(), 2))
-
-# %% [markdown]
-# *All keys matched successfully*, the shape is right, and the output is off by up to 0.73. I have left out
-# `batch_first=True`, so the class takes the five words for five sentences, and the three sentences for three
-# words: [they talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide). A `state_dict` holds
-# parameters but no settings, so everything loads.
+# The package's `MultiheadAttention` needs no `fit`. It [computes the same](../docs/package/line-by-line.md) in 144
+# lines, with PyTorch's names, layouts and options:
+#
+#     layer.self_attn = MultiheadAttention(24, 4, batch_first=True)
+#     layer.load_state_dict(checkpoint)
 
 # %% tags=["proof"]
 from torch.func import functional_call
 
-layer.self_attn = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-layer.load_state_dict(checkpoint)
-torch.testing.assert_close(layer(texts), before)
-small = PlainAttention(24, 4).double()
+layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+expected, checkpoint = layer(texts), layer.state_dict()
+for batch_first in (True, False):  # a checkpoint loads into both
+    layer.self_attn = MultiheadAttention(
+        24, 4, batch_first=batch_first, dtype=torch.float64
+    )
+    layer.load_state_dict(checkpoint)
+    assert layer(texts).shape == expected.shape
+    assert torch.allclose(layer(texts), expected) == batch_first
+small = StepByStep(24, 4).double()
 projections = [small.w_q, small.w_k, small.w_v]
 packed = {
     "in_proj_weight": torch.cat([linear.weight for linear in projections]),
@@ -586,31 +657,62 @@ torch.testing.assert_close(of_final, of_small)
 inputs = [query, key, value, *small.parameters()]
 gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], inputs)
 torch.testing.assert_close(*gradients)
-print(f"✓ The package's class and the 18 lines agree, in {len(inputs)} gradients, too.")
+print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, too.")
 
 # %% [markdown] name="before-you-swap"
 # ## Before you swap
 #
-# For the day on which you put one of the classes in the place of another. Look up what you have; each row was
-# run when this page was built.
+# For the day on which you put one class in the place of another. Each row was run when this page was built; *here*
+# is the class of this chapter.
 #
 # | you have | you write | because |
 # |---|---|---|
-# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for the 18 lines | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`; heads, `batch_first` and dropout are not in it |
-# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`, and nothing complains |
-# | padding, `(b, m)` | `key_padding_mask=padding`; in the 18 lines `padding[:, None]` | True is blocked in PyTorch's class, the package's and the 18 lines |
-# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention` |
-# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; 18 lines: `future[None]` | PyTorch's flag alone is an error in training, and **no mask at all** on its fast path; in the 18 lines head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
-# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; in the 18 lines `mask` | mask i · h + j is for sample i, head j |
-# | samples that may be empty | the package's class or the 18 lines, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
+# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` here | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`. No setting is in it: the last exercise is about these |
+# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`. The checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
+# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention`; True is *blocked* in PyTorch's class, the package's and here |
+# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; here: `future[None]` | PyTorch's flag alone is an error or no mask: see below. Here, head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
+# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; here `mask` | mask i · h + j is for sample i, head j |
+# | samples that may be empty | the package's class or this one, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
 # | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
 # | a wish to see them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
 # | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
+# | a model to train from scratch | here `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | then it starts as PyTorch's and the package's. `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
+#
+# One row is worth a look. Ask PyTorch's class for a causal mask by `is_causal=True` alone: does a word react to a
+# later one?
+
+
+# %% tags=["fold-input"]
+def sees_the_future(module, **asked):
+    """Say whether the first word's output reacts to the last word."""
+    y = torch.randn(2, 4, 24)  # (b, n, e)
+    other = torch.cat([y[:, :3], torch.randn(2, 1, 24)], 1)
+    try:
+        first, second = (
+            module(z, z, z, need_weights=False, **asked)[0][:, 0] for z in (y, other)
+        )
+    except RuntimeError:
+        return "an error"
+    return "causal" if torch.allclose(first, second) else "sees the future"
+
+
+modes = {"in training": (True, True), "in evaluation, with gradients": (False, True)}
+modes["in evaluation, without"] = False, False
+of_torch = nn.MultiheadAttention(24, 4, batch_first=True)
+ahead, rows = masks.block_future(4), {}
+for name, (training, graded) in modes.items():
+    of_torch.train(training)
+    with torch.set_grad_enabled(graded):
+        flags = {"is_causal": True}, {"is_causal": True, "attn_mask": ahead}
+        rows[name] = [sees_the_future(of_torch, **flag) for flag in flags]
+display.show(rows, columns=["the flag alone", "and attn_mask"])
+
+# %% [markdown]
+# Twice an error, which is fair. The third time, where a model is put to use, the flag hides nothing, in silence.
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24), as many words as heads
-ahead = masks.block_future(4)                   # (4, 4)
 leak = [small(y, y, y, each)[1][..., ahead].any() for each in (ahead[None], ahead)]
 assert leak == [False, True]
 final.load_state_dict(theirs.state_dict())
@@ -645,18 +747,22 @@ for n in range(1, 7):  # queries, under a bare mask
     except RuntimeError:
         stopped = True
     assert stopped == (n not in (1, 4)), n
-try:
-    theirs(y, y, y, need_weights=False, is_causal=True)
-    refused = ""
-except RuntimeError as error:
-    refused = str(error)
-assert "Need attn_mask" in refused
-with torch.no_grad():  # on the fast path nothing is refused, and nothing is hidden
-    unasked, bare = (
-        theirs.eval()(y, y, y, need_weights=False, is_causal=flag)[0]  # (2, 4, 24)
-        for flag in (True, False)
-    )
-torch.testing.assert_close(unasked, bare)
+
+# %% tags=["hide-input"]
+assert [*rows.values()] == [*[["an error", "causal"]] * 2, ["sees the future", "causal"]]
+
+# %% tags=["proof"]
+ours, near = StepByStep(256, 4).requires_grad_(False), {"rel_tol": 0.02}
+assert math.isclose(ours.w_q.weight.std(), (3 * 256) ** -0.5, **near)
+assert math.isclose(ours.w_q.bias.abs().max(), 256**-0.5, rel_tol=0.1)
+for kind in (nn.MultiheadAttention, MultiheadAttention):
+    made = kind(256, 4).requires_grad_(False)
+    assert not torch.cat([made.in_proj_bias, made.out_proj.bias]).any()
+    assert math.isclose(made.in_proj_weight.std(), (2 * 256) ** -0.5, **near)
+    assert math.isclose(made.out_proj.weight.std(), ours.w_o.weight.std(), **near)
+nn.init.xavier_uniform_(ours.w_q.weight, 2**-0.5)
+assert math.isclose(ours.w_q.weight.std(), made.in_proj_weight.std(), **near)
+print("✓ The classes start as the last row of the table says.")
 
 # %% tags=["proof"]
 ran = []
@@ -737,76 +843,6 @@ display.show(kept, columns=[*calls], corner="tokens", title="bytes kept")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="deeper-a-place-to-attend-when-nothing-matters"
-# <!-- deeper: A place to attend when nothing matters -->
-# ### Going deeper: A place to attend when nothing matters
-#
-# Weights add up to one, so a query must take something from some key, whether or not any key has
-# what the query wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and
-# `add_bias_kv` appends a learned pair. Both give the query somewhere to look when there is nothing
-# to see.
-#
-# Here is a task that needs an appended key. Each sequence has five tokens, each with a number, and
-# in half of the sequences one token is marked. The answer is the number of the marked token, or
-# zero if none is marked.
-
-
-# %%
-def draw_task() -> tuple[Tensor, Tensor]:
-    """Draw sequences and answers; feature 0 is the mark, feature 1 the number."""
-    x = torch.zeros(256, 5, 8)  # (256, 5, 8)
-    x[..., 1] = torch.randn(256, 5)
-    x[::2, :, 0] = torch.eye(5)[torch.randint(5, (128,))]
-    return x, (x[..., 0] * x[..., 1]).sum(1)  # (256, 5, 8), (256,)
-
-
-# %%
-def learn(steps: int = 300, **options) -> tuple[Tensor, ...]:
-    """Train one head; return what it answers at last, what is right, and its weights."""
-    torch.manual_seed(0)
-    module = MultiheadAttention(8, 1, batch_first=True, **options)
-    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
-    for _ in range(steps):
-        x, right = draw_task()
-        output, weights = module(torch.ones(256, 1, 8), x, x)  # (256, 1, 8), (256, 1, ...)
-        answers = output[:, 0, 0]                              # (256,)
-        optimizer.zero_grad()
-        (answers - right).square().mean().backward()
-        optimizer.step()
-    return answers.detach(), right, weights.detach()
-
-
-# %%
-found, rows = {}, []
-for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
-    answers, right, weights = learn(**options)
-    size = answers[::2] @ right[::2] / right[::2].square().sum()
-    wrong = answers[1::2].square().mean().sqrt()
-    loss = (answers - right).square().mean()
-    found[next(iter(options), "nothing")] = [size.item(), wrong.item(), loss.item()]
-    rows.append([*weights[1::2].mean((0, 1)).tolist(), None][:6])
-display.show(
-    found, columns=["marked, of its size", "unmarked, for 0", "loss"], corner="appended"
-)
-
-# %% tags=["hide-input"]
-places = [*map(str, range(1, 6)), "appended"]
-display.show(rows, [*found], places, title="mean weights of unmarked sequences")
-
-# %% [markdown]
-# Without an appended key, each token of an unmarked sequence gets a fifth of the weight on average.
-# The output is close to the mean of five numbers that should not count. To keep this mean small,
-# the head also shrinks the marked answers, to 0.83 of their size, since one $W_V$ serves both.
-#
-# The best compromise can be computed. The mean of five independent numbers has a fifth of their
-# variance. So the best factor $c$ minimises $(1 - c)^2 + c^2 / 5$, which gives $5/6$.
-#
-# With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked
-# answers keep their size, and the loss all but vanishes.
-
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown]
 # ## Exercises
 #
@@ -842,7 +878,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # <details><summary>Hint 2</summary>
 #
-# Follow the 18 lines: split, then the mask with an axis for the heads and one for the queries. The
+# Follow the class: split, then the mask with an axis for the heads and one for the queries. The
 # weights of all heads would be `(b, h, n, m)`.
 #
 # </details>
@@ -920,14 +956,15 @@ exercises.multihead_attention.check_alibi.folded(AlibiAttention)
 # %% [markdown]
 # ### What a state_dict does not know
 #
-# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module
-# of our class with the same parameters and the same settings. The function below copies the
-# parameters of a module that has default settings. What else does the new module have to know?
+# *Medium, 10 minutes.* The first two rows of *Before you swap*, as code: write a function that takes any
+# `nn.MultiheadAttention` and returns a module of the package's class with the same parameters and settings.
+# The function below copies the parameters of a module that has default settings. What else does the new module
+# have to know?
 
 
 # %% tags=["exercise"]
 def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
-    """Make our module from PyTorch's."""
+    """Make the package's module from PyTorch's."""
     ours = MultiheadAttention(theirs.embed_dim, theirs.num_heads)  # and what else?
     ours.load_state_dict(theirs.state_dict())
     return ours
@@ -940,18 +977,12 @@ exercises.multihead_attention.check_take_over(take_over)
 # <details><summary>Hint 1</summary>
 #
 # Look at the arguments of `__init__`, and for each setting ask: would loading fail if this setting
-# were wrong? If not, the setting is a dangerous one.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It
+# were wrong? If not, the setting is a dangerous one. PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It
 # keeps no setting named `bias`: check whether `in_proj_bias` is None. Do the same with `bias_k`.
 #
 # </details>
 #
-# <details><summary>Hint 3</summary>
+# <details><summary>Hint 2</summary>
 #
 # Two things are easily missed: the dtype, which the module does not keep (look at a parameter), and
 # whether the module is training, `theirs.training`.
@@ -961,7 +992,7 @@ exercises.multihead_attention.check_take_over(take_over)
 
 # %% tags=["solution"]
 def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
-    """Make our module from PyTorch's."""
+    """Make the package's module from PyTorch's."""
     weight = theirs.out_proj.weight
     ours = MultiheadAttention(
         theirs.embed_dim,
@@ -997,15 +1028,15 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > PyTorch's own class takes the same call, and may ignore the flag: give it `attn_mask=future`, too.
+# > PyTorch's own class wants `attn_mask=future` beside the flag. Alone, the flag is an error, and on the fast path
+# > no mask at all.
 # >
-# > Hold your class beside another one: several samples, sizes that all differ and none of which is 1, values
-# > other than the keys, a mask that differs from query to query, and one sample empty; gradients, too. (The
-# > empty one gets zeros before $W_O$ here, and from PyTorch's class NaN with weights or on its fast path.) A
-# > `state_dict` knows no settings: compare `batch_first` and `dropout` by eye.
+# > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
+# > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
+# > settings: compare `batch_first` and `dropout` by eye.
 #
-# This is the end of Part I. The watch goes: you can compute a head with a pencil, say what each of the 18 lines
-# is for, and show that your class keeps time with PyTorch's.
+# This is the end of Part I. The watch goes: you can compute a head with a pencil, say what each line of the class
+# is for, and show that it keeps time with PyTorch's.
 #
 # Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
 # nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in

@@ -444,9 +444,11 @@ def wheels(data):
         (larger, (*wide, card)),
         (larger, (*wide, emptied)),
     ]
+    right = {".aa-verdicts dd": ["right"] * 4, "del.aa-wheel:visible": []}
+    yield None, ["Nothing is missing."], right
     for done, names in [
-        (None, ["the first fill", "the second fill", "the mask's axis"]),
-        (("button", "the first fill", ""), ["the second fill", "the mask's axis"]),
+        (("button", "the mask's axis", ""), ["the mask's axis"]),
+        (("button", "the second fill", ""), ["the second fill", "the mask's axis"]),
         (("button", "the mask's axis", ""), ["the second fill"]),
         (("button", "the root", ""), ["the root", "the second fill"]),
     ]:

@@ -9,7 +9,7 @@ from annotated_book.display.code import source
 def margin(obj: object, remarks: Mapping[str, str]) -> Output:
     """Show the source of a class or function, with a remark in the margin of each line.
 
-    Docstrings and empty lines are left out.
+    Docstrings are left out.
 
     Args:
         obj: a class or function, see ``source``.
@@ -29,7 +29,7 @@ def margin(obj: object, remarks: Mapping[str, str]) -> Output:
         4 5      return x.transpose(-3, -2).flatten(-2)  # (..., n, h, d) -> (..., n, h * d)
     """
     text = source(obj, docstrings=False).text
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = text.rstrip().split("\n")
     beside = [""] * len(lines)
     for start, remark in remarks.items():
         found = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
@@ -37,7 +37,7 @@ def margin(obj: object, remarks: Mapping[str, str]) -> Output:
             raise ValueError(f"{start!r} must begin one line, begins {len(found)}")
         beside[found[0]] = remark
     width = max(map(len, beside)) + 2
-    told = [f"{remark:{width}}{line}" for remark, line in zip(beside, lines, strict=True)]
+    told = [f"{remark:{width}}{line}".rstrip() for remark, line in zip(beside, lines, strict=True)]
     shown = [
         f'<span class="aa-margin" style="--aa-margin: {width}ch">{remark}</span>{line}'
         for remark, line in zip(beside, highlight_lines("\n".join(lines)), strict=True)
