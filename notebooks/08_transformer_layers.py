@@ -668,6 +668,7 @@ print("weights", tuple(back.shape), "and", tuple(across.shape))
 # | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding on the left from the self-attention; padding on the right is already hidden by the causal mask |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
 # | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
+# | any pairs | `(n, m)` | `memory_mask` | hides words of the source from some words of the target; seldom needed |
 #
 # The padding mask of the source is needed twice. What happens if you forget it in the decoder?
 # Differentiate the output: how strongly does it react to each row of the memory, with the mask and

@@ -20,7 +20,8 @@ class WindowOffByOne(WindowAttention):
     Libraries mean different things by a window of w: the query and w - 1 keys before it, or w keys
     before it. The model that was trained with the one is called with the other, and each query sees
     one key too many. Texts up to the length of the window do not show it. In longer ones a single
-    key of w + 1 is wrong, so the text stays fluent.
+    key of w + 1 is wrong, so the text stays fluent. The ``window_size`` of flash-attn counts the
+    keys before the query and behind it: for a window of w pass (w - 1, 0).
     """
 
     def block(self, positions: Tensor, m: int) -> Tensor:
