@@ -9,12 +9,11 @@
 # > the cat drank milk because **it** was thirsty
 #
 # Think of a long shelf with one number in each place. However many axes a tensor has, its numbers stand
-# on one such shelf. Our sentence is a shelf of 32: n = 8 words of four features each, for h = 2 heads of
-# width d = 2.
+# on one such shelf. Take three words of the sentence, *cat drank milk*, with four features each, for h = 2 heads of
+# width d = 2. That is a shelf of 12 numbers. Give each a name: 2c is the third feature of the second word.
 #
 # To cut the sheet into strips and lay them in a stack, [Split and stack](03_split_and_stack.ipynb) built
-# a second shelf, and copied all 32 numbers to it. (It split keys; here we split `x` itself, whose numbers
-# you know.) How many of them have to move?
+# a second shelf, and copied every number to it. How many of the 12 have to move?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -22,93 +21,92 @@
 #
 # </details>
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import merge_heads, split_heads
+from annotated_attention import merge_heads, split_heads  # what this page makes
 from annotated_book import chapters, display
 
-one = chapters.load("01_one_head")
-two = chapters.load("02_two_heads")
-three = chapters.load("03_split_and_stack")
+one = chapters.load("01_one_head")  # attend, the words and their features
+two = chapters.load("02_two_heads")  # a pair of heads, and its W_O
+three = chapters.load("03_split_and_stack")  # split_and_stack, and the module around it
 
 # %%
-n, h, d = 8, 2, 2
-x = one.EMBEDDINGS           # (n, h * d)
-cut = x.view(n, h, d)        # (n, h, d)
-heads = cut.transpose(0, 1)  # (h, n, d)
+n, h, d = 3, 2, 2  # words, heads, width of a head
+x = torch.arange(12.0).view(n, h * d)  # (n, h * d), each number is its place
+cut = x.view(n, h, d)                  # (n, h, d)
+heads = cut.transpose(0, 1)            # (h, n, d)
 print("the same shelf:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# That is the whole trick, and it is two words long. `view` reads each row of four as two heads of two. Then
-# `transpose` puts the heads in front. No number has moved.
+# That is the whole trick. `view` reads each row of four as two heads of two. Then `transpose` puts the heads in
+# front. No number has moved.
 
 # %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
 assert torch.equal(heads, three.split_and_stack(x, h))
 print("✓ The same numbers as splitting and stacking.")
 
-# %% [markdown]
-# The field calls such a row a **token**, since trained models cut a text into words and pieces of words. Here
-# every token is a word.
-
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
 #
-# A tensor is a shelf and a rule for walking along it. For each axis, the **stride** says how many places one
-# step along that axis moves. So the place of a number is the sum of each index times its stride. Follow the
-# *animal* feature of *cat*, a 3, through the three layouts.
+# A tensor is a shelf, the place where it begins, and a rule for walking on from there. For each axis, the
+# **stride** says how many places one step along that axis moves. So a number stands at the beginning plus the
+# sum of each index times its stride. Our tensors begin at place 0. (One that is cut out of another begins later:
+# in `torch.randn(n, 12).chunk(3, -1)`, a projection to queries, keys and values at once, the keys begin at
+# place 4.) Follow 3c through the three layouts:
 
 # %% tags=["hide-input"]
 walked = {}
 for name, tensor, index in (
-    ("x, (n, h·d)", x, (1, 0)),
-    ("cut, (n, h, d)", cut, (1, 0, 0)),
-    ("heads, (h, n, d)", heads, (0, 1, 0)),
+    ("x", x, (2, 2)),
+    ("cut", cut, (2, 1, 0)),
+    ("heads", heads, (1, 2, 0)),
 ):
     place = sum(i * stride for i, stride in zip(index, tensor.stride()))
     terms = " + ".join(f"{i}·{stride}" for i, stride in zip(index, tensor.stride()))
     walked[name] = [str(tensor.stride()), str(index), f"{terms} = {place}"]
-    assert tensor[index] == x.flatten()[place] == 3
-display.show(walked, columns=["strides", "index", "place"])
+    assert tensor[index] == place == 10
+display.show(walked, columns=["strides", "index of 3c", "place"])
 
 # %% [markdown]
-# The 3 stands at place 4 in all of them. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
+# It stands at place 10 in all of them. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
 # becomes (2, 4, 1). But whoever now reads `heads` from its first number to its last has to jump, and PyTorch
 # calls such a tensor *not contiguous*.
+#
+# ## The shorter way
+#
+# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the shape (2, 3, 2), and loses no number.
+# How many of the 12 stand where the trick puts them: all, half, or fewer?
+
+# %%
+short = x.reshape(h, n, d)  # (h, n, d)
+print("in their place:", (short == heads).sum().item(), "of 12")
+
+# %% [markdown]
+# Four: the first two and the last two. Here is the walk of each along the shelf, up to the end of head 1, which is
+# orange:
+
 
 # %% tags=["hide-input"]
-places = torch.arange(32)  # (32,)
+def spell(numbers: Tensor) -> list[str]:
+    """Name each number by its word and its feature, for a width of 4."""
+    places = numbers.flatten().int().tolist()
+    return [f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places]
+
+
+places = x.int()  # (n, h * d)
 layouts = {
     "x.view(n, h, d).transpose(0, 1)": ("h, n, d", places.view(n, h, d).transpose(0, 1)),
     "x.reshape(h, n, d)": ("h, n, d", places.reshape(h, n, d)),
 }
-features = [f"{number:.0f}" for number in x.flatten()]
-display.shelf(layouts, features, one.WORDS, name="shelf", step=16)
+display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
 
 # %% [markdown]
-# Half of the numbers have been read: in `(h, n, d)` that is head 1. The first way is the trick: two places, a
-# jump over two, two places, a jump. The second way never jumps.
-#
-# ## The shorter way
-#
-# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the shape (2, 8, 2), and loses no number.
-# Give every place its own
-# number, so that no two are alike. How many of the 32 stand where the trick puts them: all, half, or hardly
-# any?
-
-# %%
-numbered = torch.arange(32).view(n, h * d)      # (n, h * d)
-right = numbered.view(n, h, d).transpose(0, 1)  # (h, n, d)
-short = numbered.reshape(h, n, d)               # (h, n, d)
-print("in their place:", (short == right).sum().item(), "of 32")
-
-# %% [markdown]
-# Four: the first two and the last two. A reshape reads the shelf from the left and fills head 1 until it is
-# full. So head 1 is the first half of the shelf, four words with all their features, and *it* is not among
-# them. You wanted to cut every *row*, and you have cut the *shelf*.
+# The trick takes two numbers of each word and jumps over the other two. The reshape never jumps: it reads from the
+# left and fills head 1 until it is full. So head 1 gets all of *cat* and half of *drank*, and *milk* is not in it.
+# You wanted to cut every *row*, and you have cut the *shelf*.
 #
 # ## The way back
 #
@@ -117,7 +115,7 @@ print("in their place:", (short == right).sum().item(), "of 32")
 #
 # <details><summary>What do you expect?</summary>
 #
-# All 32. `attend` writes its result to a new shelf, where the whole first head stands before the second. In
+# All 12. `attend` writes its result to a new shelf, where the whole first head stands before the second. In
 # the row of a word they have to stand side by side.
 #
 # </details>
@@ -133,58 +131,51 @@ merged = rows.reshape(n, h * d)  # (n, h * d)
 print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# On the new shelf, the four numbers of *cat* stand at places 2, 3, 18 and 19. That is a step of 1, a jump of 15,
+# On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7. That is a step of 1, a jump of 5,
 # and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
-# will do, it copies all the numbers, and does not say so.
+# will do, it copies all the numbers, and does not say so. (A copy costs time and memory, and the split saves one. In
+# a batch, though, `@` copies the heads after all, as [Batches](05_batches.ipynb) will count;
+# `F.scaled_dot_product_attention` takes them as they lie.)
 #
-# Here is the shelf that `attend` has laid, head 1 in its first half, head 2 in its second.
+# Here is the new shelf, with head 1 in its left half. Orange are the first four numbers that a merge reads:
 
 # %% tags=["hide-input"]
 back = {
     "mixed.transpose(0, 1)": ("n, h, d", places.view(h, n, d).transpose(0, 1)),
     "mixed.reshape(n, h * d)": ("n, h·d", places.reshape(n, h * d)),
 }
-owners = [*one.WORDS, *one.WORDS]
-letters = ["a", "b"] * 8 + ["c", "d"] * 8
-display.shelf(back, letters, owners, name="shelf-of-attend", step=4)
+display.shelf(
+    back, spell(heads), ["cat", "drank", "milk"] * 2, name="shelf-of-attend", step=4
+)
 
 # %% [markdown]
-# The right merge goes from half to half: a and b of *the*, then c and d of *the*. And there is the
+# The right merge goes from half to half: 1a and 1b of *cat*, then 1c and 1d. And there is the
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
-# first row, which belongs to *the*, holds two numbers of *the* and two of *cat*. From here on `split_heads` and
-# `merge_heads`, of the package, are the right split and the right merge.
+# first row, which belongs to *cat*, holds two numbers of *cat* and two of *drank*.
 #
-# <details><summary>Does the right merge always copy?</summary>
-#
-# No. With one token or one head there is nothing to move. And `F.scaled_dot_product_attention`, given a batch of
-# heads that the trick has split, lays its result token by token, at least on a CPU and without dropout: the merge
-# then copies nothing.
-#
-# </details>
+# Here are the right split and the right merge as the package has them, a line each. They count axes from the end, and
+# `unflatten` and `flatten` cut and join one axis:
+
+# %% tags=["hide-input"]
+display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
 
 # %% tags=["proof"]
+packed = torch.randn(n, 12).chunk(3, -1)[1]  # (n, 4)
+assert (packed.storage_offset(), packed.stride()) == (4, (12, 1))
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
-assert torch.equal(merge_heads(mixed), mixed.transpose(-3, -2).flatten(-2))
 assert torch.equal(merged, merge_heads(mixed))
-assert torch.arange(32).view(h, n, d)[:, 1].flatten().tolist() == [2, 3, 18, 19]  # cat
-assert (short == right).flatten().nonzero().flatten().tolist() == [0, 1, 30, 31]
-for few in (torch.randn(1, 5, 3), torch.randn(4, 1, 3)):  # one head, one token
-    assert few.transpose(0, 1).reshape(few.size(1), -1).data_ptr() == few.data_ptr()
-batch = [split_heads(torch.randn(2, n, h * d), h)] * 3
-for dropout in (0.0, 0.1):
-    by_torch = F.scaled_dot_product_attention(*batch, dropout_p=dropout)  # (2, h, n, d)
-    assert (merge_heads(by_torch).data_ptr() == by_torch.data_ptr()) == (dropout == 0)
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
+assert places.view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
+assert (short == heads).flatten().nonzero().flatten().tolist() == [0, 1, 10, 11]
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
-assert torch.equal(mixed.reshape(n, h * d)[0], mixed[0, :2].flatten())
-assert torch.equal(mixed.reshape(n, h * d)[5], mixed[1, 2:4].flatten())  # drank and milk
+assert torch.equal(mixed.reshape(n, h * d)[0], mixed[0, :2].flatten())  # cat and drank
 print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same shelf.")
 
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
-# So there are two mistakes, each one transpose short: a **wrong split** and a **wrong merge**.
+# So there are two mistakes, and each leaves out a transpose: a **wrong split** and a **wrong merge**.
 
 
 # %%
@@ -217,14 +208,14 @@ def round_trip(split, merge, x, h):
     return merge(split(x, h)).equal(x)
 
 
-# %% tags=["hide-input"]
-WAYS = {
+# %% tags=["fold-input"]
+WAYS = {  # a split and a merge each
     "right": (split_heads, merge_heads),
     "wrong merge": (split_heads, merge_wrongly),
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
-tests = {"round trip": lambda split, merge: round_trip(split, merge, numbered, h)}
+tests = {"round trip": lambda split, merge: round_trip(split, merge, x, h)}
 
 
 def tried(tests):
@@ -236,19 +227,9 @@ display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
 # A dot means *no*. The round trip approves of two mistakes at once. But between the split and the merge comes
-# attention, and it runs on heads that were split wrongly. Follow one number: 2c is the third feature of the second
-# of three tokens. Untick a transpose, predict where 2c will end up, and only then move the step; a black corner
-# marks each number that stands in a wrong place.
-
-
-# %% tags=["hide-input"]
-def spell(numbers: Tensor) -> str:
-    """Name each number by its token and its feature, for a width of 4."""
-    places = numbers.flatten().tolist()
-    return " ".join(f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places)
-
-
-cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
+# attention, and it runs on heads that were split wrongly. Follow 2c through the split that lacks its transpose. Then
+# predict where it ends up if the merge lacks its own, too. (A black corner marks each number that stands in a wrong
+# place. A *token* is a word here; trained models also cut words into pieces.)
 
 
 # %% tags=["hide-input"]
@@ -267,7 +248,7 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
         ax.add_patch(Rectangle(*square, fill=False, ec="#808080", lw=2.5))
     weight = "bold" if number == FOLLOW else "normal"
     place = {"ha": "center", "va": "center", "fontsize": 9}
-    ax.text(x + 0.47, y + 0.5, spell(torch.tensor(number)), weight=weight, **place)
+    ax.text(x + 0.47, y + 0.5, spell(torch.tensor(number))[0], weight=weight, **place)
 
 
 # %% tags=["hide-input"]
@@ -276,7 +257,7 @@ def draw_grid(ax, left: float, top: float, origin: Tensor, right: Tensor) -> str
         row, column = divmod(place, origin.size(1))
         moved = number != right[row, column].item()
         draw_cell(ax, left + column, top + row, number, moved)
-    return spell(origin)
+    return " ".join(spell(origin))
 
 
 def draw_way(ax, name: str, top: float, x: Tensor) -> str:
@@ -288,7 +269,7 @@ def draw_way(ax, name: str, top: float, x: Tensor) -> str:
 
 
 drawing, (ax,) = display.panels(450, 375)
-told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
+told = [draw_way(ax, name, top, places) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
 # %% tags=["hide-input"]
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
@@ -296,13 +277,14 @@ for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result"))
 ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
 ax.axis("off")
 static = display.finish(drawing, name="where-numbers-go", alt="; ".join(told))
-data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
-display.live(static, "where_numbers_go", data, room=(585, 480))
+data = {"n": 3, "h": 2, "d": 2, "follow": FOLLOW, "split": False, "merge": True}
+display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
-# What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between split and
-# merge, and ask what *it* collects, once with *thirsty* and once with *sweet*.
+# What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
+# merge, and ask what *it* collects when it is *thirsty*. With the wrong merge, the row of *it* holds what head 2
+# has found for two other words, *drank* and *milk*:
 
 # %% tags=["fold-input"]
 WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
@@ -318,57 +300,33 @@ def layer(split, merge):
     return attend
 
 
-# %% tags=["hide-input"]
-it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
-said = {"thirsty": one.EMBEDDINGS, "sweet": one.SWEET_EMBEDDINGS}
-asked = [f"{word}: {what}" for word in said for what in ("animal", "food")]
-
-
-def collected(way, sentences) -> list[float]:
-    """Give what *it* collects of animal and food, in each sentence."""
-    place = one.WORDS.index("it")
-    return [y for words in sentences for y in layer(*way)(words)[place, :2].tolist()]
-
-
-found = {name: collected(way, said.values()) for name, way in WAYS.items()}
-display.show(found, columns=asked)
-
-# %% [markdown]
-# The right way says yes and no, and then no and yes. Each wrong way gives the same numbers for *thirsty* and for
-# *sweet*. With the wrong merge, the row of *it* is `mixed[1, 2:4]`, laid side by side: what head 2 has found for
-# *drank* and *milk*.
+sentence, it, cat = one.EMBEDDINGS, one.WORDS.index("it"), one.WORDS.index("cat")
+rows = {way: layer(*WAYS[way])(sentence)[it, :2] for way in ("right", "wrong merge")}
+display.show(rows, columns=["animal", "food"])
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
 #
-# You saw this because you knew the right numbers. In a model of your own you do not, so test it from outside.
-# This attention does not know where a word stands. **Shuffle** the words, and the rows of the output must be
-# shuffled along, and hold the same numbers up to rounding. The table's second column is the largest difference.
+# You see it because you know the right numbers of this example. In a model of your own you do not. So test it from
+# outside. This attention does not know where a word stands: **shuffle** the words, and the rows of the output must
+# be shuffled along, and hold the same numbers up to rounding. The table's second column is the largest difference.
 
 
 # %%
-def output(model, x):
-    """Give what a model returns, if that is a row for each word."""
-    rows = model(x)
-    if not isinstance(rows, Tensor) or rows.shape != x.shape:
-        raise ValueError(f"the model must return {tuple(x.shape)}, the output alone")
-    return rows
-
-
 def shuffle_gap(model, x):
     """Compare the output of shuffled words with the shuffled output."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
-    return (output(model, x[order]) - output(model, x)[order]).abs().max().item()
+    return (model(x[order]) - model(x)[order]).abs().max().item()
 
 
 # %% tags=["hide-input"]
-tests["shuffle gap"] = lambda split, merge: shuffle_gap(layer(split, merge), x)
+tests["shuffle gap"] = lambda split, merge: shuffle_gap(layer(split, merge), sentence)
 display.show(tried(tests), columns=[*tests])
 
 # %% [markdown]
-# All three mistakes show, so this one test seems to be enough. Add a fifth way, which you know from [the last
-# chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`. Which of
-# the two tests finds it?
+# All three mistakes show, so this one test seems to be enough. Now give the table one more row, a mistake of
+# [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`.
+# Which of the two tests finds it?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -384,16 +342,16 @@ display.show(tried(tests), columns=[*tests])
 def reacts(model, x, row, word):
     """Say whether one row of the output changes with one word."""
     changed = x.clone()
-    changed[word] += torch.arange(x.size(-1))  # a norm would undo one number for all
-    return not torch.allclose(output(model, changed)[row], output(model, x)[row])
+    changed[word] += torch.arange(x.size(-1))  # each feature by another number
+    return not torch.allclose(model(changed)[row], model(x)[row])
 
 
 # %% tags=["hide-input"]
-WAYS["no transpose"] = (
+WAYS["heads in the middle"] = (
     lambda x, h: x.unflatten(-1, (h, -1)),
     lambda mixed: mixed.flatten(-2),
 )
-tests["reacts"] = lambda split, merge: reacts(layer(split, merge), x, it, cat)
+tests["reacts"] = lambda split, merge: reacts(layer(split, merge), sentence, it, cat)
 display.show(tried(tests), columns=[*tests])
 
 # %% tags=["proof"]
@@ -407,51 +365,74 @@ found = [
     (True, True, False),
 ]
 assert passed == found
-for name, way in WAYS.items():
-    sentences = torch.tensor(collected(way, said.values())).view(2, 2)  # (2, 2)
-    assert torch.allclose(sentences[0], sentences[1]) == (name != "right"), name
-mixed = one.attend(*(split_heads(x @ w, h) for w in WIDE))[0]  # (h, n, d)
-merged = merge_wrongly(mixed)                                  # (n, h * d)
-assert torch.equal(merged[it], mixed[1, 2:4].flatten())  # drank and milk
-print("✓ Only the right way passes, and only the right way tells the sentences apart.")
-
-# %% tags=["proof"]
-torchs = nn.MultiheadAttention(4, 2, batch_first=True)
-bare = lambda x: torchs(x, x, x)[0]  # noqa: E731
-for model in (lambda x: bare(x[None])[0], lambda x: torchs(*[x[None]] * 3)[0][0]):
-    assert shuffle_gap(model, x) < 1e-5
-    assert reacts(model, x, 0, 7)
-pair = lambda x: (x, None)  # noqa: E731, a model in which no word hears another
-assert not reacts(lambda x: pair(x[None])[0][0], x, 0, 7)
-for wrong in (lambda x: pair(x[None])[0], lambda x: pair(x[None])):
-    for test in (lambda model: reacts(model, x, 0, 7), lambda model: shuffle_gap(model, x)):
-        try:
-            test(wrong)
-        except ValueError:
-            continue
-        raise AssertionError("an output of another shape was compared")
-print("✓ Both tests refuse an output whose shape is not the input's.")
+mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
+assert torch.equal(merge_wrongly(mixed)[it], mixed[1, 2:4].flatten())  # drank and milk
+print("✓ Only the right way passes all three tests.")
 
 # %% [markdown]
-# Only the right way passes all three. With both steps wrong, each head holds half of the sentence: *it* stands in
-# the second half and can never find *cat*, whatever the matrices are.
+# With both steps wrong, each head holds half of the sentence: *it* stands in the second half and can never find
+# *cat*, whatever the matrices are.
+#
+# The last two tests look only at inputs and outputs, so they work on any attention. Here they are in one block to
+# copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
+# of words reveals two wrong steps.
+
+
+# %%
+def test_from_outside(model, x, num_heads):
+    """Shuffle the words of x, then change the last one, and see what the output does."""
+    assert len(x) > num_heads > 1, "take two heads or more, and more words than heads"
+    before = model(x)
+    assert before.shape == x.shape, "return the output alone, a row for each word"
+    order = torch.arange(len(x)).roll(1)
+    gap = (model(x[order]) - before[order]).abs().max()
+    assert gap < 1e-4, "a row holds what was found for other words"
+    changed = x.clone()
+    changed[-1] = torch.randn_like(x[-1])
+    moved = (model(changed)[0] - before[0]).abs().max()
+    assert moved > 1e-6, "the first row does not hear the last word"
+
+
+test_from_outside(layer(split_heads, merge_heads), sentence, num_heads=2)
+
+# %% tags=["proof"]
+said = {}
+for name, way in WAYS.items():
+    try:
+        test_from_outside(layer(*way), sentence, 2)
+    except AssertionError as error:
+        said[name] = str(error)
+mixes = "a row holds what was found for other words"
+deaf = "the first row does not hear the last word"
+ways = ("wrong merge", "wrong split", "both wrong", "heads in the middle")
+assert said == dict(zip(ways, (mixes, mixes, mixes, deaf)))
+torchs = nn.MultiheadAttention(4, 2, batch_first=True)
+test_from_outside(lambda x: torchs(x[None], x[None], x[None])[0][0], sentence, 2)
+refused = []
+for wrong, length in ((lambda x: x[None], 8), (layer(*WAYS["right"]), 2)):
+    try:
+        test_from_outside(wrong, sentence[:length], 2)
+    except AssertionError as error:
+        refused.append(str(error))
+assert [text.split()[0] for text in refused] == ["return", "take"]
+print("✓ It passes the right way and PyTorch's class, and refuses the other four ways.")
+
+# %% [markdown]
+# If your model wants a batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x:
+# model(x[None])[0][0]`. Switch off its mask, its positions and its dropout.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of two
-# > wrong versions falls, and almost everything they write is wrong.
+# > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
+# > the wrong merge falls, and almost nothing that it writes is right.
 #
-# The last two tests look only at inputs and outputs, so you can use them on your own attention. If it wants a
-# batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x: model(x[None])[0][0]`.
-# Switch off its mask, its positions and its dropout. Run both, with at least two heads and **more tokens than
-# heads**. Change the last word and watch the first row, because not every pair of words reveals two wrong steps.
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]
-# <!-- deeper: how many tokens, and which words -->
-# ### Going deeper: how many tokens, and which words
+# <!-- deeper: how many words, and which -->
+# ### Going deeper: how many words, and which
 #
 # With one head both mistakes change nothing. Take both steps wrong, with 4 heads and several numbers of
-# tokens, and try every pair of words. `Reshaped` is a module of its own, with random matrices.
+# words, and try every pair of words. `Reshaped` is a module of its own, with random matrices.
 
 
 # %%
@@ -472,7 +453,7 @@ class Reshaped(three.SplitAndStack):
 
 
 def attending(module: nn.Module):
-    """Let every token attend to every token, and give the output alone."""
+    """Let every word attend to every word, and give the output alone."""
     return lambda x: module(x, x, x)[0]
 
 
@@ -480,78 +461,53 @@ def attending(module: nn.Module):
 both = attending(Reshaped(24, 4, *WAYS["both wrong"]).double())
 found = {}
 for length in (2, 3, 4, 5, 8):
-    tokens = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
+    words = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
     pairs = [(i, j) for i in range(length) for j in range(length) if i != j]
-    react = sum(reacts(both, tokens, i, j) for i, j in pairs)
-    first, caught = reacts(both, tokens, 0, length - 1), shuffle_gap(both, tokens) > 1e-12
+    react = sum(reacts(both, words, i, j) for i, j in pairs)
+    first, caught = reacts(both, words, 0, length - 1), shuffle_gap(both, words) > 1e-12
     found[length] = [caught, f"{react} of {len(pairs)}", first]
 names = ["the shuffle finds it", "pairs that react", "first row to last word"]
-display.show(found, columns=names, corner="tokens")
+display.show(found, columns=names, corner="words")
 
 # %% tags=["proof"]
 assert [length for length, (caught, _, _) in found.items() if not caught] == [2, 4]
 assert not any(first for _, _, first in found.values())
-print("✓ The shuffle misses 2 and 4 tokens; the first row never hears the last word.")
+for heads in range(2, 6):
+    for length in range(heads + 1, 10):
+        words = torch.randn(length, 2 * heads, dtype=torch.float64)  # (length, ...)
+        for way in ("wrong merge", "wrong split", "both wrong"):
+            wrong = Reshaped(2 * heads, heads, *WAYS[way]).double()
+            assert shuffle_gap(attending(wrong), words) > 1e-12
+print("✓ With more words than heads, up to 9 and 5, one shuffle finds each of the three.")
 
 # %% [markdown]
-# With 2 or 4 tokens, each head is filled by a single token. No token then sees another, and the
-# shuffle moves whole heads, so it finds nothing. This happens wherever the number of tokens divides
-# the number of heads, and never with more tokens than heads. Some pairs react at the other lengths,
-# so one pair taken at random may reveal nothing.
-#
-# Does one shuffle find every wrong way, if there are more tokens than heads? (A random order would
-# not do: with 3 tokens, one in six is the order as it was.)
+# With 2 or 4 words, each head is filled by a single word. No word then sees another, and the
+# shuffle moves whole heads, so it finds nothing. This happens wherever the number of words divides
+# the number of heads, and never with more words than heads. Some pairs react at the other lengths,
+# so one pair taken at random may reveal nothing. (Nor would a random order do: with 3 words, one in six is the
+# order as it was.)
 
-# %%
-sizes = [(heads, length) for heads in range(2, 6) for length in range(heads + 1, 10)]
-shown = {}
-for way in ("wrong merge", "wrong split", "both wrong"):
-    gaps = []
-    for heads, length in sizes:
-        tokens = torch.randn(length, 2 * heads, dtype=torch.float64)  # (length, ...)
-        wrong = Reshaped(2 * heads, heads, *WAYS[way]).double()
-        gaps.append(shuffle_gap(attending(wrong), tokens))
-    assert min(gaps) > 1e-12
-    shown[way] = [f"at {len(gaps)} of {len(sizes)} sizes"]
-display.show(shown, columns=["found"])
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: the same as before, the same as PyTorch -->
-# ### Going deeper: the same as before, the same as PyTorch
-#
-# Compare the trick with splitting and stacking, and with PyTorch's class, on sizes that all differ:
-# 3 queries, 5 keys, 4 heads of width 6. All three get the same matrices. Outputs, weights and the
-# gradients of both inputs and of all matrices have to agree.
-
-# %%
+# %% tags=["proof"]
 reshaped, stacked = Reshaped(24, 4).double(), three.SplitAndStack(24, 4).double()
 stacked.load_state_dict(reshaped.state_dict())
 asking = torch.randn(3, 24, dtype=torch.float64, requires_grad=True)  # (3, 24)
 asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
-
 ours, theirs = (module(asking, asked, asked) for module in (reshaped, stacked))
 torch.testing.assert_close(ours, theirs)
 mine = one.gradients(ours[0], [asking, asked, *reshaped.parameters()])
 others = one.gradients(theirs[0], [asking, asked, *stacked.parameters()])
 torch.testing.assert_close(mine, others)
-print(f"split and stack: output, weights and {len(mine)} gradients agree")
-
-# %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
 packed = [torchs.in_proj_weight, torchs.out_proj.weight]
 with torch.no_grad():
     packed[0].copy_(torch.cat([reshaped.w_q, reshaped.w_k, reshaped.w_v], dim=1).mT)
     packed[1].copy_(reshaped.w_o.mT)
-
 theirs = torchs(asking, asked, asked, average_attn_weights=False)
-torch.testing.assert_close(reshaped(asking, asked, asked), theirs)
+torch.testing.assert_close(ours, theirs)
 of_asking, of_asked, of_in, of_out = one.gradients(theirs[0], [asking, asked, *packed])
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
-print(f"PyTorch: output, weights and {len(mine)} gradients agree")
+print("✓ The stack and PyTorch's class give the same outputs, weights and gradients.")
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -29,7 +29,7 @@ FRAMES = {  # of each live figure, a page that it is on
     for page in sorted(SITE.rglob("index.html"), reverse=True)  # the first that has it
     for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
 }
-GRIDS = {"mask_merger", "where_numbers_go"}
+GRIDS = {"mask_merger"}
 
 # A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
 # the figure then says: words of its readout, and texts by selector.
@@ -337,19 +337,19 @@ def first_look(data):
 
 
 def shelf(data):
-    x = torch.arange(32)
-    trick, short = x.view(8, 2, 2).transpose(0, 1), x.reshape(2, 8, 2)
+    x = torch.arange(12)
+    trick, short = x.view(3, 2, 2).transpose(0, 1), x.reshape(2, 3, 2)
     for done, order, step in [
-        (None, trick, 16),
-        (("slider", "read", "ArrowRight"), trick, 17),
-        (("button", "x.reshape(h, n, d)", ""), short, 17),
+        (None, trick, 6),
+        (("slider", "read", "ArrowRight"), trick, 7),
+        (("button", "x.reshape(h, n, d)", ""), short, 7),
         (("slider", "read", "Home"), short, 1),
-        (("slider", "read", "End"), short, 32),
+        (("slider", "read", "End"), short, 12),
     ]:
         places = order.flatten().tolist()
         jumps = sum(b != a + 1 for a, b in pairwise(places))
         index = [int(i) for i in (order == places[step - 1]).nonzero()[0]]
-        said = f"strides {tuple(order.stride())}, {jumps} jumps. Number {step} of 32"
+        said = f"strides {tuple(order.stride())}, {jumps} jumps. Number {step} of 12"
         word = data["words"][places[step - 1] // 4][0]
         rest = f"[{', '.join(map(str, index))}]: place"
         lit = {
@@ -408,25 +408,21 @@ def tiles_visited(data):
 def where_numbers_go(data):
     n, h, d = (data[name] for name in "nhd")
     x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
-    # What comes is not shown before the reader has asked for it, and on a phone only one step is.
-    number = {".aa-made:visible > :first-child": ["1. x (n, h·d)"]}
-    yield None, ["Step 1 of 5, the right way."], number
-    yield ("checkbox", "transpose in the split", ""), ["Step 1 of 5, wrong split."], number
-    third = {".aa-made:visible > :first-child": ["3. transpose (h, n, d)"]}
-    yield ("slider", "step", "ArrowRight"), [], {}
-    yield ("slider", "step", "ArrowRight"), ["Step 3 of 5, wrong split."], third
-    for done, heads in [
-        (("slider", "step", "End"), split_without_transpose(x, h)),
-        (("slider", "width d", "Home"), split_without_transpose(torch.arange(n * h).view(n, h), h)),
+    named = [f"{i // (h * d) + 1}{'abcdefgh'[i % (h * d)]}" for i in range(n * h * d)]
+    wrong = split_without_transpose(x, h)  # (h, n, d)
+    right = split_heads(x, h)              # (h, n, d)
+    for done, way, heads, made in [
+        (None, "Wrong split", wrong, [x, wrong, wrong.transpose(0, 1), merge_heads(wrong)]),
+        (("checkbox", "transpose in the merge", ""), "Both wrong", wrong, [x, wrong, x]),
+        (("checkbox", "transpose in the split", ""), "Wrong merge", right, None),
+        (("slider", "follow", "End"), "Wrong merge", right, None),
     ]:
-        shown = {
-            f".aa-slabs >> nth={step} >> .aa-lane > span": [
-                f"{i // heads[:, 0].numel() + 1}{'abcdefgh'[i % heads[:, 0].numel()]}"
-                for i in made.flatten().tolist()
-            ]
-            for step, made in ((2, heads), (4, merge_heads(heads)))
-        }
-        yield done, ["Step 5 of 5, wrong split."], shown
+        shown = {".aa-lit >> nth=0": ["2c" if not done or done[0] == "checkbox" else named[-1]]}
+        for i, each in enumerate(made or []):
+            cells = [named[number] for number in each.flatten().tolist()]
+            shown[f".aa-slabs >> nth={i} >> .aa-lane > span"] = cells
+        astray = int((heads != right).sum())
+        yield done, [f"{way}. In a wrong place: {astray} of {n * h * d} numbers"], shown
 
 
 def wheels(data):

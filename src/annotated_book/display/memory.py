@@ -12,7 +12,7 @@ from annotated_book.display._html import Output
 from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_BOARD = 16  # places of one board
+_BOARD = 16  # places of one board, at most
 _ROW = 4.4  # from one board to the next
 
 
@@ -54,7 +54,7 @@ def shelf(
         for i, j in jumps:
             _draw_jump(ax, i, j, lit=places.index(j) < step)
         ax.set_title(f"{made}: {len(jumps)} jumps", fontsize=18, loc="left")
-        ax.set(xlim=(-0.1, _BOARD + 0.1), ylim=(_ROW * (boards - 1) + 2.1, -2))
+        ax.set(xlim=(-0.1, min(count, _BOARD) + 0.1), ylim=(_ROW * (boards - 1) + 2.1, -2))
         ax.axis("off")
         read = " ".join(labels[place] for place in places[:step])
         said.append(f"{made}: {len(jumps)} jumps, the first {step} numbers are {read}.")
@@ -70,7 +70,8 @@ def shelf(
         ],
         "step": step,
     }
-    return live(static, "shelf", data, room=(410, 430))
+    tall = 96 * boards / (22 * min(count, _BOARD) + 4)  # as a share of its width
+    return live(static, "shelf", data, room=(round(145 + 512 * tall), round(200 + 350 * tall)))
 
 
 def _draw_places(

@@ -31,7 +31,7 @@ export function index(step, sizes) {
 export const jumps = (places) =>
   range(places.length - 1).filter((i) => places[i + 1] !== places[i] + 1);
 
-const [PLACE, BOARD, HIGH, ROW] = [22, 16, 24, 96]; // sizes, and the places of one board
+const [PLACE, BOARD, HIGH, ROW] = [22, 16, 24, 96]; // sizes, and the places of one board, at most
 const UNDER = HIGH + 19; // where a word ends under its places
 
 export default {
@@ -74,7 +74,7 @@ export default {
 
 function drawShelf(labels, words, press) {
   const boards = Math.ceil(labels.length / BOARD);
-  const box = `-2 0 ${BOARD * PLACE + 4} ${boards * ROW}`;
+  const box = `-2 0 ${Math.min(labels.length, BOARD) * PLACE + 4} ${boards * ROW}`;
   const root = svg("svg", { viewBox: box, role: "img", class: "aa-shelf", fill: "currentColor" });
   const x = (place) => (place % BOARD) * PLACE;
   const y = (place) => Math.floor(place / BOARD) * ROW + 44;
