@@ -46,7 +46,9 @@ class StrictSession(Session):
         """Find what was false and, in a full run that passes, what was never reached."""
         full = exitstatus == 0 and not self.deselected and is_full(session.config)
         unreached = self.checker.unreached() if full else []
-        self.problems = {text: FALSE for x in self.checker.seen().values() for text in x.failed}
+        self.problems = {
+            text: FALSE for x in self.checker.seen().values() for text in x.failed.values()
+        }
         self.problems |= dict.fromkeys(unreached, FALSE)
 
     def pytest_terminal_summary(self, terminalreporter):

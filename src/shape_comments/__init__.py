@@ -31,10 +31,3 @@ def load_ipython_extension(shell: Any) -> None:
     from shape_comments import cells
 
     cells.load(shell)
-
-
-def unload_ipython_extension(shell: Any) -> None:
-    """Stop it."""
-    from shape_comments import cells
-
-    cells.unload(shell)

@@ -18,7 +18,7 @@ class Cells:
         """Begin."""
         self.shell, self.checker = shell, checker
         self.trees = deque[tuple[str, ast.Module]]()  # as a cell is parsed, and with checks
-        self.told = set[str]()
+        self.told = set[tuple[str, str]]()  # the levels and the texts
         self.number = 1  # of the next cell
         shell.user_ns[CHECK] = checker.function
         shell.ast_transformers.append(self)
@@ -46,10 +46,10 @@ class Cells:
 
     def after(self, result: Any) -> None:
         """Say what was false in it, once."""
-        said = {text: level for x in self.checker.comments for text, level in x.failed.items()}
-        for text in said.keys() - self.told:
-            print(f"✗ {said[text]}: {text}", file=sys.stderr)
-        self.told |= said.keys()
+        said = {y for x in self.checker.comments for y in x.failed.items()}
+        for level, text in said - self.told:
+            print(f"✗ {level}: {text}", file=sys.stderr)
+        self.told = said
         self.number = (result.execution_count or 0) + 1
 
 
@@ -58,11 +58,3 @@ def load(shell: Any) -> None:
     cells = Cells(shell, Checker(Path.cwd()))
     shell.events.register("pre_run_cell", cells.before)
     shell.events.register("post_run_cell", cells.after)
-
-
-def unload(shell: Any) -> None:
-    """Check no further cell."""
-    for cells in [x for x in shell.ast_transformers if isinstance(x, Cells)]:
-        shell.ast_transformers.remove(cells)
-        shell.events.unregister("pre_run_cell", cells.before)
-        shell.events.unregister("post_run_cell", cells.after)

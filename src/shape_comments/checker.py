@@ -120,7 +120,7 @@ class Checker:
     def fail(self, comment: Comment, error: Exception, held: Held | None) -> None:
         """Note that a comment is false, or that there was nothing to compare it with."""
         if isinstance(error, ShapeCommentError):
-            comment.failed[str(error)] = error.level
+            comment.failed.setdefault(error.level, str(error))
         else:  # a property of the value may raise, too
             comment.unclear = str(error)
 
@@ -148,25 +148,18 @@ class Checker:
         """Compare a value with the comment of a number."""
         comment = self.comments[number]
         kept, place = (self.sections, comment.section) if held is None else (held, "")
-        keys = [key for key in (place, ("another", place)) if key in kept] or [place]
+        letters = kept.get(place, self.unbound)
         if mode == AGAIN:
             lines = frozenset(x.line for x in self.comments[number:value])
-            kept |= {key: kept.get(key, self.unbound).without(lines) for key in keys}
+            kept[place] = letters.without(lines)
             return
         comment.reached = True
-        errors = list[Exception]()
-        for key in keys:
-            try:
-                found = find_shape(frame.f_locals.get(comment.name) if comment.name else value)
-                variables = find_variables(comment, frame)
-                given = comment, found, variables, self.pair
-                kept[key] = kept.get(key, self.unbound).after(*given)
-                comment.compared += 1
-                return
-            except Exception as error:
-                errors.append(error)
-        self.fail(comment, errors[0], held)
-        if getattr(errors[0], "level", "") == TWO_SIZES:
-            # Which of the two is meant is not known: what follows may fit either.
-            with suppress(ShapeCommentError):
-                kept["another", place] = self.unbound.after(*given)
+        try:
+            found = find_shape(frame.f_locals.get(comment.name) if comment.name else value)
+            variables = find_variables(comment, frame)
+            kept[place] = letters.after(comment, found, variables, self.pair)
+            comment.compared += 1
+        except Exception as error:
+            if getattr(error, "level", "") == TWO_SIZES:
+                kept[place] = self.unbound  # which of the two is meant is not known
+            self.fail(comment, error, held)

@@ -26,9 +26,7 @@ class Place(NamedTuple):
     line: int
     row: int  # of the code that it belongs to
     source: str  # the line
-    code: str  # before it in the line
-    column: int
-    own_lines: str  # what it belongs to if there is no code
+    column: int | None  # of a comment on a line of its own
 
 
 @dataclass(eq=False)
@@ -46,7 +44,7 @@ class Comment:
     variables: frozenset[str] = frozenset()  # letters that may be variables here
     reached: bool = False
     compared: int = 0  # how often it was true
-    failed: dict[str, str] = field(default_factory=dict)  # what was said, and its level
+    failed: dict[str, str] = field(default_factory=dict)  # by level, what was said first
     unclear: str = ""  # why it cannot be compared
 
     @property
@@ -63,7 +61,7 @@ class Comment:
         """Take over the state of another comment in its line, or in another process."""
         self.reached |= reached
         self.compared += compared
-        self.failed |= failed
+        self.failed = failed | self.failed
         self.unclear = self.unclear or unclear
 
     def error(self, reason: str, *notes: str, level: str = FALSE) -> ShapeCommentError:
@@ -112,9 +110,9 @@ def find_comments(
         if token.type != tokenize.COMMENT:
             continue
         line, column = token.start
-        row, code = line, lines[line - 1][:column].rstrip()
+        row, code = line, lines[line - 1][:column].strip()
         while step and not code and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
             row += step
         found = claims(token.string, not code) if code or own_lines else []
         if found and (code or isinstance(found, list)):
-            yield Place(line, row, lines[line - 1].strip(), code, column, own_lines), found
+            yield Place(line, row, lines[line - 1].strip(), None if code else column), found

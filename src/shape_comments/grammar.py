@@ -27,7 +27,7 @@ _LABEL = re.compile(
 _LEADS = re.compile(r"(?:[:=]|\b(?:shape|size|dims?|to|is|of))[ `]*$", re.IGNORECASE)
 _DOUBT = re.compile(
     r"\b(not|no|was|were|before|instead|inputs?|from|expect\w*|assum\w*|e\.?g|i\.?e|like|if|when|"
-    r"either|originally|todo|fixme|should)\b|==|\?\?|https?:|[\[(]",
+    r"either|or|originally|todo|fixme|should)\b|==|\?\?|https?:|[\[(]",
     re.IGNORECASE,
 )
 _SOMETIMES = re.compile(r"[\s,;]*(if|when|unless|except|in case|during)\b")
@@ -138,8 +138,6 @@ def _read_bare(text: str, before: list[str]) -> list[Claim]:
             shape = None  # prose has commas, too
         if shape and len(shape) > 1 and any(_BATCH.fullmatch(n) for x in shape for n in x.names):
             return [Claim((shape,), label[1] if label else "")]
-    if any(parse_shape(a or b) for part in before for a, b in _GROUP.findall(part)):
-        raise ValueError("no shape stands after the last arrow")
     return []
 
 

@@ -81,7 +81,7 @@ class Session:
         self.checker.read_all()
         self.seen = self.checker.seen()
         self.problems = {
-            text: level for x in self.seen.values() for text, level in x.failed.items()
+            text: level for x in self.seen.values() for level, text in x.failed.items()
         }
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:

@@ -16,17 +16,15 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from shape_comments.comments import ABOVE, BELOW, Comment, Place
+from shape_comments.comments import Comment, Place
 
 CHECK = "__check_shape__"  # the checker's function, in the globals of everything instrumented
 CALL = "__shapes__"  # a local of every function with comments: what this call has bound
 PLAIN, UNPACK, AGAIN = range(3)
 NO_VALUE = "this shape comment stands where no value is"
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-_INLINE = ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _LOOP = ast.For | ast.AsyncFor | ast.While
-_NO_VALUES = ast.Constant | ast.Starred | ast.JoinedStr
-_SEVERAL = ast.Tuple | ast.List
+_SIMPLE = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr
 
 
 class Rewriter(ast.NodeTransformer):
@@ -39,75 +37,33 @@ class Rewriter(ast.NodeTransformer):
         self.scopes: dict[ast.AST, ast.AST] = {}
         self.names: dict[ast.AST, set[str]] = {}
         self.used = set[ast.AST]()  # functions that hold checks
-        # By row: the statement that begins there, the one that ends there, the largest expression
-        # that ends there, and the parameter.
+        # By row: the statement that begins there, and the one that ends there.
         self.starts: dict[int, Any] = {}
         self.ends: dict[int, Any] = {}
-        self.values: dict[int, Any] = {}
-        self.parameters: dict[int, tuple[Any, str]] = {}
         # The comments of an expression, and how its value is taken; those that are looked at after
-        # a statement, or as a function begins.
+        # a statement.
         self.wraps: dict[ast.AST, list[tuple[Comment, int]]] = {}
         self.later: dict[ast.AST, list[Comment]] = {}
-        self.first: dict[ast.AST, list[Comment]] = {}
-        self._look(tree, tree, False)
+        self._look(tree, tree)
 
-    def _look(self, node: Any, scope: ast.AST, inside: bool) -> None:
-        """Note what stands in each row; ``inside`` a simple statement expressions count, too."""
+    def _look(self, node: Any, scope: ast.AST) -> None:
+        """Note what stands in each row, and in which function."""
         self.scopes[node] = scope
-        if isinstance(node, ast.stmt) and not hasattr(node, "body") and not hasattr(node, "cases"):
-            inside = True
+        if isinstance(node, _SIMPLE):
             self.starts[node.lineno] = self.ends[node.end_lineno or 0] = node
-        elif inside and isinstance(node, ast.expr):
-            old = self.values.get(node.end_lineno or 0)
-            if not old or _extent(old) < _extent(node):
-                self.values[node.end_lineno or 0] = node
-        if isinstance(node, FUNCTION):
-            for arg in sorted(_parameters(node), key=lambda x: x.col_offset):
-                self.parameters[arg.end_lineno or 0] = (node, arg.arg)
-        if isinstance(node, FUNCTION | _INLINE | ast.ClassDef):
+        if isinstance(node, FUNCTION | ast.ClassDef):
             scope = node
-        for name, value in ast.iter_fields(node):
-            if name not in {"annotation", "slice"} and not isinstance(node, ast.JoinedStr):
-                for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
-                        self._look(child, scope, inside)
+        for child in ast.iter_child_nodes(node):
+            self._look(child, scope)
 
     def attach(self, comment: Comment, place: Place) -> str:
         """Find what a comment is about; return why there is nothing."""
-        if not place.code:
-            node = {BELOW: self.starts, ABOVE: self.ends}.get(place.own_lines, {}).get(place.row)
-            fits = node and node.col_offset == place.column
-            return self._attach_to_statement(comment, node) if fits else NO_VALUE
-        opens = place.code.endswith(("(", "[", "{"))
-        node = self.ends.get(place.row) or (self.starts.get(place.row) if opens else None)
-        if node:
-            return self._attach_to_statement(comment, node)
-        value = self.values.get(place.row)
-        if place.row in self.parameters:
-            function, name = self.parameters[place.row]
-            if comment.name not in {x.arg for x in _parameters(function)}:
-                if place.code.endswith(":"):  # it may be about what the function returns
-                    return NO_VALUE
-                comment.name = name
-            self.first.setdefault(function, []).append(comment)
-        elif opens or value is None or isinstance(value, _NO_VALUES):
+        node = (self.starts if place.row > place.line else self.ends).get(place.row)
+        if node is None or place.column not in (None, node.col_offset):
             return NO_VALUE
-        elif value.lineno < place.row and not isinstance(value, ast.Call | ast.Subscript):
-            return "it may be about an operand, or about the result"
-        else:
-            comment.name = ""
-            self.wraps.setdefault(value, []).append((comment, PLAIN))
-        return ""
-
-    def _attach_to_statement(self, comment: Comment, node: Any) -> str:
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         names = [getattr(x, "id", "") for x in targets]
         augmented = isinstance(node, ast.AugAssign) and names != [""]
-        if not augmented and not isinstance(
-            node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr
-        ):
-            return NO_VALUE
         variable = comment.name in self._names(self.scopes[node]) and names != [comment.name]
         if augmented or (variable and not isinstance(node, ast.Return)):
             comment.name = comment.name if variable else names[0]
@@ -116,15 +72,12 @@ class Rewriter(ast.NodeTransformer):
         comment.name, value = "", node.value
         if isinstance(value, ast.Yield) and isinstance(node, ast.Expr):
             value = value.value
-        if value is None or isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
+        none = value is None or isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom)
+        if none or isinstance(node, ast.AugAssign):
             return NO_VALUE
-        several = [x.elts for x in targets if isinstance(x, _SEVERAL)]
-        for parts in several:
-            if any(isinstance(x, ast.Starred | _SEVERAL) for x in parts):
-                return "a nested or starred target cannot be checked"
-            if len(comment.shapes) not in (1, len(parts)) and not comment.either:
-                return f"the comment has {len(comment.shapes)} shapes for {len(parts)} targets"
-        unpacks = isinstance(node, ast.Assign) and len(several) == len(targets)
+        unpacks = isinstance(node, ast.Assign) and all(
+            isinstance(x, ast.Tuple | ast.List) for x in targets
+        )
         self.wraps.setdefault(value, []).append((comment, UNPACK if unpacks else PLAIN))
         return ""
 
@@ -133,7 +86,7 @@ class Rewriter(ast.NodeTransformer):
         before, scope = len(self.numbers), self.scopes.get(node)
         self.generic_visit(node)
         if isinstance(node, FUNCTION):
-            self.begin(node, [self.ask(x, node.body[0], node) for x in self.first.get(node, [])])
+            self.begin(node, [])
         elif isinstance(node, _LOOP) and (inside := self.numbers[before:]):
             end = ast.Constant(inside[-1] + 1)
             node.body.insert(0, ast.Expr(self.call(inside[0], end, AGAIN, node.body[0], scope)))
@@ -151,8 +104,6 @@ class Rewriter(ast.NodeTransformer):
 
     def _number(self, comment: Comment, scope: Any) -> int:
         names = comment.letters()
-        while isinstance(scope, _INLINE):
-            scope = self.scopes[scope]
         if isinstance(scope, FUNCTION):
             names &= self._names(scope)
         comment.variables = frozenset(names)
@@ -169,11 +120,11 @@ class Rewriter(ast.NodeTransformer):
     ) -> ast.Call:
         """Build the call that checks a value and returns it."""
         letters: ast.expr = ast.Constant(None)
-        if isinstance(scope, FUNCTION) and not self.shows_locals(scope):
+        if isinstance(scope, FUNCTION) and self.shows_locals(scope):
+            letters = ast.Dict([], [])  # each comment for itself
+        elif isinstance(scope, FUNCTION):
             letters = ast.Name(CALL, ast.Load())
             self.used.add(scope)
-        elif isinstance(scope, FUNCTION | _INLINE):
-            letters = ast.Dict([], [])  # each comment for itself
         arguments = [letters, ast.Constant(number), value, *[ast.Constant(mode)] * (mode != PLAIN)]
         return ast.copy_location(ast.Call(ast.Name(CHECK, ast.Load()), arguments, []), at)
 
@@ -186,17 +137,5 @@ class Rewriter(ast.NodeTransformer):
         return self.names[scope]
 
     def shows_locals(self, scope: ast.AST) -> bool:
-        """Tell whether a function asks for all its locals, and would get ours."""
-        if not self._names(scope) & {"locals", "vars"}:
-            return False
-        calls = (node for node in ast.walk(scope) if isinstance(node, ast.Call) and not node.args)
-        return any(getattr(call.func, "id", "") in {"locals", "vars"} for call in calls)
-
-
-def _parameters(node: Any) -> list[ast.arg]:
-    return [x for x in ast.walk(node.args) if isinstance(x, ast.arg)]
-
-
-def _extent(node: Any) -> tuple[int, int, int]:
-    """Order expressions that end in one row: the largest that ends last comes last."""
-    return node.end_col_offset, -node.lineno, -node.col_offset
+        """Tell whether a function may ask for all its locals, and would get ours."""
+        return bool(self._names(scope) & {"locals", "vars"})

@@ -31,7 +31,7 @@ class Code:
     def said(self):
         """Give of each line with a comment the levels of what was false, or what became of it."""
         lines = self.checker.seen().values()
-        return {x.line: {*x.failed.values()} or x.unclear or x.compared for x in lines}
+        return {x.line: {*x.failed} or x.unclear or x.compared for x in lines}
 
 
 @pytest.fixture

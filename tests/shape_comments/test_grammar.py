@@ -51,7 +51,7 @@ UNCLEAR = {
     "(..., B, ...)": "has ... more than once",
     "(B, T) @ (T, C)": "it is a formula",
     "(B, T) * 2": "it is a formula",
-    "(B, T) ->": "no shape stands after the last arrow",
+    "(BxN - Bx1)/Bx1 -> BxN or (N,)": "it does not say what this line always gives",
     "(B, T) if it is batched": "it does not say what this line always gives",
     "was (B, T)": "it does not say what this line always gives",
     "this is no longer what it was with (B, T) here": "it stands in a sentence",

@@ -15,7 +15,7 @@ from typing import Any
 
 from shape_comments.cells import Cells
 from shape_comments.checker import Checker, Held
-from shape_comments.comments import Comment, ShapeCommentError
+from shape_comments.comments import Comment, Place, ShapeCommentError
 from shape_comments.grammar import LETTER, Claim, Shape, parse_axis
 from shape_comments.imports import Finder
 from shape_comments.letters import Option, name_values
@@ -112,7 +112,7 @@ class StrictChecker(Checker):
                 return
         elif held and _REFUSED in held:
             comment, error = held[_REFUSED]
-            comment.failed[str(error)] = error.level
+            comment.failed.setdefault(error.level, str(error))
             raise ShapeCommentError(str(error))
         if mode != LEAVE:
             super().check(held, number, value, mode, frame)
@@ -156,8 +156,16 @@ class _Rewriter(Rewriter):
     ) -> None:
         super().__init__(tree, number)
         self.arguments = arguments
-        for node, comments in arguments.items():
-            self.first[node] = [*comments, *self.first.get(node, [])]
+
+    def attach(self, comment: Comment, place: Place) -> str:
+        """Find what a comment is about; unpacked values need targets of which each has a shape."""
+        node = self.ends.get(place.row)
+        for parts in (getattr(x, "elts", []) for x in getattr(node, "targets", [])):
+            if any(isinstance(x, ast.Starred | ast.Tuple | ast.List) for x in parts):
+                return "a nested or starred target cannot be checked"
+            if parts and len(comment.shapes) not in (1, len(parts)):
+                return f"the comment has {len(comment.shapes)} shapes for {len(parts)} targets"
+        return super().attach(comment, place)
 
     def visit(self, node: Any) -> Any:
         """Visit; with its result a function has accepted its arguments."""
@@ -168,7 +176,8 @@ class _Rewriter(Rewriter):
 
     def begin(self, node: Any, entry: list[ast.stmt]) -> None:
         """Give a function its beginning, and an end."""
-        if node in self.arguments:
+        if arguments := self.arguments.get(node):
+            entry = [self.ask(comment, node.body[0], node) for comment in arguments]
             last = node.body[-1]
             leave = ast.Expr(self.call(0, ast.Constant(None), LEAVE, last, node))
             node.body.append(ast.copy_location(leave, last))

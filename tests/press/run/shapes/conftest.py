@@ -22,7 +22,7 @@ class Code:
 
     def said(self):
         """Give what was raised, also where the caller swallowed it."""
-        return [text for comment in self.checker.comments for text in comment.failed]
+        return [text for comment in self.checker.comments for text in comment.failed.values()]
 
     def __getitem__(self, name):
         return self.names[name]
