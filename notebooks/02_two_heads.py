@@ -49,10 +49,9 @@ ALL_25 = torch.stack([scene(*both) for both in GRID.tolist()])  # (25, 4, 4)
 display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
-# Give *drank* a head of width 1: words with *action* ask, words are found by *animal* or *food*, and
-# they hand over their *warmth*. Each of its matrices is one column, which picks features, and
-# `one.attend` is the `attend` of the chapter *One head*. Let the head read both sentences, and a third
-# one in which nothing is warm or cold.
+# Give *drank* a head of width 1, so that each of its matrices is a single column, which picks features. Words
+# with *action* ask, words are found by *animal* or *food*, and they hand over their *warmth*. (`one.attend` is the
+# `attend` of the last chapter.) Let the head read both sentences, and a third one in which nothing is warm or cold.
 
 # %%
 animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1), one picks animal, ...
@@ -131,6 +130,11 @@ for cat, milk in scenes.values():
     rows.append(one.attend(x @ action, key, x)[0][drank])
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
+# %% [markdown]
+# Three scenes, three different rows. So one head can do it: both warmths can be computed from its row. But they
+# went through the exponential of the softmax, and only a logarithm gets them back. What follows a head is a
+# matrix, which multiplies and adds. It can undo the exponential nearly, never quite.
+
 # %% tags=["proof"]
 for cat, milk in GRID.tolist():
     x = scene(cat, milk).double()  # (4, 4)
@@ -142,12 +146,6 @@ for cat, milk in GRID.tolist():
     expected = torch.tensor([cat, milk]).double()
     torch.testing.assert_close(torch.stack([of_cat, of_cat - warmer]), expected)
 print("✓ In 25 scenes both warmths can be computed from the row, by a logarithm.")
-
-# %% [markdown]
-# Three scenes, three different rows. So it is false that one head cannot do it: from each row both
-# warmths can be computed, by a logarithm, since the warmth has gone through the exponential of the
-# softmax. But what follows a head is a matrix, which only multiplies and adds. It can undo the
-# exponential nearly, never quite. One head gets there by a detour. Two heads need none.
 
 # %% [markdown]
 # <!-- deeper: How well a matrix undoes the cheat -->
@@ -181,7 +179,7 @@ display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
 # %% [markdown]
 # ## Two glasses
 #
-# Two heads need no such cheat. One looks at the animal, the other at the food:
+# Two heads need no such detour. One looks at the animal, the other at the food:
 #
 # | | who asks, $W_Q$ | found by, $W_K$ | handed over, $W_V$ | written under, $W_O$ |
 # |---|---|---|---|---|
@@ -272,13 +270,19 @@ display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURE
 
 
 # %%
+def draw_matrix(rows: int, columns: int) -> nn.Parameter:
+    """Draw a matrix that is to be learned."""
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns)))
+
+
 class Head(nn.Module):
     """One of several heads: it projects in, attends, and stops before W_O."""
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
-        matrices = [nn.Parameter(torch.empty(embed_dim, head_dim)) for _ in range(3)]
-        self.w_q, self.w_k, self.w_v = map(nn.init.xavier_uniform_, matrices)
+        self.w_q = draw_matrix(embed_dim, head_dim)
+        self.w_k = draw_matrix(embed_dim, head_dim)
+        self.w_v = draw_matrix(embed_dim, head_dim)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
@@ -301,7 +305,7 @@ class Heads(nn.Module):
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         heads = [Head(embed_dim, embed_dim // num_heads) for _ in range(num_heads)]
         self.heads = nn.ModuleList(heads)
-        self.w_o = nn.Parameter(nn.init.xavier_uniform_(torch.empty(embed_dim, embed_dim)))
+        self.w_o = draw_matrix(embed_dim, embed_dim)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
@@ -322,8 +326,7 @@ display.show(counts, columns=["matrices", "numbers"])
 # No: eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
 # numbers for all of them, whatever h is, and $e^2$ for $W_O$. What grows is the number of matrices,
 # $3h + 1$, and of products that run one after the other, $5h + 1$: per head three to project in,
-# one for the scores and one to mix, then $W_O$. Each product is a call of its own, and a call takes
-# time before it multiplies anything.
+# one for the scores and one to mix, then $W_O$.
 
 # %% tags=["proof"]
 pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
@@ -358,9 +361,8 @@ print("✓ Several heads are single heads, added up: output, weights, gradients.
 #
 # Now let training find the matrices. In all 25 scenes with warmths from −2 to 2, *drank* is to receive the
 # cat's warmth under *animal* and the milk's under *food*. One head of width 4 runs against two of width 2,
-# with 64 numbers each. Each runs with *blind* keys, which do not see the warmth, so that its weights are the
-# same in all scenes; and with *seeing* keys, which let it cheat. Who always answers 0 is off by 1.41 (root
-# mean square).
+# with 64 numbers each. Both run twice: with *blind* keys, which do not see the warmth, so that nobody can cheat,
+# and with *seeing* keys. Always answering 0 is off by 1.41 (root mean square).
 
 # %% tags=["fold-input"]
 KEYS = {"blind": ALL_25 * torch.tensor([1.0, 1, 1, 0]), "seeing": ALL_25}
@@ -419,16 +421,18 @@ display.finish(drawing, name="twenty-runs", alt=alt, caption=caption)
 
 # %% [markdown]
 # One head with blind keys stays at 1.00, in all 20 runs. However it leans, it keeps one of two unknowns, and
-# half of the variance is lost. With seeing keys 18 of 20 runs have found the cheat, which nobody has told
+# half of the variance is lost. With seeing keys, 18 of 20 runs have found the cheat, which nobody has told
 # them of, and it gets better the longer they train.
 #
 # Two heads with blind keys read both warmths to the second decimal. After 300 steps one of the 20 runs stands
-# at 1.00, with one head's answer. It was not stuck, only late: after 1,500 steps none of them is left there.
-# (No promise: with other seeds, a rare run stays.)
+# at 1.00, with one head's answer; after 1,500 none does. (With other seeds, a rare run stays.)
+
+# %% [markdown]
+# <!-- deeper: Why two heads do worse when their keys see more -->
+# ### Going deeper: Why two heads do worse when their keys see more
 #
-# But why do two heads do worse when their keys see *more*? The weights now move with the scene, so what a head
-# collects is no longer a plain sum of the warmths. Here is by how much a weight of *drank* moves from scene to
-# scene, at most:
+# With seeing keys the weights move with the scene, so what a head collects is no longer a plain sum of the
+# warmths. Here is by how much a weight of *drank* moves from scene to scene, at most:
 
 # %% tags=["hide-input"]
 rows = {}
@@ -441,15 +445,19 @@ display.show(rows, columns=columns, title="Medians of 20 runs")
 # %% [markdown]
 # Two heads do not need this movement. In most runs training makes it smaller, and the error falls with it. The
 # runs in which next to nothing moves are as good as the blind ones, which had nothing to unlearn.
-#
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## The mistake people make here
 #
 # Why `nn.ModuleList`, when a Python list holds the same heads? Exchange it for one, and count what an
 # optimiser would train and what a checkpoint would hold.
 
 # %%
-right, plain = (Heads(embed_dim=8, num_heads=4) for _ in range(2))
-heads = [*plain.heads]
+right, plain = Heads(embed_dim=8, num_heads=4), Heads(embed_dim=8, num_heads=4)
+heads = list(plain.heads)
 del plain.heads
 plain.heads = heads  # the same heads, in a Python list
 counts = {}
@@ -535,6 +543,6 @@ exercises.two_heads.check_add_up.folded(add_up)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# So a second glass costs no parameters. It costs memory and time for its weights, `(n, m)` per head,
-# and a list of h heads takes $3h + 1$ matrices and $5h + 1$ products. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with
+# So a second glass costs no parameters. It costs memory and time for its weights, `(n, m)` per head, and a list of
+# h heads runs one after the other. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with
 # four matrices and six products.
