@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *10 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -12,10 +12,11 @@
 #
 # Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of a batch
 # as a house with one sentence in each room. Words talk to the other words in their room, never through a
-# wall. How much of your code do you have to change to build the walls?
+# wall. What does your code have to do for the walls, and what happens if they stand in the wrong place?
 
 # %% tags=["fold-input"]
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads
@@ -23,25 +24,86 @@ from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # the pair of heads, and its W_O
-four = chapters.load("04_reshape_trick")  # the wide matrices of the pair, and reacts
-WIDE = four.WIDE  # W_Q, W_K and W_V
+WIDE = chapters.load("04_reshape_trick").WIDE  # W_Q, W_K and W_V of the pair, side by side
 it = one.WORDS.index("it")
 b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
 
+# %% [markdown] name="what-equal-sizes-hide"
+# ## A house with the wrong walls
+#
+# In self-attention, two sentences with two heads each make four rooms. Press a word in the figure, and its rooms
+# light up, one for each head.
+#
+# Now hand the same code the same numbers with the batch *second*: eight words of two sentences, instead
+# of two sentences of eight words. Nothing raises. Who hears whom? And what does *it* collect?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The code takes 8 words for 8 samples. So each room now holds the two words at one place of both sentences, and
+# *it* meets nobody but the *it* of the other sentence, who is its twin. Neither hears a last word.
+#
+# </details>
+
+# %% tags=["hide-input"]
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
+
+
+def look(x):
+    """Give the weights of the pair of heads, batch-first."""
+    return one.attend(*(split_heads(x @ w, h) for w in WIDE))[1]
+
+
+layouts = {
+    "batch first": look(x),                                    # (b, h, n, n)
+    "batch second": look(x.transpose(0, 1)),                   # (n, h, b, b)
+    "reshaped": look(x.reshape(n, b, h * d).transpose(0, 1)),  # (b, h, n, n)
+}
+q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
+display.rooms((one.WORDS, one.SWEET), q, k, layouts, (0, it), name="rooms")
+
 # %% [markdown]
+# The third button belongs to another mistake, which comes below. Here is what *it* collects in each house, under
+# *animal* and under *food*:
+
+
+# %% tags=["hide-input"]
+def attend_batch(x):
+    """Attend with the pair of heads in each sample, batch-first."""
+    q, k, v = (split_heads(x @ w, 2) for w in WIDE)
+    return merge_heads(one.attend(q, k, v)[0]) @ two.W_O
+
+
+def batch_second(x):
+    """Hand over the batch second, and turn the result round again."""
+    return attend_batch(x.transpose(0, 1)).transpose(0, 1)
+
+
+def reshaped(x):
+    """Put the batch second, and back, by a reshape where a transpose belongs."""
+    b, n, e = x.shape
+    mixed = attend_batch(x.reshape(n, b, e).transpose(0, 1))
+    return mixed.transpose(0, 1).reshape(b, n, e)
+
+
+HOUSES = {"batch first": attend_batch, "batch second": batch_second, "reshaped": reshaped}
+collects = {name: model(x)[:, it, :2].flatten().tolist() for name, model in HOUSES.items()}
+pairs = [
+    f"{last}: {asked}" for last in ("thirsty", "sweet") for asked in ("animal", "food")
+]
+display.show(collects, columns=pairs, corner="“it” collects")
+
+# %% [markdown]
+# With the batch first, *it* says yes to one question and no to the other. With the batch second it says
+# 1.00 to both, in both sentences: each head hears *it* and its twin, half and half, and brings home their
+# *quality*, which $W_O$ writes under *animal* and *food*. The shape is what the caller expects. No error, no
+# warning, and both sentences mean the same.
+#
 # ## Two rooms in one tensor
 #
-# Put the two sentences into one tensor. An item of a batch is called a **sample**; here a sample is a
-# sentence. `WIDE`, from the last chapter, has the wide $W_Q$, $W_K$ and $W_V$ of the pair of heads. They work on
-# the last axis alone, so they do not notice the batch.
-
-# %%
-x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
-q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
-print(tuple(q.shape))
-
-# %% [markdown]
-# The patient way is a loop: take sentence i, and do with it what you did in the last chapters.
+# How are the right walls built? Put the two sentences into one tensor, `(b, n, e)`. An item of a batch is called
+# a **sample**; here a sample is a sentence. The wide matrices work on the last axis alone, so they do not
+# notice the batch. For the rest, the patient way is a loop: take sentence i, and do with it what you did in the
+# last chapters. (In the comments m counts the keys. In self-attention m = n.)
 
 
 # %%
@@ -67,28 +129,20 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 # %%
-def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> tuple[Tensor, Tensor]:
+def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend within each head of each sample; batch-first."""
     parts = (split_heads(each, h) for each in (q, k, v))
-    heads, weights = one.attend(*parts)  # (b, h, n, d), (b, h, n, m)
-    return merge_heads(heads), weights   # (b, n, h * d), (b, h, n, m)
+    heads, _ = one.attend(*parts)  # (b, h, n, d), (b, h, n, m)
+    return merge_heads(heads)      # (b, n, h * d)
 
 
-mixed, weights = four_axes(q, k, v, h)  # (b, n, h * d), (b, h, n, n)
+mixed = four_axes(q, k, v, h)  # (b, n, h * d)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
-# %% tags=["hide-input"]
-names = [f"{end}, head {head}" for end in ("thirsty", "sweet") for head in (1, 2)]
-words = [*one.WORDS[:-1], "last word"]
-looks = weights[:, :, it].flatten(0, 1)  # (b * h, n)
-display.show(looks, names, words, heat=True, title="where “it” looks, room by room")
-
 # %% [markdown]
-# Take away the `[i]`, and the loop is gone. Strips, halves of a shelf and rooms are one thing: an axis in front of
-# the last two. Two sentences with two heads each make four rooms, and in each *it* looks around on its own
-# account. `attend` works on the last two axes and leaves all others alone. `split_heads` leaves them alone, too, because it counts from
-# the end: `x.unflatten(-1, (h, -1)).transpose(-3, -2)`. (The `transpose(0, 1)` of the last chapter would now
-# swap sentences with words.)
+# Take away the `[i]`, and the loop is gone. `attend` works on the last two axes and leaves all others alone.
+# `split_heads` leaves them alone, too, because it counts from the end: `x.unflatten(-1, (h, -1)).transpose(-3,
+# -2)`. (The `transpose(0, 1)` of the last chapter would now swap sentences with words.)
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
@@ -96,52 +150,36 @@ asking = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3
 asked = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)   # (2, 5, 24)
 handed = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
 triple = [asking, asked, handed]
-loop, output = one_by_one(*triple, 4), four_axes(*triple, 4)[0]  # (2, 3, 24), (2, 3, 24)
+loop, output = one_by_one(*triple, 4), four_axes(*triple, 4)  # (2, 3, 24), (2, 3, 24)
 expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, triple), expected)
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown]
-# Published code often *flattens* the two axes in front into one, which is `(b * h, n, d)`. [The reshape
-# trick](04_reshape_trick.ipynb) taught you to fear such a step. Does this one mix the rooms? Does it copy?
-#
-# <details><summary>What do you expect?</summary>
-#
-# It mixes nothing: b and h are neighbours, so `flatten` numbers the rooms in the order in which they are. But
-# it copies them all. On the shelf of the queries the four rooms begin at places 0, 2, 32 and 34, and no single
-# stride walks like that.
-#
-# </details>
-
-# %%
-rooms = split_heads(q, h)   # (b, h, n, d)
-flat = rooms.flatten(0, 1)  # (b * h, n, d)
-print("room by room the same:", flat.equal(torch.cat([*rooms])))
-print("the same shelf:", flat.data_ptr() == rooms.data_ptr())
-
-# %% [markdown]
-# **Merge only axes that are neighbours, in their order.** `@` does the same inside: it makes three axes of four
-# before it multiplies. So the copy that the trick saves comes back with the batch. (A merge of b and h needs its mask [merged
-# likewise](16_masks_in_the_wild.ipynb#cell-id=heads-folded-into-the-batch).)
-
-# %% [markdown]
 # ## The batch comes second
 #
 # Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects **sequence-first** data, `(n, b,
-# e)`, unless it is told `batch_first=True`. Why would anyone? Lay the queries out like that, and look at a row:
-# the four numbers of a word of one sentence, and beside them the four of the other. To the trick that is *one*
-# sentence with b · h heads.
+# e)`, unless it is told `batch_first=True`. Why would anyone? It is history, for one thing: recurrent layers walk
+# from word to word, and there a step of all sentences lies in one piece. The other reason lies in memory, where
+# all numbers stand in one row. Below are the 64 numbers of the queries, sixteen to a line. Each room has a letter.
 
-# %%
-second = q.transpose(0, 1).contiguous()           # (n, b, h * d), sequence-first
-found = second.view(n, b * h, d).transpose(0, 1)  # (b * h, n, d)
-print("the same rooms:", found.equal(flat))
-print("the same shelf:", found.data_ptr() == second.data_ptr())
+# %% tags=["hide-input"]
+places = torch.arange(b * n * h * d)
+orders = {
+    "batch first": split_heads(places.view(b, n, h * d), h).flatten(0, 1),  # (b * h, n, d)
+    "sequence first": places.view(n, b * h, d).transpose(0, 1),             # (b * h, n, d)
+}
+display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
 
 # %% [markdown]
-# All four rooms, and nothing copied. Does `@` leave them where they are, too? Count the copies that it makes
-# while `attend` runs:
+# A and B are the two heads of the first sentence, C and D those of the second. Batch-first, the four rooms begin
+# at places 0, 2, 32 and 34, and no single stride walks like that. Sequence-first they begin at 0, 2, 4 and 6. To the
+# trick of the last chapter that is *one* sentence with b · h heads, `x.view(n, b * h, d).transpose(0, 1)`, and
+# nothing is copied.
+#
+# Does it matter? `@` makes three axes of four before it multiplies. Count the tensors that are copied while
+# `attend` runs, and while PyTorch's own function does:
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -157,64 +195,83 @@ class Copies(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+rooms = split_heads(q, h)                         # (b, h, n, d)
+second = q.transpose(0, 1).contiguous()           # (n, b, h * d), sequence-first
+found = second.view(n, b * h, d).transpose(0, 1)  # (b * h, n, d)
+function = F.scaled_dot_product_attention
 counts = {}
-layouts = {"one sentence": rooms[0], "batch-first": rooms, "sequence-first": found}
-for name, each in layouts.items():
+for name, how, each in (
+    ("@, batch-first", one.attend, rooms),
+    ("@, sequence-first", one.attend, found),
+    ("F.scaled_dot_product_attention", function, rooms),
+):
     with Copies() as copies:
-        one.attend(each, each, each)
+        how(each, each, each)
     counts[name] = [str(tuple(each.shape)), copies.count]
 display.show(counts, columns=["shape", "tensors copied"])
 
 # %% [markdown]
-# Batch-first, all three are copied: queries, keys and values. Sequence-first, none is. PyTorch's class turns
-# batch-first data round before it projects them, and then splits as you did here. (In self-attention it
-# still copies once, where it takes apart the queries, keys and values that it projects together.)
+# With `@`, batch-first data are copied, queries, keys and values. Sequence-first data are not, *if yours already
+# lie so*: to turn them round costs a copy as well. PyTorch's function reads each room where it lies, at least on a
+# CPU and without dropout, and lays its result so that `merge_heads` copies nothing either. With it, batch-first
+# is as good.
 
 # %% tags=["proof"]
-import inspect
-
-places = split_heads(torch.arange(2 * 8 * 4).view(2, 8, 4), 2)  # (2, 2, 8, 2)
-assert places[:, :, 0, 0].flatten().tolist() == [0, 2, 32, 34]
+flat = rooms.flatten(0, 1)  # (b * h, n, d)
+assert [copied for _, copied in counts.values()] == [3, 0, 0]
+assert orders["batch first"][:, 0, 0].tolist() == [0, 2, 32, 34]
+assert orders["sequence first"][:, 0, 0].tolist() == [0, 2, 4, 6]
 assert rooms.data_ptr() == q.data_ptr()
-assert [copied for _, copied in counts.values()] == [0, 3, 0]
-source = inspect.getsource(nn.functional.multi_head_attention_forward)
-assert "q.view(tgt_len, bsz * num_heads, head_dim).transpose(0, 1)" in source
-assert "if self.batch_first and is_batched:" in inspect.getsource(
-    nn.MultiheadAttention.forward
-)
-print("✓ PyTorch's own source splits sequence-first data in the same words.")
+assert found.data_ptr() == second.data_ptr()
+assert found.equal(flat)
+with Copies() as copies:
+    merge_heads(function(rooms, rooms, rooms))
+assert copies.count == 0
+print("✓ Both layouts hold the same rooms, and neither split copies a number.")
 
 # %% [markdown]
-# You have batch-first data, (2, 8, 4), and need (8, 2, 4). `x.reshape(8, 2, 4)` has exactly that shape. Of
-# the 16 words, how many stand where they should?
+# Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. The last chapter taught you to fear
+# such a step. Does this one mix the rooms? Does it copy?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Two. A reshape walks straight along the shelf, one whole sentence after the other. So each row holds two
-# neighbours from *one* sentence instead of one word from *each*. With two sentences of eight words, only the very
-# first and the very last word end up right.
+# It mixes nothing: b and h are neighbours, so `flatten` numbers the rooms in the order in which they are. But
+# batch-first it copies them all, as the picture says, unless there is only one sentence, one word or one head.
 #
 # </details>
 
 # %%
-number = torch.arange(16).view(2, 8)                   # (2, 8), the words of both sentences
-transposed, reshaped = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
-print("in their place:", (transposed == reshaped).sum().item(), "of 16")
+print("room by room the same:", flat.equal(torch.cat([*rooms])))
+print("nothing copied:", flat.data_ptr() == rooms.data_ptr())
+
+# %% tags=["proof"]
+for sizes in ((1, 8, 2), (2, 1, 2), (2, 8, 1), (2, 8, 2)):  # b, n and h
+    split = split_heads(torch.randn(*sizes[:2], 4), sizes[2])
+    assert (split.flatten(0, 1).data_ptr() == split.data_ptr()) == (1 in sizes)
+print("✓ With one sentence, one word or one head, flatten copies nothing.")
 
 # %% [markdown]
-# Here are the eight rows of both, two words each:
+# **Merge only axes that are neighbours, in their order.**
+#
+# You have batch-first data, (2, 8, 4), and need (8, 2, 4). `x.transpose(0, 1)` leads from either layout to the
+# other. But `x.reshape(8, 2, 4)` has exactly that shape, too. Of the 16 words, how many stand where they should?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Two. A reshape walks straight through memory, one whole sentence after the other. So each row holds two
+# neighbours from *one* sentence instead of one word from *each*. Only the very first and the very last word end
+# up right.
+#
+# </details>
 
-# %% tags=["hide-input"]
-sentences = (one.WORDS, one.SWEET)
-named = [
-    ["/".join(sentences[i // 8][i % 8] for i in row) for row in places.tolist()]
-    for places in (transposed, reshaped)
-]
-display.show([*zip(*named)], range(8), ["transpose", "reshape"], corner="row")
+# %%
+number = torch.arange(16).view(2, 8)                   # (2, 8)
+turned, straightened = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
+print("in their place:", (turned == straightened).sum().item(), "of 16")
 
 # %% [markdown]
-# In the transpose *thirsty* is beside *sweet*, at the same place of the other sentence; in the reshape it is beside
-# its neighbour *was*. `x.transpose(0, 1)` leads from either layout to the other.
+# Go back to the figure, and press *reshaped*. There are four rooms of eight words again, and each holds every second
+# word of *both* sentences. *It* hears *thirsty* and *sweet*, and says 0.71 to both questions.
 
 # %% tags=["proof"]
 for batch_first in (True, False):
@@ -229,100 +286,83 @@ for batch_first in (True, False):
     torch.testing.assert_close(one.gradients(theirs, triple), expected)
 print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
-# %% [markdown] name="what-equal-sizes-hide"
-# ## A house with the wrong walls
+# %% [markdown] name="one-test-for-the-walls"
+# ## One test for the walls
 #
-# Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first data. The code takes the 8
-# words for 8 samples, and the 2 sentences for 2 words. In the figure, press a word, and its rooms light up, one
-# for each head. Then put the batch second.
-
-# %% tags=["hide-input"]
-through = four_axes(*(each.transpose(0, 1) for each in (q, k, v)), h)[1]  # (n, h, b, b)
-layouts = {"batch first": weights, "batch second, unnoticed": through}
-display.rooms(sentences, q, k, layouts, (0, it), name="rooms")
-
-# %% [markdown]
-# What happens to the output: an error, a wrong shape, or wrong numbers? And what does *it* collect?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
-# can fail. But each room now holds the words at one place of every sentence. The word *it* meets nobody
-# but *it* of the other sentence, who is its twin.
-#
-# </details>
-
-
-# %%
-def attend_batch(x):
-    """Attend with the pair of heads, batch-first."""
-    return four_axes(*(x @ w for w in WIDE), 2)[0] @ two.W_O
-
-
-crossed = attend_batch(x.transpose(0, 1))  # (n, b, e)
-print(tuple(crossed.shape))
-display.show(crossed[it], ["it, thirsty", "it, sweet"], one.FEATURES)
-
-# %% [markdown]
-# The shape is what the caller expects. But *it*, which should say yes to one question and no to the other, says
-# 1.00 to both, in both sentences. Each head has heard only *it* and its twin, half and half, and hands on their
-# *quality*.
-#
-# Neither an error nor the shape reveals the mistake. The last chapter's `reacts` does: change one word, and see
-# whether *it* of the first sentence notices. (A dot means *no*.)
-
-
-# %%
-def unnoticed(x):
-    """Do the same with the batch second, and turn the result round again."""
-    return attend_batch(x.transpose(0, 1)).transpose(0, 1)
-
-
-changes = {"“thirsty”": (0, 7), "“it” of the other sentence": (1, it)}
-heard = {
-    name: [four.reacts(model, x, (0, it), place) for place in changes.values()]
-    for name, model in {"batch first": attend_batch, "batch second": unnoticed}.items()
-}
-display.show(heard, columns=[*changes], corner="reacts to")
-
-# %% tags=["proof"]
-every = [(sentence, place) for sentence in range(2) for place in range(8)]
-for model, expects in (
-    (attend_batch, [(0, place) for place in range(8)]),
-    (unnoticed, [(0, it), (1, it)]),
-):
-    assert [word for word in every if four.reacts(model, x, (0, it), word)] == expects
-print("✓ Of all 16 words: “it” reacts to its sentence; with the batch second, to its twin.")
-
-# %% [markdown]
-# Does cross-attention complain, at least? Put the batch second, with n = 3 queries and m = 5 keys. Then try a
-# single query, and a single key.
+# Neither an error nor the shape reveals such a house, since without a mask self-attention works for any number of
+# samples and words. The walls make a promise: a sample gets in the batch what it gets alone. Ask for
+# that, and for cross-attention with n = 3 and m = 5, the test that comes to mind first. What does each find?
 
 
 # %% tags=["fold-input"]
-def put_second(n, m):
-    """Say what should come back, what does with the batch second, and if it is right."""
-    query, keys = torch.randn(n, 2, 24), torch.randn(m, 2, 24)     # (n, b, 24), (m, b, 24)
-    asking, asked = query.transpose(0, 1), keys.transpose(0, 1)    # (b, n, 24), (b, m, 24)
-    right = four_axes(asking, asked, asked, 4)[0].transpose(0, 1)  # (n, b, 24)
+def crosses(turn, back):
+    """Attend from 3 words to 5 in each of 2 samples, between two turns, and say what comes of it."""
     try:
-        given = four_axes(query, keys, keys, 4)[0]
+        mixed = back(four_axes(*(turn(each) for each in triple), 4), asking.shape)
     except RuntimeError:
-        return [str(tuple(right.shape)), "an error", None]
-    same = given.shape == right.shape and given.allclose(right)
-    return [str(tuple(right.shape)), str(tuple(given.shape)), "right" if same else "wrong"]
+        return "an error"
+    return "right" if mixed.allclose(loop) else "wrong, no error"
 
 
-tried = {f"n = {n}, m = {m}": put_second(n, m) for n, m in ((3, 5), (1, 5), (3, 1))}
-display.show(tried, columns=["should be", "comes back", "numbers"])
+TURNS = {
+    "batch first": (lambda x: x, lambda x, shape: x),
+    "batch second": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
+    "reshaped": (
+        lambda x: x.reshape(x.size(1), len(x), -1).transpose(0, 1),
+        lambda x, shape: x.transpose(0, 1).reshape(shape),
+    ),
+}
+drawn = torch.randn(2, 5, 4)  # (2, 5, 4)
+tried = {}
+for name, model in HOUSES.items():
+    off = (model(drawn)[:1] - model(drawn[:1])).abs().max().item()
+    tried[name] = [f"{off:.2f}", crosses(*TURNS[name])]
+display.show(tried, columns=["alone and in the batch, off by", "n = 3, m = 5"])
 
 # %% [markdown]
-# Taken for samples, 3 queries and 5 keys do not match, and the code stops. A size of 1 stops nothing, because it is
-# stretched to any other. One query brings back five rows. And one key brings back the right shape, with wrong
-# numbers.
+# Cross-attention stops where the batch comes second, because 3 queries and 5 keys do not match as samples. The
+# reshape slips through it. The first test finds both, and works for a model that has no cross-attention at all.
 #
-# > **Pitfall.** The more your sizes agree, the less a test can see. Test with cross-attention, and with
-# > sizes that all differ and are not 1.
+# > **Pitfall.** Code with the wrong walls runs, trains, and returns the right shape. Paste this beside your model:
+# >
+# > ```python
+# > def test_a_sample_gets_in_the_batch_what_it_gets_alone():
+# >     model.eval()  # no dropout
+# >     x = torch.randn(2, 5, 24)  # batch-first; otherwise slice the second axis
+# >     torch.testing.assert_close(model(x)[:1], model(x[:1]))
+# > ```
+# >
+# > Take random numbers. Our two sentences, alike but for one word, would hide the batch that comes second. If
+# > there is cross-attention, test that, too, with sizes that all differ and are not 1: `@` and
+# > `F.scaled_dot_product_attention` stretch a size of 1 to any other.
+
+# %% tags=["proof"]
+torch.testing.assert_close(batch_second(x)[:1], batch_second(x[:1]))
+for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
+    query, key = torch.randn(queries, 2, 24), torch.randn(keys, 2, 24)
+    assert four_axes(query, key, key, 4).shape[0] == max(queries, keys)
+    parts = (split_heads(each, 4) for each in (query, key, key))
+    assert len(F.scaled_dot_product_attention(*parts)) == max(queries, keys)
+    try:
+        nn.MultiheadAttention(24, 4, batch_first=True)(query, key, key)
+        stops = False
+    except RuntimeError:
+        stops = True
+    assert stops
+heard = {
+    name: {
+        place
+        for place in range(16)
+        if (model(x) != model(x + 9.0 * (torch.arange(16).view(2, 8, 1) == place)))[
+            0, it
+        ].any()
+    }
+    for name, model in HOUSES.items()
+}
+assert heard["batch first"] == {*range(8)}
+assert heard["batch second"] == {it, 8 + it}
+assert heard["reshaped"] == {*range(1, 16, 2)}
+print("✓ “it” hears whom the figure says; PyTorch's class refuses a size of 1.")
 
 # %% [markdown]
 # ## Exercises
@@ -437,13 +477,13 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
-# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies
+# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies, unless b, n or h is 1
 # > - from sequence-first: `x.view(n, b * h, d).transpose(0, 1)`, `(b * h, n, d)`, copies nothing where `x` lies so in memory
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
-# > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in.
-# > Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So test
-# > cross-attention, with sizes that all differ and are not 1.
+# > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in, and never
+# > reshaped. In the wrong layout, self-attention without a mask keeps the shape and mixes sentences. So test
+# > that `model(x)[:1]` equals `model(x[:1])`.
 #
 # The walls stand. But inside a room not every word should hear every other: not padding, and not words
 # that come later. [Masks](06_masks.ipynb) hide both.

@@ -59,7 +59,7 @@ display.show({"mistakes": [len(LISTED), ", ".join([*LISTED][:3])]}, columns=["",
 # All probes here use self-attention in float64, where rounding errors are far smaller than the
 # effect of any mistake. They share four small helpers. If your module is called in another way,
 # write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
-# in [Batches](05_batches.ipynb#cell-id=what-equal-sizes-hide).
+# in [Batches](05_batches.ipynb#cell-id=one-test-for-the-walls).
 
 
 # %%

@@ -216,26 +216,28 @@ def rooms(data):
     wide = (torch.cat([head[i] for head in two.HEADS], 1).double() for i in (0, 1))
     q, k = (split_heads(matrix, 2) for matrix in wide)  # (h, e, d)
     words = data["sentences"]
-    for done, (i, j), second in [
-        (None, (0, 5), False),
-        (("slider", "who asks", "End"), (1, 7), False),
-        (("button", "batch second, unnoticed", ""), (1, 7), True),
+    every = [(s, p) for s in range(2) for p in range(8)]
+    for done, (i, j), said, inside in [
+        (None, (0, 5), "4 rooms of 8 words", every[:8]),
+        (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[8:]),
+        (("button", "batch second", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
+        (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[1::2]),
     ]:
-        inside = x[:, j] if second else x[i]  # (m, e)
-        scores = (x[i, j] @ q)[:, None] @ (inside @ k).mT / math.sqrt(2)
+        heard = torch.stack([x[place] for place in inside])  # (m, e)
+        scores = (x[i, j] @ q)[:, None] @ (heard @ k).mT / math.sqrt(2)
         rows = scores.softmax(-1).flatten(1).tolist()
-        said = "16 rooms of 2 words" if second else "4 rooms of 8 words"
-        most = [
-            f"in head {g + 1} most “{max_word(words, r, i, j, second)}”" for g, r in enumerate(rows)
-        ]
-        shares = [f"{weight:.2f}".replace("0.", ".") for row in rows for weight in row]
-        shown = {".aa-house [text-anchor=end]:not(:empty)": shares}
-        yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], shown
-
-
-def max_word(words, row, i, j, second):
-    at = max(range(len(row)), key=lambda place: (round(row[place], 6), -place))
-    return words[at][j] if second else words[i][at]
+        most = []
+        for head, row in enumerate(rows, 1):
+            top = max(range(len(row)), key=lambda at: (round(row[at], 6), inside[at][0] != i, -at))
+            s, p = inside[top]
+            most.append(f"in head {head} most “{words[s][p]}” of sentence {s + 1}")
+        shares = {place: [] for place in every}
+        for row in rows:
+            for place, weight in zip(inside, row, strict=True):
+                shares[place].append(f"{weight:.2f}".replace("0.", "."))
+        shown = [shares[place][g] for g in range(2) for place in every if shares[place]]
+        ends = {".aa-house [text-anchor=end]:not(:empty)": shown}
+        yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], ends
 
 
 def reach(data):

@@ -1,6 +1,6 @@
 """Which words of a batch hear one another: a room for each sample and head, and its walls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,6 +12,8 @@ from annotated_book.display._html import Output
 from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
+_BOARD = 16  # places beside each other
+
 
 def rooms(
     sentences: Sequence[Sequence[str]],
@@ -22,14 +24,14 @@ def rooms(
     *,
     name: str,
 ) -> Output:
-    """Draw what a word hears, in each head, with the batch first and second; alive, any word.
+    """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
 
     Args:
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
-        layouts: two titles, batch first and second, with the weights that they led to: (b, h, n, n)
-            and (n, h, b, b).
+        layouts: three titles, batch first, batch second and reshaped, with the weights that they
+            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n).
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
 
@@ -37,34 +39,36 @@ def rooms(
         >>> import torch
         >>> from annotated_book import display
         >>> x, words = torch.zeros(2, 2, 1), [["it", "was"], ["it", "is"]]
-        >>> layouts = {"first": torch.full((2, 1, 2, 2), 0.5), "second": torch.ones(2, 1, 2, 2) / 2}
+        >>> half = torch.full((2, 1, 2, 2), 0.5)
+        >>> layouts = {"first": half, "second": half, "reshaped": half}
         >>> display.rooms(words, x, x, layouts, (0, 0), name="house")
         Figure: What “it” of sentence 1 hears. first, 2 rooms: it .50, was .50. second, 2 rooms: \
-it .50, it .50.
+it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     """
-    (first, weights), (second, through) = layouts.items()
-    b, h, n, _ = weights.shape
+    b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    drawing, axes = panels(790, 20 * n + 66, columns=2)
-    heard = (weights[i, :, j], through[j, :, i])  # (h, n), (h, b)
+    drawing, axes = panels(1185, 20 * n + 66, columns=3)
+    every = [(s, p) for s in range(b) for p in range(n)]
     said = []
-    for ax, title, own, crossed in zip(axes, (first, second), heard, (False, True), strict=True):
-        inside = [(s, j) for s in range(b)] if crossed else [(i, p) for p in range(n)]
-        for head, row in enumerate(own.tolist()):
+    for ax, layout, (title, weights) in zip(axes, range(3), layouts.items(), strict=True):
+        number = _ROOMS[layout]
+        inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
+        heard = weights[number(i, j, b, n), :, inside.index((i, j))]  # (h, words of a room)
+        for head, row in enumerate(heard.tolist()):
             name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
             ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
             shares = dict(zip(inside, row, strict=True))
             _draw_head(ax, sentences, head * b, shares, word)
-        _draw_walls(ax, b, n, h, crossed)
-        ax.set_title(f"{title}: {(n if crossed else b) * h} rooms", fontsize=13, loc="left")
+        _draw_walls(ax, b, n, h, layout)
+        count = len({number(*other, b, n) for other in every}) * h
+        ax.set_title(f"{title}: {count} rooms", fontsize=13, loc="left")
         ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
         ax.axis("off")
         parts = (
             ", ".join(f"{sentences[s][p]} {x:.2f}" for (s, p), x in zip(inside, row, strict=True))
-            for row in own.tolist()
+            for row in heard.tolist()
         )
-        rooms_in_all = f"{title}, {(n if crossed else b) * h} rooms"
-        said.append(f"{rooms_in_all}: {'; '.join(parts)}".replace(" 0.", " ."))
+        said.append(f"{title}, {count} rooms: {'; '.join(parts)}".replace(" 0.", " ."))
     alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
     static = finish(drawing, name=name, alt=alt)
     data = {
@@ -72,10 +76,56 @@ it .50, it .50.
         "queries": queries.tolist(),
         "keys": keys.tolist(),
         "heads": h,
-        "titles": [first, second],
+        "titles": [*layouts],
         "word": list(word),
     }
     return live(static, "rooms", data, room=(492, 430))
+
+
+# The number of a word's room, by layout: batch first, batch second, reshaped.
+_ROOMS: tuple[Callable[[int, int, int, int], int], ...] = (
+    lambda sentence, place, b, n: sentence,
+    lambda sentence, place, b, n: place,
+    lambda sentence, place, b, n: (sentence * n + place) % b,
+)
+
+
+def rooms_on_the_shelf(layouts: Mapping[str, Tensor], letters: str, *, name: str) -> Output:
+    """Draw the places of memory, a letter and a colour for the room whose number stands there.
+
+    Args:
+        layouts: a title, and (rooms, n, d): the place at which each number of each room stands.
+        letters: one for each room.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> places = torch.arange(4).view(2, 2, 1)
+        >>> layouts = {"first": places, "second": places.transpose(0, 1)}
+        >>> display.rooms_on_the_shelf(layouts, "AB", name="small")
+        Figure: The rooms in memory. first: A A B B, rooms begin at 0, 2. second: A B A B, rooms \
+begin at 0, 1.
+    """
+    drawing, axes = panels(690, 128, columns=len(layouts))
+    said = []
+    for ax, (title, places) in zip(axes, layouts.items(), strict=True):
+        shelf = [""] * places.numel()
+        for letter, own in zip(letters, places.flatten(1).tolist(), strict=True):
+            for place in own:
+                shelf[place] = letter
+        for place, letter in enumerate(shelf):
+            x, y, room = place % _BOARD, place // _BOARD, letters.index(letter)
+            colour = COLOURS["hd"[room % 2]]
+            fill = to_rgba(colour, 0.12 + 0.3 * (room // 2))
+            ax.add_patch(Rectangle((x, y), 0.94, 0.86, facecolor=fill, lw=0))
+            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=12)
+        begins = ", ".join(str(start) for start in places[:, 0, 0].tolist())
+        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=13, loc="left")
+        ax.set(xlim=(-0.1, _BOARD + 0.1), ylim=(-(-len(shelf) // _BOARD), -0.1))
+        ax.axis("off")
+        said.append(f"{title}: {' '.join(shelf)}, rooms begin at {begins}.")
+    return finish(drawing, name=name, alt=f"The rooms in memory. {' '.join(said)}")
 
 
 def _draw_head(
@@ -100,10 +150,12 @@ def _draw_head(
                 ax.text(left + i + 0.92, j + 0.5, f"{share:.2f}"[1:], ha="right", **look)
 
 
-def _draw_walls(ax: Axes, b: int, n: int, h: int, crossed: bool) -> None:
+def _draw_walls(ax: Axes, b: int, n: int, h: int, layout: int) -> None:
     """Draw a room around each sentence of each head, or around a place in all sentences."""
     for head in range(h):
-        for room in range(n if crossed else b):
-            corner = (head * b + 0.02, room + 0.05) if crossed else (head * b + room + 0.01, 0)
-            size = (b - 0.04, 0.9) if crossed else (0.98, n)
-            ax.add_patch(Rectangle(corner, *size, fill=False, edgecolor=FAINT, linewidth=1.2))
+        for row in range(n if layout else b):
+            corner = (head * b + 0.02, row + 0.05) if layout else (head * b + row + 0.01, 0)
+            size = (b - 0.04, 0.9) if layout else (0.98, n)
+            style = "--" if layout == 2 and row % 2 else "-"  # of the other room
+            look: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1.2, "linestyle": style}
+            ax.add_patch(Rectangle(corner, *size, fill=False, **look))

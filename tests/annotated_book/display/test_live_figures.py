@@ -292,16 +292,23 @@ def view_indices(view):
 def test_a_word_hears_its_room_as_torch_does():
     generator = torch.Generator().manual_seed(5)
     q, k = torch.randn(2, 2, 3, 8, generator=generator, dtype=torch.float64)  # (2, 3, 8)
-    for second in (False, True):
-        given = [x.transpose(0, 1) if second else x for x in (q, k)]
-        queries, keys = (split_heads(x, 4) for x in given)
+    numbers = torch.arange(6).view(2, 3, 1)
+    ways = (
+        lambda x: x,
+        lambda x: x.transpose(0, 1),
+        lambda x: x.reshape(3, 2, -1).transpose(0, 1),
+    )
+    for layout, way in enumerate(ways):
+        queries, keys = (split_heads(way(x), 4) for x in (q, k))
         weights = (queries @ keys.mT / math.sqrt(2)).softmax(-1)
+        rooms = way(numbers).squeeze(-1)
         for i, j, head in product(range(2), range(3), range(4)):
-            heard = script("rooms")("hear", [i, j], q.tolist(), k.tolist(), head, 4, second)
-            row = weights[j, head, i] if second else weights[i, head, j]
-            assert [weight for *_, weight in heard] == pytest.approx(row.tolist())
-            inside = [[s, j] for s in range(2)] if second else [[i, p] for p in range(3)]
-            assert [place for *place, _ in heard] == inside
+            heard = script("rooms")("hear", [i, j], q.tolist(), k.tolist(), head, 4, layout)
+            room, place = (rooms == 3 * i + j).nonzero()[0].tolist()
+            assert [weight for *_, weight in heard] == pytest.approx(
+                weights[room, head, place].tolist()
+            )
+            assert [3 * s + p for s, p, _ in heard] == rooms[room].tolist()
 
 
 def test_a_set_of_wheels_finds_its_verdict():

@@ -1,24 +1,24 @@
 // Rooms: a batch of sentences and their heads, each pair a room; a word hears the words in its own.
 //
 // sentences: n words each; queries, keys: the numbers of each word, by sentence and place
-// heads: how many; titles: of both layouts; word: which asks to begin with, as [sentence, place]
-//
-// A test compares the weights with those of PyTorch's tensors, in both layouts.
+// heads: how many; titles: of the three layouts; word: which asks to begin with, [sentence, place]
+// A test compares the weights with those of PyTorch's tensors, in every layout.
 import { button, readout, element, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** List the words in the room of a word: its sentence, or, with the batch second, its place in all. */
-export const room = ([sentence, place], b, n, second) =>
-  second ? range(b).map((i) => [i, place]) : range(n).map((j) => [sentence, j]);
+/** Number the room of a word: its sentence; batch second, its place; reshaped, each b-th word. */
+export const room = ([sentence, place], b, n, layout) =>
+  [sentence, place, (sentence * n + place) % b][layout];
 
 /** Weigh what a word hears in one head of h: [sentence, place, weight] of each word in its room. */
-export function hear(word, queries, keys, head, h, second) {
+export function hear(word, queries, keys, head, h, layout) {
   const [b, n, width] = [keys.length, keys[0].length, keys[0][0].length / h];
   const own = ([i, j], all) => all[i][j].slice(head * width, (head + 1) * width);
   const query = own(word, queries);
-  const inside = room(word, b, n, second);
+  const every = range(b).flatMap((i) => range(n).map((j) => [i, j]));
+  const inside = every.filter((other) => room(other, b, n, layout) === room(word, b, n, layout));
   const powers = inside.map((other) => {
     const score = own(other, keys).reduce((sum, x, axis) => sum + x * query[axis], 0);
     return Math.exp(score / Math.sqrt(width));
@@ -33,7 +33,7 @@ export default {
   render({ model, el }) {
     const { sentences, queries, keys, heads: h, titles, word } = model.get("data");
     const [b, n] = [sentences.length, sentences[0].length];
-    const now = { word, second: false };
+    const now = { word, layout: 0 };
     const said = readout();
     const ask = (word) => {
       now.word = word;
@@ -42,18 +42,20 @@ export default {
     };
     const house = drawHouse(sentences, h, ask);
     const show = () => {
-      const heard = range(h).map((g) => hear(now.word, queries, keys, g, h, now.second));
-      house.show(now.word, heard, now.second);
-      chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === +now.second)));
+      const heard = range(h).map((g) => hear(now.word, queries, keys, g, h, now.layout));
+      house.show(now.word, heard, now.layout);
+      chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.layout)));
       const [i, j] = now.word;
       const most = heard.map((all, g) => {
-        const [s, p, weight] = all.reduce((best, each) => (each[2] > best[2] + 1e-6 ? each : best));
+        const rank = ([s, , weight]) => weight + (s === i ? 0 : 1e-6); // of equals, the other's
+        const [s, p, weight] = all.reduce((best, each) => (rank(each) > rank(best) ? each : best));
         return `in head ${g + 1} most “${sentences[s][p]}” of sentence ${s + 1}, ${weight.toFixed(2)}`;
       });
-      const rooms = now.second ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
+      const rooms =
+        now.layout === 1 ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
       said.textContent = `${rooms}. “${sentences[i][j]}” of sentence ${i + 1} hears ${most.join("; ")}.`;
     };
-    const chosen = titles.map((title, i) => button(title, () => ((now.second = i === 1), show())));
+    const chosen = titles.map((title, i) => button(title, () => ((now.layout = i), show())));
     const who = slider({
       label: "who asks",
       ...{ max: b * n - 1, value: word[0] * n + word[1] },
@@ -94,14 +96,14 @@ function drawHouse(sentences, h, ask) {
     });
   });
   root.append(walls);
-  const show = ([asks, place], heard, second) => {
-    const frames = range(h).flatMap((g) =>
-      second
-        ? range(n).map((j) => [x(g, 0), TOP + j * HIGH + 1, b * WIDE, HIGH - 2])
-        : range(b).map((i) => [x(g, i) + 1, TOP, WIDE - 2, n * HIGH]),
-    );
-    const path = ([left, top, wide, high]) => `M${left} ${top}h${wide}v${high}h${-wide}z`;
-    walls.replaceChildren(...frames.map((frame) => svg("path", { d: path(frame) })));
+  const show = ([asks, place], heard, layout) => {
+    const rows = (g) => range(n).map((j) => [x(g, 0), TOP + j * HIGH + 1, b * WIDE, HIGH - 2]);
+    const columns = (g) => range(b).map((i) => [x(g, i) + 1, TOP, WIDE - 2, n * HIGH]);
+    const wall = ([left, top, wide, high], j) => {
+      const d = `M${left} ${top}h${wide}v${high}h${-wide}z`; // dashed: each second row, reshaped
+      return svg("path", { d, "stroke-dasharray": layout === 2 && j % 2 ? "4 3" : "none" });
+    };
+    walls.replaceChildren(...range(h).flatMap((g) => (layout ? rows : columns)(g).map(wall)));
     cells.flat(2).forEach(({ shade, text, share }) => {
       shade.setAttribute("fill-opacity", 0);
       text.setAttribute("opacity", 0.55);
@@ -121,10 +123,8 @@ function drawHouse(sentences, h, ask) {
         ),
       );
     });
-    root.setAttribute(
-      "aria-label",
-      `${second ? h * n : h * b} rooms; those of the word that asks are lit.`,
-    );
+    const many = layout === 1 ? h * n : h * b;
+    root.setAttribute("aria-label", `${many} rooms; those of the word that asks are lit.`);
   };
   return { root, show };
 }
