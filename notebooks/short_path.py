@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
+# *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -26,9 +26,9 @@ first_look(name="short-path-it", merge=False)
 # at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46 each, and the cat,
 # as you will see, adds nothing to that bar.
 #
-# On this page you build that picture, with a pencil first, and you end with a class of 18 lines that
-# computes what PyTorch's does, gradients too. Behind each ✓ is the proof that a step gives what the step
-# before gave. The links lead to the chapters that take their time.
+# On this page you build that picture, with a pencil first. You end with a class of 18 lines whose outputs
+# and gradients are those of PyTorch's class, and with the test that shows it. Behind each ✓ is a test that
+# you can open. The links lead to the chapters that take their time.
 #
 # ## One head with a pencil
 #
@@ -53,7 +53,7 @@ second[-1] = torch.tensor([0.0, 2, 0, 2])  # sweet in place of thirsty
 display.show(first, words, features, decimals=0)
 
 # %% [markdown]
-# Now let *it* look around, in four steps. Before you do the sums: at which will it look more, at the
+# Now let *it* look around, in four steps. Before you do the sums: at which will *it* look more, at the
 # cat or at the milk?
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
@@ -65,10 +65,10 @@ display.show(first, words, features, decimals=0)
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# In the code, `first` and `second` hold the two sentences, and `it` is the place of the word, 5. These and all
-# imports are what this page's code begins with, in the fold below the table above. The comment `(m, e)` gives
-# a shape, which is checked when the page is built: m words that are asked, with e numbers each. The words
-# that ask are counted by n; soon all eight do.
+# In the code, `first` and `second` hold the two sentences, and `it` is a number, 5, the place of the word. These
+# and all imports are in the fold below the table above. The comment `(m, e)` gives a shape, which is checked
+# when the page is built: m words that are asked, with e numbers each. The words that ask are counted by n; soon
+# all eight do.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -120,9 +120,9 @@ exercises.short_path.check_sweet.folded(my_numbers)
 #
 # Every word looks around like this, and matrix products let all of them do it at once. Three roles get
 # names: the word that asks brings a **query**, it is compared with the **keys**, and what is collected
-# are the **values**. So far all three are the same rows, d wide. In the code, `mT` swaps the last two
-# axes, `softmax(-1)` makes shares along the last one, the keys, and `...` stands for axes in front, of
-# which there are none yet.
+# are the **values**. So far all three are the words' own rows. The function below takes any width and calls
+# that d; here d is e, 4. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the last
+# one, the keys, and `...` stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -181,25 +181,25 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 # The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
 # quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. So does the head combine
 # the two, one for *who* and one for *what*? Look at the last column. The cat has no quality to give, and
-# 0.46 times 0 is 0. Then what is the cat good for? Exchange the last word; and then take only the cat away.
+# 0.46 times 0 is 0. Then what is the cat good for? Exchange the last word, and then take the cat away.
 
 # %%
-rest = [0, *range(2, 8)]  # all words but the cat: "it" moves up by one
-both = [(first, it), (second, it), (first[rest], it - 1), (second[rest], it - 1)]
-said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, :1] for x, place in both]
-names = ["the cat … thirsty", "the cat … sweet", "no cat … thirsty", "no cat … sweet"]
-display.show(torch.stack(said), names, ["quality"])
+no_cat = second[[0, *range(2, 8)]]  # "it" moves up by one
+asked = [(first, it), (second, it), (no_cat, it - 1)]
+said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, :1] for x, place in asked]
+display.show(
+    torch.stack(said), ["it, thirsty", "it, sweet", "it, sweet, no cat"], ["quality"]
+)
 
 # %% [markdown]
-# *Sweet* is not about an animal. It scores 2, and most of the attention goes to *cat*, which gives nothing.
-# Shares have to go somewhere, and with the cat they do no harm. That is how this head says *no*: 0.19.
-# Without the cat both answers grow, and its *no*, 0.95, is nearly as loud as its *yes* in the first row. Its
-# *no* takes the head and a cat.
+# *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
+# nothing: so the answer is *no*, 0.19. Attention cannot abstain. A head needs a word on which to dump its share,
+# and without the cat this head's *no* is 0.95, nearly as loud as its *yes*.
 #
 # ## Why the root
 #
 # The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
-# Why? A score adds up d products. If the numbers of both rows are random, with mean 0 and variance 1,
+# Why? A score adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1,
 # the sum has a variance of d, and a typical score has the size $\sqrt d$. What does that do to the shares?
 # Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a query.
 
@@ -213,7 +213,7 @@ for divided in (False, True):
         scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (300, 1, 8)
         largest = scores.softmax(-1).amax(-1).flatten()
         heights = len(names) + 0.5 * (torch.rand(300) - 0.5)
-        look = {"color": display.COLOURS["n" if divided else "h"], "alpha": 0.4}
+        look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
         ax.plot(largest, heights, "o", markersize=3, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
         middle = f"{largest.median():.2f}"
@@ -230,21 +230,28 @@ ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"])
 alt = f"The largest of eight shares, for 300 queries each. Medians: {'; '.join(told)}."
 display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
 
-# %% tags=["proof"]
+# %% [markdown]
+# Undivided, the width decides. At 1,024 one key takes everything for most queries. A small change of such a
+# query moves nothing, so no gradient comes back. Here is the size of the gradient that a query gets at 1,024, from
+# random values and a random loss.
+
+# %% tags=["hide-input"]
 torch.manual_seed(0)
-for divided, low, high in ((False, 0, 1e-3), (True, 1, 2)):
-    queries = torch.randn(2000, 1, 1024, requires_grad=True)
-    keys, values = torch.randn(2000, 8, 1024), torch.randn(2000, 8, 16)
-    shares = (queries @ keys.mT / (32 if divided else 1)).softmax(-1)  # (2000, 1, 8)
-    loss = (shares @ values * torch.randn(2000, 1, 16)).sum()
-    (gradient,) = torch.autograd.grad(loss, queries)
-    assert low <= gradient.norm(dim=-1).median() < high
-print("✓ Undivided at d = 1,024, the median query gets not a thousandth of the gradient.")
+rows, sizes = {}, ((1, 1024), (8, 1024), (8, 16), (1, 16))
+queries, keys, values, factors = (torch.randn(2000, *size) for size in sizes)
+queries.requires_grad_()
+for name, root in (("undivided", 1), ("by √d", 32)):
+    loss = ((queries @ keys.mT / root).softmax(-1) @ values * factors).sum()
+    size = torch.autograd.grad(loss, queries)[0].norm(dim=-1)
+    shares = [(size < 0.1).double().mean(), (size > 7).double().mean()]
+    rows[name] = [size.median(), size.mean(), *shares]
+columns = ["median", "mean", "below 0.1", "above 7"]
+display.show(rows, columns=columns, decimals=[2, 2, ".0%", ".0%"])
 
 # %% [markdown]
-# Undivided, the width decides. At 1,024 one key takes everything for most queries, and a share so close to 1
-# hardly moves, whatever the query does: half of the queries get next to no gradient. Divided by the root,
-# both widths behave alike. [One head](01_one_head.ipynb#cell-id=the-derivative-of-the-softmax) has sliders for it.
+# Undivided, seven in ten queries get next to no gradient, and every ninth gets more than any query gets with the
+# root. Divided by the root, both widths behave alike. [One
+# head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) shows query by query what dividing by d does.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## Two heads, in a loop
@@ -262,18 +269,23 @@ display.show(both, names, ["animal", "food", "action", "warmth"])
 
 # %% [markdown]
 # Not at all. An average keeps the features and forgets their owners. As long as the shares are the same in
-# both, no matrix behind it can bring them back. [Two heads](02_two_heads.ipynb) lets the shares lean, and
-# even cheat.
-#
-# So take two heads, each with a sum of its own. The second asks the same about food: its $W_K$ picks food
-# where that of the first picks animal. Side by side, what the two collect makes four numbers for every
-# word, and a fourth matrix, $W_O$, says where each of them is written. Ours writes the first head's quality
-# in the first place, which now means *said of an animal*, and the second head's in the second, *said of a
-# food*. The rest stays 0.
+# both, no matrix behind it can bring them back. So take two heads, each with a sum of its own. Both hand over
+# warmth, but one looks at the animal, the other at the food.
 
 # %%
-SWAP = [1, 0, 2, 3]  # animal and food change places
-HEADS = [(W_Q, W_K, W_V), (W_Q, W_K[SWAP], W_V)]
+shares = [x[:, :2].mT.softmax(-1) for x in (warm_cat, warm_milk)]  # by animal, by food
+both = [w @ x[:, 3] for w, x in zip(shares, (warm_cat, warm_milk))]
+display.show(torch.stack(both), names, ["animal's head", "food's head"])
+
+# %% [markdown]
+# Now each number has an owner. Back to *it*: a second head asks the same about food, and its $W_K$ picks food
+# where that of the first picks animal. Side by side, what the two collect makes four numbers for every word, and
+# a fourth matrix, $W_O$, says where each is written. Ours writes the first head's quality in the first place,
+# which now means *said of an animal*, and the second head's in the second, *said of a food*. The rest stays 0.
+
+# %%
+W_K2 = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by food, quality
+HEADS = [(W_Q, W_K, W_V), (W_Q, W_K2, W_V)]
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
 
@@ -288,8 +300,8 @@ both = torch.stack([two_heads(first)[it, :2], two_heads(second)[it, :2]])
 display.show(both, ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# Two answers, and they trade places: these are the bars at the top. Two heads have two sets of shares,
-# and keep two sums apart.
+# They trade places: these are the bars at the top. Two heads have two sets of shares, and keep two sums apart.
+# ([Two heads](02_two_heads.ipynb) shows how far one head can get.)
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -307,11 +319,13 @@ print("✓ In the first place stands what the one head gave, for every word.")
 # in the loop.
 
 # %%
-W_QS, W_KS, W_VS = (torch.cat(pair, 1) for pair in zip(*HEADS))  # (e, h * d)
-wide = [first @ w for w in (W_QS, W_KS, W_VS)]                   # (n, h * d)
-q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)            # (h, n, d)
-mixed = attend(q, k, v)                                          # (h, n, d)
-output = torch.cat([mixed[0], mixed[1]], -1) @ W_O               # (n, e)
+W_QS = torch.cat([W_Q, W_Q], 1)                        # (e, h * d)
+W_KS = torch.cat([W_K, W_K2], 1)                       # (e, h * d)
+W_VS = torch.cat([W_V, W_V], 1)                        # (e, h * d)
+wide = [first @ w for w in (W_QS, W_KS, W_VS)]         # (n, h * d)
+q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)  # (h, n, d)
+mixed = attend(q, k, v)                                # (h, n, d)
+output = torch.cat([mixed[0], mixed[1]], -1) @ W_O     # (n, e)
 display.show(output[[it], :2], ["it, stacked"], SAID)
 
 # %% [markdown]
@@ -323,26 +337,13 @@ display.whole_way(name="whole-way-of-it")
 
 # %% [markdown]
 # The number of heads is no longer visible in the matrices. It has become a setting that says where
-# to cut. And must you cut?
-
-# %%
-uncut = attend(*wide) @ W_O  # (n, e)
-display.show(uncut[[it], :2], ["it, uncut"], SAID)
-
-# %% [markdown]
-# Uncut, the scores of both heads add up to one set of shares. Both columns hold quality, so both
-# collect the same, here 1.09, in any sentence. [The cut](03_split_and_stack.ipynb) keeps two sets apart.
+# [to cut](03_split_and_stack.ipynb).
 
 # %% tags=["proof"]
 torch.testing.assert_close(output, two_heads(first))
 for head in range(2):
     torch.testing.assert_close((q @ k.mT)[head], q[head] @ k[head].mT)
-for x in (second, torch.randn(8, 4)):
-    uncut = attend(*(x @ w for w in (W_QS, W_KS, W_VS))) @ W_O
-    torch.testing.assert_close(uncut[:, 0], uncut[:, 1])
-print(
-    "✓ The stack gives what the loop gave; uncut, both answers are the same in others, too."
-)
+print("✓ The stack gives what the loop gave.")
 
 # %% [markdown]
 # ## The reshape trick
@@ -402,10 +403,16 @@ print("✓ The split copies no number, and the answers are those of the loop.")
 # %% [markdown]
 # ## Masks: before the softmax
 #
-# A model that learns to write must not look at words to come. Why handicap it? Because then the row of
-# each word is what you would get if the text ended there. One pass trains every beginning of the text
-# at once, and none of them can copy the answer. The **causal mask** is True where the key comes later
-# than the query, and what is True has to be rubbed out.
+# A model that learns to write predicts the next word, at every place of a text at once:
+#
+# | has seen | is to say |
+# |---|---|
+# | the | cat |
+# | the cat | drank |
+# | the cat drank | milk |
+#
+# In the first row, *cat* must not be in sight, or the answer could be copied. So no word may look at later ones:
+# the **causal mask** is True where the key comes later than the query, and what is True has to be rubbed out.
 #
 # But where? You can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since
 # $e^{-\infty} = 0$. Add up the shares that *it* gives in the first sentence.
@@ -435,8 +442,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
 # The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees only what stands before it, and so it knows who came before and who did not. In one layer
-# that is all: of two words that both came before, it does not know which was first.
+# *Drank* sees only what stands before, and so that word knows who came before and who did not. In one layer
+# that is all: which of two earlier words was first stays unknown.
 
 # %% tags=["proof"]
 both = []
@@ -449,30 +456,30 @@ print("✓ With cat and milk both before it, drank gets the same in either order
 # %% [markdown]
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one
 # is filled up with **padding**, rows of zeros, here in front, as for a model that continues the text.
-# The **padding mask** hides them as keys, and `|` merges the two. Axes of size 1 are stretched, one over
-# the heads, the other over the queries.
+# The **padding mask** hides them as keys, and `|` merges the two; an axis of size 1 is stretched. The scores have
+# an axis of heads as well, which `blocked[:, None]` will add.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
 texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
 padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
-blocked = padding[:, None, None, :] | future          # (b, 1, n, m)
+blocked = padding[:, None, :] | future                # (b, n, m)
 
 
 # %% tags=["proof"]
 def filled_once(x, blocked):
     q, k, v = (split(x @ w) for w in (W_QS, W_KS, W_VS))
-    scores = (q @ k.mT / math.sqrt(2)).masked_fill(blocked, -math.inf)
+    scores = (q @ k.mT / math.sqrt(2)).masked_fill(blocked[:, None], -math.inf)
     return merge(scores.softmax(-1) @ v) @ W_O
 
 
 output = filled_once(texts, blocked)
 torch.testing.assert_close(output[0], (merge(early @ v) @ W_O)[0])
-torch.testing.assert_close(filled_once(short[None], future[:4, :4])[0], output[1, 4:])
+torch.testing.assert_close(filled_once(short[None], future[None, :4, :4])[0], output[1, 4:])
 changed = texts.masked_fill(padding[..., None], 100)
 torch.testing.assert_close(filled_once(changed, blocked)[1, 4:], output[1, 4:])
 for length in range(1, 9):
-    nothing = torch.zeros(length, length).bool()
+    nothing = torch.zeros(1, length, length).bool()
     prefix = filled_once(first[None, :length], nothing)[0, -1]
     torch.testing.assert_close(prefix, output[0, length - 1])
     torch.testing.assert_close(prefix, two_heads(first[:length])[-1])
@@ -488,10 +495,11 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 
 # %%
 three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
-q, k, v = (split(texts @ matrix) for matrix in three)      # (b, h, n, d)
-scores = q @ k.mT / math.sqrt(2)                           # (b, h, n, m)
-once = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
-twice, found = once.masked_fill(blocked, 0), {}
+q, k, v = (split(texts @ matrix) for matrix in three)     # (b, h, n, d)
+scores = q @ k.mT / math.sqrt(2)                          # (b, h, n, m)
+hidden = blocked[:, None]                                 # (b, 1, n, m)
+once = scores.masked_fill(hidden, -math.inf).softmax(-1)  # (b, h, n, m)
+twice, found = once.masked_fill(hidden, 0), {}
 for name, weights in (("filled once", once), ("filled twice", twice)):
     loss = (merge(weights @ v) @ W_O)[0].sum()
     gradients = torch.autograd.grad(loss, three, retain_graph=True)
@@ -512,7 +520,7 @@ display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimal
 padded = [*"····", "the", "milk", "was", "sweet"]
 display.masked_map(
     twice[1, 1].detach(),
-    blocked[1, 0],
+    blocked[1],
     padded,
     padded,
     name="short-path-masks",
@@ -520,7 +528,7 @@ display.masked_map(
 )
 
 # %% tags=["proof"]
-added = (scores + torch.where(blocked, -math.inf, 0.0)).softmax(-1)
+added = (scores + torch.where(hidden, -math.inf, 0.0)).softmax(-1)
 gradients = torch.autograd.grad((merge(added @ v) @ W_O)[0].sum(), three)
 assert all(gradient.isnan().all() for gradient in gradients)
 print("✓ With −∞ added, the gradients of all three matrices are NaN throughout.")
@@ -594,89 +602,43 @@ class PlainAttention(nn.Module):
 
 
 # %% [markdown]
-# Give the class our matrices. What does *it* get, also under the causal mask?
-
-# %%
-by_class = PlainAttention(4, 2)
-layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
-for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
-    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
-rows = [by_class(pair, pair, pair, mask)[0][:, it, :2] for mask in (None, future[None])]
-names = ["it, thirsty", "it, sweet", "causal, thirsty", "causal, sweet"]
-display.show(torch.cat(rows).detach(), names, SAID)
-
-# %% [markdown]
-# The first two rows are the bars at the top. Under the causal mask, *it* cannot tell: the word that
-# decides comes later. Mind the axis in `future[None]`: given a bare (n, m) with n = h, each head takes one
-# row of the mask, without an error.
-
-# %% tags=["proof"]
-torch.testing.assert_close(
-    by_class(texts, texts, texts, blocked[:, 0]), (merge(twice @ v) @ W_O, twice)
-)
-four, bare = torch.randn(3, 2, 4), torch.ones(2, 2).bool().triu(1)  # n = h = 2
-for head, row in enumerate(bare):
-    taken = [
-        by_class(four, four, four, given)[1][:, head]
-        for given in (bare, row.expand(1, 2, 2))
-    ]
-    torch.testing.assert_close(*taken)
-print("✓ With the matrices made by hand, the class gives what this page has built.")
-
-# %% [markdown]
 # ## Compared with PyTorch
 #
-# Is the class right? `nn.MultiheadAttention` gets the same parameters, the same random inputs and both
-# masks. All sizes differ, and of the three sentences the first has five words, the second one, and the
-# third none. The two outputs may differ by nothing but rounding.
+# Is the class right? Here is a test that you can copy, with the class and the imports `math`, `torch` and `nn`. It
+# lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs and masks, and lets neither
+# outputs nor gradients differ by more than rounding. All sizes differ, and of the three sentences the first has
+# five words, the second one, and the third none.
 
 
 # %%
-def pytorchs(ours):
-    """Make PyTorch's layer with the parameters of ours."""
-    theirs = nn.MultiheadAttention(ours.w_o.in_features, ours.num_heads, batch_first=True)
-    layers = (ours.w_q, ours.w_k, ours.w_v)
-    theirs.in_proj_weight.data = torch.cat([layer.weight for layer in layers]).detach()
-    theirs.in_proj_bias.data = torch.cat([layer.bias for layer in layers]).detach()
-    theirs.out_proj = ours.w_o
-    return theirs
-
-
-b, n, m, h, d = 3, 4, 5, 2, 6
-ours = PlainAttention(h * d, h)
-inputs = [torch.randn(b, length, h * d) for length in (n, m, m)]
-padding = torch.arange(m) >= torch.tensor([[5], [1], [0]])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1)         # (n, m)
-masks = {"key_padding_mask": padding, "attn_mask": future, "need_weights": False}
-found = ours(*inputs, padding[:, None, :] | future)[0]  # (b, n, h * d)
-right = pytorchs(ours)(*inputs, **masks)[0]             # (b, n, h * d)
-torch.testing.assert_close(found, right)
-print("✓ The class gives what PyTorch's gives, within rounding.")
-
-# %% [markdown]
-# Done? A test that has never said *no* proves little. Here are five wrong classes, and each comes with an
-# easier test of its own choice. How many get caught?
-
-
-# %% tags=["fold-input"]
-def off_by(kind, lengths, n=4, m=5, h=2, d=6, same=False):
-    """Say how far a class is from PyTorch's; `lengths` are of keys that are no padding."""
-    ours, b = kind(h * d, h), len(lengths)
-    query, key, value = (torch.randn(b, length, h * d) for length in (n, m, m))
+def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
+    """Raise where outputs or gradients are not those of nn.MultiheadAttention."""
+    ours, theirs = kind(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True)
+    shared = {f"out_proj.{name}": x for name, x in ours.w_o.named_parameters()}
+    for name in ("weight", "bias"):
+        into = [getattr(layer, name) for layer in (ours.w_q, ours.w_k, ours.w_v)]
+        shared[f"in_proj_{name}"] = torch.cat(into)
+    sizes = [(len(lengths), length, h * d) for length in (n, m, m)]
+    query, key, value = (torch.randn(size, requires_grad=True) for size in sizes)
     inputs = (query, key, key if same else value)
     padding = torch.arange(m) >= torch.tensor(lengths)[:, None]  # (b, m)
-    future = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
+    future = torch.ones(n, m).bool().triu(1)                     # (n, m)
     masks = {"key_padding_mask": padding, "attn_mask": future, "need_weights": False}
-    found = ours(*inputs, padding[:, None, :] | future)[0]  # (b, n, h * d)
-    right = pytorchs(ours)(*inputs, **masks)[0]             # (b, n, h * d)
-    return (found - right).abs().max().item()
+    right, _ = torch.func.functional_call(theirs, shared, inputs, masks)
+    found, _ = ours(*inputs, padding[:, None, :] | future)
+    torch.testing.assert_close(found, right)
+    factors, leaves = torch.randn_like(right), [*inputs, *ours.parameters()]
+    slopes = [torch.autograd.grad((x * factors).sum(), leaves) for x in (found, right)]
+    torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-4)
 
 
-def told(off):
-    """Give two decimals of a difference, and no digits of one that is only rounding."""
-    if off == "error":
-        return off
-    return "rounding" if off < 1e-5 else f"{off:.2f}".replace("nan", "NaN")
+# %%
+compare(PlainAttention)
+print("✓ The class has the outputs and the gradients of PyTorch's.")
+
+# %% [markdown]
+# Done? A test that has never said *no* proves little. Here are five wrong classes. Each gets an easier test
+# first, such as a single sentence, and then this one. Which catches how many?
 
 
 # %% tags=["fold-input"]
@@ -711,18 +673,31 @@ class FilledOnce(PlainAttention):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-rows = {
-    "merge": ["x.reshape(b, n, e)", "one query", off_by(WrongMerge, [5, 3], n=1)],
-    "values": ["w_v(key)", "key is value", off_by(FromKey, [5, 3], same=True)],
-    "padding": ["blocked[:1]", "last key padded", off_by(NoPadding, [5, 4])],
-    "mask axis": ["no [:, None]", "one sentence", off_by(NoAxis, [3])],
-    "fill": ["one, not two", "none empty", off_by(FilledOnce, [5, 3])],
+# %% tags=["fold-input"]
+def verdict(kind, **easier):
+    """Say whether a class passes the comparison."""
+    try:
+        compare(kind, **easier)
+    except (AssertionError, RuntimeError):
+        return "caught"
+    return "passes"
+
+
+tests = {
+    "x.reshape(b, n, e) in merge": (WrongMerge, "one query", {"lengths": (5, 3), "n": 1}),
+    "w_v(key)": (FromKey, "key is value", {"lengths": (5, 3), "same": True}),
+    "blocked[:1]": (NoPadding, "last key padded", {"lengths": (5, 4)}),
+    "no [:, None]": (NoAxis, "one sentence", {"lengths": (3,)}),
+    "filled once": (FilledOnce, "none empty", {"lengths": (5, 3)}),
 }
-shown = {name: [*row[:2], told(row[2])] for name, row in rows.items()}
-display.show(shown, columns=["changed to", "tested with", "off by"])
+rows = {
+    name: [easy, verdict(kind, **given), verdict(kind)]
+    for name, (kind, easy, given) in tests.items()
+}
+display.show(rows, columns=["easier test", "it says", "this test"], corner="wrong class")
 
 # %% [markdown]
-# None. All five pass, no further off than by rounding. What does each test lack?
+# The easier tests catch none, and this one all five. What does each easier test lack?
 #
 # <details><summary>What would you change?</summary>
 #
@@ -735,62 +710,38 @@ display.show(shown, columns=["changed to", "tested with", "off by"])
 #
 # </details>
 #
-# The test above has all of it. Now all six classes take it: lengths 5, 1 and 0, and n = 4, m = 5, h = 2, d = 6.
-
-# %% tags=["fold-input"]
-kinds = (PlainAttention, WrongMerge, FromKey, NoPadding, NoAxis, FilledOnce)
-passed, caught = [row[2] for row in rows.values()], {}
-for name, kind in zip(("the class", *rows), kinds):
-    try:
-        caught[name] = off_by(kind, [5, 1, 0])
-    except RuntimeError:
-        caught[name] = "error"
-display.show({name: [told(off)] for name, off in caught.items()}, columns=["off by"])
-
-# %% [markdown]
-# Only the class gets through. The missing axis of heads even raises an error, and that is luck: with as
-# many sentences as heads, each head would silently have taken the mask of one *sentence*. Where there
-# is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.
+# Where there is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.
+#
+# > **Pitfall.** In the `attn_mask` of PyTorch's *function*, `F.scaled_dot_product_attention`, True means *may
+# > look*. In its class, and here, True means *may not*. Hand the function `~blocked`.
 
 # %% tags=["proof"]
-assert max(passed) < 1e-5
-assert caught["the class"] < 1e-5
-assert min(caught[name] for name in [*rows][:3]) > 0.1
-assert caught["mask axis"] == "error"
-assert math.isnan(caught["fill"])
-for h in (2, 3):  # as many sentences as heads: no error
-    assert off_by(NoAxis, [5, 1, 3][:h], h=h) > 0.01
-print("✓ No axis of heads: silent and wrong where b = h, by the same test.")
-
-# %% tags=["proof"]
+assert [row[1:] for row in rows.values()] == [["passes", "caught"]] * 5
 torch.manual_seed(0)
 b, n, m, h, d = 3, 4, 5, 2, 6
-ours = PlainAttention(h * d, h).double()
-theirs, three = pytorchs(ours), (ours.w_q, ours.w_k, ours.w_v)
+ours, theirs = (PlainAttention(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True))
+three = (ours.w_q, ours.w_k, ours.w_v)
+for kind in ("weight", "bias"):
+    stacked = torch.cat([getattr(layer, kind) for layer in three])
+    getattr(theirs, f"in_proj_{kind}").data = stacked.detach()
+theirs.out_proj = ours.w_o
+ours, theirs = ours.double(), theirs.double()
 inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
 padding = torch.arange(m) >= torch.tensor([[5], [1], [0]])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1)         # (n, m)
-masks = {"key_padding_mask": padding, "attn_mask": future}
-mine = ours(*inputs, padding[:, None, :] | future)
-right = theirs(*inputs, **masks, need_weights=False)[0]
-mixture = torch.arange(right.numel()).cos().view_as(right)  # each output counts
-both = [*inputs, ours.w_o.weight, ours.w_o.bias]
-own = [getattr(layer, kind) for kind in ("weight", "bias") for layer in three]
-found = torch.autograd.grad((mine[0] * mixture).sum(), [*both, *own])
-slopes = [*found[:5], torch.cat(found[5:8]), torch.cat(found[8:])]
-stacked = [theirs.in_proj_weight, theirs.in_proj_bias]
-expected = torch.autograd.grad((right * mixture).sum(), [*both, *stacked])
-torch.testing.assert_close(mine[0], right)
-torch.testing.assert_close(slopes, [*expected])
+later = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
+_, weights = ours(*inputs, padding[:, None, :] | later)
+masks = {"key_padding_mask": padding, "attn_mask": later}
 shares = theirs(*inputs, **masks, average_attn_weights=False)[1]  # (b, h, n, m)
-torch.testing.assert_close(mine[1][:2], shares[:2])
-assert not mine[1][2].any()
-print("✓ Weights agree, too, and the gradients of all inputs and parameters.")
+torch.testing.assert_close(weights[:2], shares[:2])
+assert not weights[2].any()
+torch.testing.assert_close(ours(*inputs)[0], theirs(*inputs)[0])  # without a mask
+print("✓ Weights agree head by head, which PyTorch's class averages unless told otherwise.")
 
 # %% [markdown]
-# ## PyTorch's own NaN
+# <!-- deeper: PyTorch's own NaN -->
+# ### Going deeper: PyTorch's own NaN
 #
-# That test hides one thing: it asks PyTorch for no weights, `need_weights=False`, which is not the default.
+# The comparison hides one thing: it asks PyTorch for no weights, `need_weights=False`, which is not the default.
 # Let the third sentence be empty, let the loss read the first one alone, and call PyTorch's class both ways.
 # Does the empty sentence reach the gradients?
 
@@ -826,23 +777,57 @@ print(
 # $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$. With `need_weights=False` it takes another
 # path, and nothing is spoiled. A flag that says what you want to *see* decides whether you can train. Our
 # class always returns its weights, and loses no number: an empty row collects nothing, and gets the bias of
-# the last layer.
-#
-# > **Pitfall.** PyTorch's *function*, `F.scaled_dot_product_attention`, gives an empty row zeros in this
-# > version. It has another trap: in its `attn_mask`, True means *may look*. In its class, and here, True
-# > means *may not*. Hand it `~blocked`.
+# the last layer. PyTorch's *function* gives it zeros in this version.
 
 # %% tags=["proof"]
 torch.testing.assert_close(mine[2], ours.w_o.bias.expand(n, -1))
-q, k, v = (torch.randn(b, h, length, d).double() for length in (n, m, m))
-hidden = padding[:, None, None] | future  # (b, 1, n, m)
-weights = (q @ k.mT / math.sqrt(d)).masked_fill(hidden, -math.inf).softmax(-1)
-fused = F.scaled_dot_product_attention(q.requires_grad_(), k, v, attn_mask=~hidden)
-torch.testing.assert_close((weights @ v)[:2], fused[:2])
+query, key, value = (torch.randn(b, h, length, d).double() for length in (n, m, m))
+hidden = padding[:, None, None] | later  # (b, 1, n, m)
+weights = (query @ key.mT / math.sqrt(d)).masked_fill(hidden, -math.inf).softmax(-1)
+fused = F.scaled_dot_product_attention(
+    query.requires_grad_(), key, value, attn_mask=~hidden
+)
+torch.testing.assert_close((weights @ value)[:2], fused[:2])
 assert not fused[2].any()
-(gradient,) = torch.autograd.grad(fused[0].sum(), q)
+(gradient,) = torch.autograd.grad(fused[0].sum(), query)
 assert gradient.isfinite().all()
 print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Back to the picture
+#
+# One thing is left. Give the class our matrices, transposed, since `nn.Linear` multiplies by `weight.T`. What does *it* get, also
+# under the causal mask?
+
+# %%
+by_class = PlainAttention(4, 2)
+layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
+for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
+    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
+rows = [by_class(pair, pair, pair, mask)[0][:, it, :2] for mask in (None, future[None])]
+names = ["it, thirsty", "it, sweet", "causal, thirsty", "causal, sweet"]
+display.show(torch.cat(rows).detach(), names, SAID)
+
+# %% [markdown]
+# The first two rows are the bars at the top. Under the causal mask, *it* cannot tell: the word that
+# decides comes later. Mind the axis in `future[None]`: given a bare (n, m) with n = h, each head takes one
+# row of the mask, without an error.
+
+# %% tags=["proof"]
+torch.testing.assert_close(
+    by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
+)
+four, bare = torch.randn(3, 2, 4), torch.ones(2, 2).bool().triu(1)  # n = h = 2
+for head, row in enumerate(bare):
+    taken = [
+        by_class(four, four, four, given)[1][:, head]
+        for given in (bare, row.expand(1, 2, 2))
+    ]
+    torch.testing.assert_close(*taken)
+print("✓ With the matrices made by hand, the class gives what this page has built.")
 
 # %% [markdown]
 # ## Exercises
@@ -850,9 +835,9 @@ print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function 
 # ### Write it
 #
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
-# up. `blocked` is `(b, n, m)`; an axis of size 1 is stretched. If it is None, nothing is blocked, and
-# a mask of False in the shape of the scores will do: `torch.zeros_like(scores).bool()`. Return the
-# output and the weights of each head.
+# up. `blocked` is `(b, n, m)`, or None, and then nothing is blocked: `torch.zeros_like(scores).bool()` will do.
+# Return the output and the weights of each head. The check says what is wrong. Without this book's package,
+# `compare(MyAttention)` says whether something is.
 
 
 # %% tags=["exercise"]
@@ -905,13 +890,7 @@ exercises.short_path.check_attention.folded(MyAttention)
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.
 # >
-# > ```python
-# > q, k, v = split(x @ w_q), split(x @ w_k), split(x @ w_v)         # (b, h, n, d)
-# > scores = (q @ k.mT / d**0.5).masked_fill(blocked, -math.inf)     # (b, h, n, m)
-# > weights = scores.softmax(-1).masked_fill(blocked, 0)             # (b, h, n, m)
-# > output = merge(weights @ v) @ w_o                                # (b, n, e)
-# > ```
-# >
-# > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch's class, and
-# > its `need_weights=False`: sizes that all differ and none 1, three different inputs, padding that the
-# > causal mask leaves in sight, and an empty sentence.
+# > Queries `(b, h, n, d)`, keys and values `(b, h, m, d)`, scores and weights `(b, h, n, m)`. Split by cutting the
+# > last axis, merge by transposing first. Fill twice. Compare with PyTorch's class and `need_weights=False`:
+# > sizes that all differ and none 1, three different inputs, padding that the causal mask leaves in sight, and
+# > an empty sentence.

@@ -1,6 +1,10 @@
-"""The short path: its two heads are those of the chapters and of the first page."""
+"""The short path: its two heads are those of the chapters; its test stands on PyTorch alone."""
 
+import math
+
+import pytest
 import torch
+from torch import nn
 
 from annotated_book import chapters
 from annotated_book.display import computation
@@ -26,3 +30,16 @@ def test_the_sentences_that_the_page_writes_out_are_those_of_the_first_chapter()
     assert loaded["words"][loaded["it"]] == "it"
     assert loaded["first"].equal(one.EMBEDDINGS)
     assert loaded["second"].equal(one.SWEET_EMBEDDINGS)
+
+
+def test_the_comparison_can_be_copied_and_needs_nothing_but_pytorch():
+    copied = {"math": math, "torch": torch, "nn": nn}
+    cells = scripts.code_cells(scripts.CHAPTERS / "short_path.py")
+    for start in ("class PlainAttention", "def compare"):
+        (source,) = [cell.source for cell in cells if cell.source.lstrip().startswith(start)]
+        exec(source, copied)
+    kind = copied["PlainAttention"]
+    copied["compare"](kind)
+    halved = {"merge": lambda self, x: kind.merge(self, x.lerp(x.detach(), 0.5))}
+    with pytest.raises(AssertionError):  # the outputs are right, the gradients are not
+        copied["compare"](type("Halved", (kind,), halved))

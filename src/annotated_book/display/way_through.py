@@ -22,55 +22,66 @@ def whole_way(*, name: str) -> Output:
     Args:
         name: the figure's name, see ``finish``.
     """
-    made, words, it = (
-        c.computation(),
-        c.WORDS[: c.LENGTH],
-        c.WORDS.index("it"),
-    )
-    drawing, (above, below) = panels(480, 400, rows=2)
-    for ax, high in ((above, 200), (below, 190)):
-        ax.set(xlim=(0, 480), ylim=(high, 0))
+    made, words, it = c.computation(), c.WORDS[: c.LENGTH], c.WORDS.index("it")
+    drawing, axes = panels(640, 384, columns=2, rows=2)
+    for ax in axes:
+        ax.set(xlim=(0, 320), ylim=(190, 0))
         ax.axis("off")
     grids = {"X": c.X, **dict(zip("QKV", made["project in"].values(), strict=True))}
-    for (title, grid), left in zip(grids.items(), (70, 186, 288, 390), strict=True):
+    for i, (title, grid) in enumerate(grids.items()):
+        ax, left = axes[i // 2], (66, 210)[i % 2]
         heads = "" if title == "X" else _HEADS
-        above.text(left + 40, 12, title if title == "X" else f"{title} = X W_{title}", ha="center")
-        for i, row in enumerate(_whole(grid[: c.LENGTH])):
-            y = 34 + 18 * i
-            _cells(above, left, y, row, 20, heads)
-            if title == "X":
-                bold = "bold" if i == it else "normal"
-                above.text(64, y, words[i], ha="right", va="center", fontweight=bold)
+        ax.text(
+            left + 40,
+            10,
+            title if title == "X" else f"{title} = X W_{title}",
+            ha="center",
+            fontsize=11,
+        )
+        for j, row in enumerate(_whole(grid[: c.LENGTH])):
+            y = 32 + 18 * j
+            _cells(ax, left, y, row, 20, heads)
+            if title in "XK":
+                bold = "bold" if j == it else "normal"
+                ax.text(60, y, words[j], ha="right", va="center", fontsize=11, fontweight=bold)
         if title in "XQ":
-            corner = (left, 25 + 18 * it)
-            above.add_patch(Rectangle(corner, 80, 18, edgecolor="black", fill=False, linewidth=2))
-    for left, (letter, which) in zip((20, 60), zip(_HEADS, "12", strict=True), strict=True):
-        for start in (186, 288, 390):
-            place = (start + left, 188)
-            above.text(*place, f"head {which}", ha="center", fontsize=11, color=COLOURS[letter])
-    _arrow(above, (150, 96), (182, 96))
-    shares, told = made["softmax"]["weights"][:, it, : c.LENGTH].tolist(), []
+            corner = (left, 23 + 18 * it)
+            ax.add_patch(Rectangle(corner, 80, 18, edgecolor="black", fill=False, linewidth=2))
+        for head, (letter, which) in enumerate(zip(_HEADS if heads else "", "12", strict=False)):
+            place, look = (left + 20 + 40 * head, 184), {"color": COLOURS[letter]}
+            ax.text(*place, f"head {which}", ha="center", va="center", fontsize=11, **look)
+    _arrow(axes[0], (148, 122), (206, 122))
+    queries, keys = (made["split"][each][:, : c.LENGTH] for each in ("queries", "keys"))
+    scores = (queries @ keys.mT)[:, it].tolist()  # before the root
+    shares = made["softmax"]["weights"][:, it, : c.LENGTH].tolist()
     collected, output = made["mix"]["collected"][:, it].tolist(), made["project out"]["output"][it]
-    for head, (letter, y) in enumerate(zip(_HEADS, (44, 98), strict=True)):
-        below.text(44, y, f"head {head + 1}", ha="right", va="center", color=COLOURS[letter])
-        for j, share in enumerate(shares[head]):
-            _cells(below, 50 + 40 * j, y, [f"{share:.2f}"], 40, letter, 0.06 + 0.6 * share)
-        _arrow(below, (372, y), (388, y))
-        _cells(below, 390, y, _written(collected[head]), 44, letter)
-        gives = " ".join(map(" ".join, zip(words, _written(shares[head]), strict=True)))
-        collects = " ".join(_written(collected[head]))
-        told.append(f"head {head + 1}: shares {gives}; collects {collects}")
+    looks, last = axes[2:]
+    looks.text(48, 8, "“it”: scores, then softmax(score / √2)", va="center", fontsize=11)
     for j, word in enumerate(words):
-        below.text(70 + 40 * j, 71, word, ha="center", va="center")
-    below.text(210, 16, "scores, then softmax: the shares of “it”", ha="center", va="center")
-    below.text(434, 16, "shares times V", ha="center", va="center")
-    below.text(138, 142, "side by side", ha="center", va="center")
-    _cells(below, 50, 170, _written([*collected[0], *collected[1]]), 44, _HEADS)
-    _arrow(below, (228, 170), (286, 170))
-    below.text(257, 156, "W_O", ha="center", va="center")
+        looks.text(65 + 34 * j, 95, word, ha="center", va="center", fontsize=11)
+    last.text(60, 10, "shares times V", va="center", fontsize=11)
+    last.text(60, 80, "side by side", va="center", fontsize=11)
+    told = []
+    for head, letter in enumerate(_HEADS):
+        ink, high = {"color": COLOURS[letter], "va": "center"}, (48, 124)[head]
+        for y, text in ((high, "scores"), (high + 18, "shares")):
+            looks.text(44, y, text, ha="right", fontsize=11, **ink)
+        looks.text(48, (30, 160)[head], f"head {head + 1}", fontsize=11, **ink)
+        for j, (score, share) in enumerate(zip(scores[head], shares[head], strict=True)):
+            _cells(looks, 48 + 34 * j, high, [f"{score:.0f}"], 34, letter, 0.06)
+            _cells(looks, 48 + 34 * j, high + 18, [f"{share:.2f}"], 34, letter, 0.06 + 0.6 * share)
+        last.text(54, 32 + 20 * head, f"head {head + 1}", ha="right", fontsize=11, **ink)
+        _cells(last, 60, 32 + 20 * head, _written(collected[head]), 48, letter)
+        fits = " ".join(map(" ".join, zip(words, (f"{x:.0f}" for x in scores[head]), strict=True)))
+        gives = " ".join(_written(shares[head]))
+        collects = " ".join(_written(collected[head]))
+        told.append(f"head {head + 1}: scores {fits}; shares {gives}; collects {collects}")
+    _cells(last, 60, 102, _written([*collected[0], *collected[1]]), 48, _HEADS)
+    _arrow(last, (156, 114), (156, 140))
+    last.text(164, 128, "W_O", va="center", fontsize=11)
     for j, feature in enumerate(_FEATURES):
-        below.text(312 + 44 * j, 142, feature, ha="center", va="center")
-    _cells(below, 290, 170, _written(output.tolist()), 44, "")
+        last.text(84 + 48 * j, 148, feature, ha="center", va="center", fontsize=11)
+    _cells(last, 60, 166, _written(output.tolist()), 48, "")
     gets = ", ".join(map(" ".join, zip(_FEATURES, _written(output.tolist()), strict=True)))
     alt = (
         "X times W_Q, W_K and W_V makes queries, keys and values, each cut in two heads. Of “it”, "

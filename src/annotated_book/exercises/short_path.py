@@ -178,6 +178,30 @@ def _which(answer: object, found: Tensor, right: Tensor, q: Tensor, *drawn: Any)
     return "the weights are not right" + (": look at what comes before them." * output or ".")
 
 
+def _without_the_axis(
+    self: _Attention, query: Tensor, key: Tensor, value: Tensor, blocked: Any = None
+) -> Any:
+    """Meet the scores with a mask that has no axis of the heads."""
+    q, k, v = map(self.split, self.project(query, key, value))
+    scores = self.scores(q, k)
+    hidden = torch.zeros_like(scores).bool() if blocked is None else blocked
+    weights = self.weights(scores, hidden)
+    return self.finish(self.merge(weights @ v), weights)
+
+
+def _fills_sixteen_bits(answer: Any) -> None:
+    """Refuse a number in place of minus infinity, which only shows where it does not fit."""
+    module, x = answer(4, 2).half(), torch.randn(1, 3, 4).half()
+    try:
+        module(x, x, x, torch.ones(1, 3, 3).triu(1).bool())
+    except RuntimeError as error:
+        if "overflow" in str(error):
+            raise Refused(
+                "it is right here, and fails in 16 bits, where your large number does not fit: "
+                "fill the scores with -math.inf."
+            ) from None
+
+
 check_attention = Exercise(
     name="MyAttention",
     right=_Attention,
@@ -208,6 +232,9 @@ check_attention = Exercise(
                 .masked_fill(~blocked & blocked.any(), 0)
             )
         ),
+        "blocked is (b, n, m), and the scores have an axis of heads, too: blocked[:, None].": _with(
+            forward=_without_the_axis
+        ),
         "the mask is not used.": _with(weights=lambda self, scores, blocked: scores.softmax(-1)),
         "the weights are only zeroed, and no longer sum to 1: fill the scores with −∞ first.": (
             _with(weights=lambda self, scores, blocked: scores.softmax(-1).masked_fill(blocked, 0))
@@ -234,6 +261,7 @@ check_attention = Exercise(
         {"b": 3, "n": 5, "m": 2, "h": 2, "d": 7, "masked": 0},
     ],
     draw=_draw,
-    easy=[{"b": 2, "n": 4, "m": 4, "h": 4, "d": 4, "masked": 1}],
+    easy=[{"b": 4, "n": 4, "m": 4, "h": 4, "d": 4, "masked": 1}],
     why=_which,
+    also=_fills_sixteen_bits,
 )

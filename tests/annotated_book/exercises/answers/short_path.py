@@ -21,7 +21,7 @@ MASK: list[tuple[Any, str]] = [
 class Mine(nn.Module):
     """A right class in other words: views, einsum, and a mask that is looked at twice."""
 
-    axis, zeroed = 3, True
+    axis, zeroed, low, heads_axis = 3, True, -math.inf, True
 
     def __init__(self, embed_dim, num_heads):
         super().__init__()
@@ -34,11 +34,13 @@ class Mine(nn.Module):
         q, k, v = self.w_q(query), self.w_k(key), self.w_v(value)
         q, k, v = (x.view(b, -1, self.num_heads, self.d).permute(0, 2, 1, 3) for x in (q, k, v))
         scores = torch.einsum("bhnd,bhmd->bhnm", q, k) / k.size(self.axis) ** 0.5
+        if blocked is not None and self.heads_axis:
+            blocked = blocked[:, None]
         if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)
+            scores = scores.masked_fill(blocked, self.low)
         weights = scores.softmax(-1)
         if blocked is not None and self.zeroed:
-            weights = weights.masked_fill(blocked[:, None], 0)
+            weights = weights.masked_fill(blocked, 0)
         mixed = (weights @ v).permute(0, 2, 1, 3)
         return self.w_o(mixed.reshape(b, n, e)), weights
 
@@ -56,6 +58,8 @@ def returning(what):
 
 CLASSES: list[tuple[Any, str]] = [
     (Mine, "✓ MyAttention: right"),
+    (mine(low=-1e9), "fails in 16 bits"),
+    (mine(heads_axis=False), "an axis of heads, too: blocked[:, None]. So your code raises"),
     (mine(axis=2), "the weights are not right: look at what comes before them"),
     (mine(zeroed=False), "a fully masked row is NaN"),
     (returning(lambda self, q, k, v: Mine.forward(self, q, k, v)[0]), "returns two tensors"),
