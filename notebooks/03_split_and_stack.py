@@ -102,10 +102,7 @@ for word in (*one.WORDS, "sweet"):
 twice = torch.cat([q_1, 2 * q_2], dim=1)  # (e, h * d)
 found = []
 for words in said.values():
-    mixed, weights = one.attend(
-        words @ twice, words @ w_k, words @ w_v
-    )  # (n, h * d), (n, n)
-    assert weights.shape == (8, 8)
+    mixed, _ = one.attend(words @ twice, words @ w_k, words @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
     found.append(animal)
@@ -311,8 +308,8 @@ display.show(counts, columns=columns)
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
-# multiplied in it: in short texts with many narrow heads. In long texts the multiplying outweighs it. Splitting,
-# stacking and merging even cost something, since they copy every number. Here is what [Speed](15_speed.ipynb) has
+# multiplied in it: in short texts with many narrow heads. In long texts the multiplying outweighs it. Stacking
+# and merging even cost something, since both copy every number. Here is what [Speed](15_speed.ipynb) has
 # measured, in milliseconds, with eight heads on a CPU (*at once* is the class of the next chapter, which splits
 # without copying):
 

@@ -133,9 +133,9 @@ print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7. That is a step of 1, a jump of 5,
 # and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
-# will do, it copies all the numbers, and does not say so. (A copy costs time and memory, and the split saves one. In
-# a batch, though, `@` copies the heads after all, as [Batches](05_batches.ipynb) will count;
-# `F.scaled_dot_product_attention` takes them as they lie.)
+# will do, it copies all the numbers, and does not say so. (A copy costs time and memory, and the trick saves it for
+# queries, keys and values. In a batch, though, `@` copies the three after all, as [Batches](05_batches.ipynb) will
+# count. `F.scaled_dot_product_attention` has kernels that take them as they lie.)
 #
 # Here is the new shelf, with head 1 in its left half. Orange are the first four numbers that a merge reads:
 
@@ -153,8 +153,8 @@ display.shelf(
 # temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
 # first row, which belongs to *cat*, holds two numbers of *cat* and two of *drank*.
 #
-# Here are the right split and the right merge as the package has them, a line each. They count axes from the end, and
-# `unflatten` and `flatten` cut and join one axis:
+# Here are the right split and the right merge as the package has them, a line each. They count axes from the end:
+# `unflatten` cuts the last axis in two, and `flatten` joins the last two.
 
 # %% tags=["hide-input"]
 display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
@@ -202,12 +202,6 @@ def merge_wrongly(mixed):
 # </details>
 
 
-# %%
-def round_trip(split, merge, x, h):
-    """Say whether split and merge give the input back."""
-    return merge(split(x, h)).equal(x)
-
-
 # %% tags=["fold-input"]
 WAYS = {  # a split and a merge each
     "right": (split_heads, merge_heads),
@@ -215,7 +209,7 @@ WAYS = {  # a split and a merge each
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
-tests = {"round trip": lambda split, merge: round_trip(split, merge, x, h)}
+tests = {"round trip": lambda split, merge: merge(split(x, h)).equal(x)}
 
 
 def tried(tests):
@@ -282,6 +276,8 @@ display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
+# With both transposes gone, 2c is back in its place, and yet each head has attended to the wrong numbers.
+#
 # What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
 # merge, and ask what *it* collects when it is *thirsty*. With the wrong merge, the row of *it* holds what head 2
 # has found for two other words, *drank* and *milk*:
@@ -373,8 +369,8 @@ print("✓ Only the right way passes all three tests.")
 # With both steps wrong, each head holds half of the sentence: *it* stands in the second half and can never find
 # *cat*, whatever the matrices are.
 #
-# The last two tests look only at inputs and outputs, so they work on any attention. Here they are in one block to
-# copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
+# The last two tests look only at inputs and outputs. So they work on any attention whose mask, positions and dropout
+# are switched off. Here they are in one block to copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
 # of words reveals two wrong steps.
 
 
@@ -419,7 +415,7 @@ print("✓ It passes the right way and PyTorch's class, and refuses the other fo
 
 # %% [markdown]
 # If your model wants a batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x:
-# model(x[None])[0][0]`. Switch off its mask, its positions and its dropout.
+# model(x[None])[0][0]`.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with

@@ -1,6 +1,7 @@
 """Words of several heads as a grid, once with a room for each head, once with one for each word."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
@@ -20,36 +21,29 @@ def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: s
         titles: of the stack with the heads first, and of the one with the words first.
         name: the figure's name, see ``finish``.
     """
-    n = len(words)
-    drawing, axes = panels(620, 2 * (40 * heads + 84), rows=2)
+    wide = [6.6 * len(word) + 10 for word in words]
+    left = [sum(wide[:j]) + 3 * j for j in range(len(words) + 1)]
+    drawing, axes = panels(340, 2 * (36 * heads + 40), rows=2)
     for ax, title, by_head in zip(axes, titles, (True, False), strict=True):
-        rooms = range(heads) if by_head else range(n)
-        for room in rooms:
-            corner, size = ((-0.42, room - 0.36), (n - 0.16, 0.72))
-            colour = COLOURS[_HEADS[room % 2]] if by_head else FAINT
-            if not by_head:
-                corner, size = ((room - 0.42, -0.36), (0.84, heads - 0.28))
-            ax.add_patch(
-                FancyBboxPatch(
-                    corner,
-                    *size,
-                    "round,pad=0.02",
-                    facecolor=to_rgba(colour, 0.1),
-                    edgecolor=colour,
-                    linewidth=1.6,
-                )
-            )
+        rooms = [((0, 36 * i - 14), left[-1] - 3, 28, COLOURS[_HEADS[i % 2]]) for i in range(heads)]
+        if not by_head:
+            high = 36 * heads - 8
+            rooms = [((x, -14), w, high, FAINT) for x, w in zip(left, wide, strict=False)]
+        for corner, across, down, colour in rooms:
+            look: dict[str, Any] = {"facecolor": to_rgba(colour, 0.1), "edgecolor": colour}
+            box = FancyBboxPatch(corner, across, down, "round,pad=0,rounding_size=2", **look)
+            ax.add_patch(box)
         for i in range(heads):
-            colour = COLOURS[_HEADS[i % 2]]
-            ax.text(-0.7, i, f"head {i + 1}", ha="right", va="center", fontsize=12, color=colour)
-            for j, word in enumerate(words):
-                ax.text(j, i, word, ha="center", va="center", fontsize=12, color=colour)
-        ax.set(xlim=(-1.7, n - 0.4), ylim=(heads - 0.4, -0.6))
+            look = {"va": "center", "fontsize": 12, "color": COLOURS[_HEADS[i % 2]]}
+            ax.text(-8, 36 * i, f"head {i + 1}", ha="right", **look)
+            for word, x, w in zip(words, left, wide, strict=False):
+                ax.text(x + w / 2, 36 * i, word, ha="center", **look)
+        ax.set(xlim=(-50, left[-1]), ylim=(36 * heads - 18, -18))
         ax.set_title(title, fontsize=12)
         ax.axis("off")
     alt = (
-        f"The pieces of {heads} heads and {n} words as a grid. {titles[0]}: all words of a head "
-        f"stand in one room. {titles[1]}: the {heads} heads of one word stand in one room."
+        f"The pieces of {heads} heads and {len(words)} words as a grid. {titles[0]}: all words of "
+        f"a head stand in one room. {titles[1]}: the {heads} heads of one word stand in one room."
     )
     caption = "Pieces in the same frame attend to one another."
     return finish(drawing, name=name, alt=alt, caption=caption)

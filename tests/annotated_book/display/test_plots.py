@@ -182,7 +182,8 @@ def test_sentences_of_eight_words_fit_a_phone():
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
     made = (two_glasses(), a_sheet(), some_sums(), a_way_through_matrices())
-    for figure in (lines, looks, *made):
+    stacks = display.stacks(words, 2, ("heads first", "words first"), name="frames")
+    for figure in (lines, looks, stacks, *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 
