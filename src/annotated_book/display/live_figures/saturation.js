@@ -6,7 +6,7 @@
 //
 // A test compares every number with what Python makes of the same products.
 import { element, readout, slider, svg } from "./host/figure.js";
-import { LEFT, LOW, RIGHT, TOP, heights, label, panel } from "./host/panel.js";
+import { HALO, LEFT, LOW, RIGHT, TOP, heights, label, panel } from "./host/panel.js";
 
 const STEPS = 16; // the slider's way from d^0, which is 1, over √d to d
 
