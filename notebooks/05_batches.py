@@ -53,11 +53,10 @@ def look(x):
     return one.attend(*(split_heads(x @ w, h) for w in WIDE))[1]
 
 
-layouts = {
-    "batch first": look(x),                                    # (b, h, n, n)
-    "batch second": look(x.transpose(0, 1)),                   # (n, h, b, b)
-    "reshaped": look(x.reshape(n, b, h * d).transpose(0, 1)),  # (b, h, n, n)
-}
+right = look(x)                                          # (b, h, n, n)
+second = look(x.transpose(0, 1))                         # (n, h, b, b)
+straight = look(x.reshape(n, b, h * d).transpose(0, 1))  # (b, h, n, n)
+layouts = {"batch first": right, "batch second": second, "reshaped": straight}
 q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
 display.rooms((one.WORDS, one.SWEET), q, k, layouts, (0, it), name="rooms")
 
@@ -166,10 +165,9 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% tags=["hide-input"]
 places = torch.arange(b * n * h * d)
-orders = {
-    "batch first": split_heads(places.view(b, n, h * d), h).flatten(0, 1),  # (b * h, n, d)
-    "sequence first": places.view(n, b * h, d).transpose(0, 1),             # (b * h, n, d)
-}
+first = split_heads(places.view(b, n, h * d), h).flatten(0, 1)  # (b * h, n, d)
+second = places.view(n, b * h, d).transpose(0, 1)               # (b * h, n, d)
+orders = {"batch first": first, "sequence first": second}
 display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
 
 # %% [markdown]
@@ -211,7 +209,7 @@ for name, how, each in (
 display.show(counts, columns=["shape", "tensors copied"])
 
 # %% [markdown]
-# With `@`, batch-first data are copied, queries, keys and values. Sequence-first data are not, *if yours already
+# With `@`, batch-first queries, keys and values are all copied. Sequence-first ones are not, *if yours already
 # lie so*: to turn them round costs a copy as well. PyTorch's function reads each room where it lies, at least on a
 # CPU and without dropout, and lays its result so that `merge_heads` copies nothing either. With it, batch-first
 # is as good.
@@ -270,7 +268,7 @@ turned, straightened = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
 print("in their place:", (turned == straightened).sum().item(), "of 16")
 
 # %% [markdown]
-# Go back to the figure, and press *reshaped*. There are four rooms of eight words again, and each holds every second
+# Go back to [the figure](#cell-id=what-equal-sizes-hide), and press *reshaped*. There are four rooms of eight words again, and each holds every second
 # word of *both* sentences. *It* hears *thirsty* and *sweet*, and says 0.71 to both questions.
 
 # %% tags=["proof"]
@@ -296,7 +294,7 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %% tags=["fold-input"]
 def crosses(turn, back):
-    """Attend from 3 words to 5 in each of 2 samples, between two turns, and say what comes of it."""
+    """Attend from 3 words to 5 in each sample, between two turns: what comes of it?"""
     try:
         mixed = back(four_axes(*(turn(each) for each in triple), 4), asking.shape)
     except RuntimeError:

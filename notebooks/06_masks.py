@@ -366,7 +366,7 @@ display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 # That is one layer. In a second, the words meet the dots' NaN as *values*, and a weight of 0 saves nobody. The loss
 # over them is NaN at once, and so are all gradients. Most people meet the NaN that way.
 #
-# > **Was it this?** Three lines name the row, the matrices and the operation:
+# > **Was it this?** Three lines say whether there is such a row, whose gradient is NaN, and which step made it:
 # >
 # > ```python
 # > blocked.all(-1).any()
