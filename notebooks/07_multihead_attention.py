@@ -327,9 +327,9 @@ print(
 )
 
 # %% [markdown]
-# So there is a call that notices when any of the six is missing, alone or together with others: **several
-# samples, sizes that all differ and none of which is 1, values other than the keys, a mask that differs from
-# query to query, and one sample empty.**
+# So there is a recipe for a call that notices when any of the six is missing, alone or together with others:
+# **several samples, sizes that all differ and none of which is 1, values other than the keys, a mask that differs
+# from query to query, and one sample empty.**
 #
 # That is six parts, and not every mistake. Can you break a line so that this call does *not* notice?
 #
@@ -732,6 +732,10 @@ for need, first, training, graded in itertools.product((True, False), repeat=4):
         if need or fast
         else not (empty[0] - fresh.out_proj.bias).any()
     )
+
+odd = nn.MultiheadAttention(24, 3, batch_first=True).double().eval()
+with torch.no_grad():
+    assert odd(y, y, y, gone, need_weights=False)[0].isfinite().all()
 
 # %% tags=["hide-input"]
 beside = {"attn_mask": ahead, "is_causal": True, "need_weights": False}
