@@ -417,44 +417,31 @@ MyAttention = StepByStep
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
-# Outside this notebook, paste the next lines below your class; they need nothing but PyTorch. They give your
-# matrices to PyTorch's class, and call both.
+# Outside this notebook, copy `compare` from [the short path](short_path.ipynb#cell-id=compared-with-pytorch). It
+# needs nothing but PyTorch, and holds your class beside PyTorch's by the recipe. [From
+# memory](19_from_memory.ipynb) asks for all of it again, against the clock.
 
-
-# %% tags=["fold-input"]
-def compare(kind, b=3, n=4, m=5, h=2, d=6):
-    """Hold a class beside PyTorch's: outputs and gradients; raises where they differ."""
-    mine, theirs = kind(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True)
-    three = (mine.w_q, mine.w_k, mine.w_v)
-    theirs.in_proj_weight.data = torch.cat([linear.weight for linear in three]).detach()
-    theirs.in_proj_bias.data = torch.cat([linear.bias for linear in three]).detach()
-    theirs.out_proj = mine.w_o
-
-    inputs = [torch.randn(b, size, h * d, requires_grad=True) for size in (n, m, m)]
-    padding = torch.arange(m) >= torch.tensor([[m], [1], [0]])  # (b, m), the last is empty
-    pairs = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
-    found = mine(*inputs, padding[:, None] | pairs)[0]          # (b, n, h * d)
-    asked = {"key_padding_mask": padding, "attn_mask": pairs, "need_weights": False}
-    right = theirs(*inputs, **asked)[0]  # (b, n, h * d)
-
-    torch.testing.assert_close(found, right)
-    slopes = [torch.autograd.grad(y.square().sum(), inputs) for y in (found, right)]
-    torch.testing.assert_close(*slopes)
-    print("✓ the same as PyTorch's: outputs and gradients")
-
-
-compare(StepByStep)
-
-# %% [markdown]
-# [From memory](19_from_memory.ipynb) asks for all of it again, against the clock. Now compare yours with
-# PyTorch's. (If you skipped it, run the solution: then `StepByStep` stands in for yours.)
+# %% tags=["proof"]
+compare = chapters.load("short_path").compare
+for kind in (StepByStep, PlainAttention):
+    compare(kind)
+refused = 0
+for part in WHEELS.values():
+    without_it = {"nn": nn, "math": math, "torch": torch}
+    exec(SOURCE.replace(part, ""), without_it)
+    try:
+        compare(without_it["PlainAttention"])
+    except (AssertionError, RuntimeError):
+        refused += 1
+assert refused == len(WHEELS)
+print("✓ `compare` passes the class, and none from which one of the six parts is missing.")
 
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
 #
 # PyTorch has a layer, `nn.TransformerEncoderLayer`: attention by its own class, followed by steps that the
 # [next chapter](08_transformer_layers.ipynb) explains. Take its attention out, put yours in: does the layer still
-# say the same?
+# say the same? (If you skipped the exercise, run its solution: `StepByStep` then stands in for yours.)
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$

@@ -601,7 +601,7 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
-# %% [markdown]
+# %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
 # Is the class right? Here is a test that you can copy, with the class and the imports `math`, `torch` and `nn`. It
