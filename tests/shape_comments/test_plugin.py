@@ -119,11 +119,8 @@ def test_another_loader_is_left_alone(tmp_path, monkeypatch):
 def test_the_page_shows_what_its_example_says(pytester, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "shape-comments.md").read_text(encoding="utf-8")
     layer, test, command, report = re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)[:4]
-    for file, text in {"src/layer.py": layer, "tests/test_layer.py": test}.items():
-        path = pytester.path / file
-        path.parent.mkdir()
-        path.write_text(text)
-    pytester.syspathinsert("src")
+    for file, text in {"layer.py": layer, "test_layer.py": test}.items():
+        (pytester.path / file).write_text(text)
     monkeypatch.delitem(sys.modules, "layer", raising=False)  # another test's
     plugins = ["-p", "no:cacheprovider", "--disable-plugin-autoload"]
     done = pytester.runpytest_inprocess(*plugins, *command.split()[1:])
