@@ -168,6 +168,8 @@ exercises.one_head.check_scores.folded(my_scores)
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
+
+# %% tags=["hide-input"]
 caption = "The weights of <i>it</i>. With <i>sweet</i> in the last place, all are as here."
 display.attention_lines(weights, WORDS, it, name="it-looks", caption=caption)
 
@@ -290,7 +292,7 @@ display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
 # Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It*
-# adds up all the animal and all the food in sight, and two cats outvote one *sweet*. In the first two
+# adds up all the animal and all the food in sight, and cats and kittens outvote one *sweet*. In the first two
 # sentences that went well only because the cat and the milk were a draw.
 #
 # *It* should not count who is there. It should ask: *is something said about an animal?* Whoever can answer
@@ -303,6 +305,8 @@ display.show(torch.stack(rows), names, FEATURES)
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
 before, after = (attend(x, cats, cats)[1][it] for x in (cats, cats @ w_q))  # (8,)
+
+# %% tags=["hide-input"]
 display.beside(
     display.attention_lines(before, CATS, it, name="before-w-q", caption="before"),
     display.attention_lines(after, CATS, it, name="after-w-q", caption="with W_Q"),
@@ -317,9 +321,9 @@ rows = [attend(x @ w_q, x, x)[0][it] for x in (cats, milk)]
 display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
-# It is worse than before: 2.57 of animal where a drink is sweet, and 1.09 where an animal is thirsty. *It*
-# asks for animals, and each hands over that it is an animal. The answer stands in the last column: 0.10 of
-# quality in the first sentence, 1.09 in the second. That is what an animal should hand over.
+# Worse than before: 2.57 of animal where a drink is sweet, and 1.09 where an animal is thirsty. *It* asks for
+# animals, and what each hands over is, again, *animal*. The answer stands in the last column: 0.10 of quality
+# in the first sentence, 1.09 in the second. That is what an animal should hand over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
@@ -347,16 +351,18 @@ W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
+
+# %% tags=["hide-input"]
 four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "thirsty"]
 display.through_matrices(
     EMBEDDINGS, four, WORDS, FEATURES, "it", shown, name="through-four"
 )
 
 # %% [markdown]
-# A word is found by its animal, which counts twice, and by its quality, which counts once. So *cat*, all
-# animal, and *thirsty*, which says something about one, both score 6. What they hand over is their quality,
-# and $W_O$ writes it under *animal*. (The second place of the values stays empty: this head has one thing to
-# hand over.) Does it get all four sentences right?
+# To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which
+# says something about one, both score 6. What they hand over is their quality, and $W_O$ writes that under
+# *animal*. (The second place of the values stays empty: this head has one thing to hand over.) Are all four
+# sentences right now?
 
 # %%
 rows = []
@@ -367,10 +373,10 @@ names = ["the cat … thirsty", "the cat … sweet", "milk … thirsty", "cats �
 display.show(torch.stack(rows), names, ["it", "because"])
 
 # %% [markdown]
-# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in every sentence. More
-# than that means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (The row
-# that *it* receives is not the new *it*. In a Transformer it is [added](08_transformer_layers.ipynb) to
-# the word's own row.)
+# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in each of them. More than
+# that means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (This row is
+# not the new *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's
+# own row.)
 #
 # ## How far along the arrow
 #
@@ -384,7 +390,7 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
 # scores are equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two
-# winners take more. Turn it around, and the five words that have nothing win. (*Temperature* divides the
+# winners take more. Turn the arrow around, and the five words that have nothing win. (*Temperature* divides the
 # scores once more, beside $\sqrt 2$.)
 #
 # ## A book with blank pages

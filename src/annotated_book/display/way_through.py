@@ -221,25 +221,26 @@ def wrong_merge(*, name: str) -> Output:
         "transpose, then flatten": list(zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)),
         "reshape alone": list(zip(memory[::2], memory[1::2], strict=True)),
     }
-    drawing, (ax,) = panels(480, 186)
-    ax.set(xlim=(0, 480), ylim=(198, 0))
-    ax.axis("off")
+    drawing, axes = panels(520, 196, columns=2)
     told = []
-    for (title, rows), left in zip(merges.items(), (70, 286), strict=True):
-        ax.text(left + 90, 10, title, ha="center", va="center")
+    for ax, (title, rows) in zip(axes, merges.items(), strict=True):
+        ax.set(xlim=(0, 260), ylim=(196, 0))
+        ax.axis("off")
+        ax.text(160, 10, title, ha="center", va="center", fontsize=11)
         for i, row in enumerate(rows):
             heads, collected = zip(*row, strict=True)
-            _cells(ax, left, 32 + 18 * i, collected, 90, "".join(heads))
-            if title.startswith("transpose"):
-                bold = "bold" if i == it else "normal"
-                ax.text(64, 32 + 18 * i, words[i], ha="right", va="center", fontweight=bold)
-        corner = (left, 23 + 18 * it)
-        ax.add_patch(Rectangle(corner, 180, 18, edgecolor="black", fill=False, linewidth=2))
+            _cells(ax, 70, 32 + 18 * i, collected, 90, "".join(heads))
+            bold = "bold" if i == it else "normal"
+            place = (64, 32 + 18 * i)
+            ax.text(*place, words[i], ha="right", va="center", fontsize=11, fontweight=bold)
+        ax.add_patch(
+            Rectangle((70, 23 + 18 * it), 180, 18, edgecolor="black", fill=False, linewidth=2)
+        )
         parts = (f"head {_HEADS.index(head) + 1} for {word}" for head, word in rows[it])
         told.append(f"{title}: {' and '.join(parts)}")
-    for letter, place in zip(_HEADS, (115, 205), strict=True):
-        text = f"head {_HEADS.index(letter) + 1}"
-        ax.text(place, 190, text, ha="center", va="center", fontsize=11, color=COLOURS[letter])
+    for head, letter in enumerate(_HEADS):
+        look = {"ha": "center", "va": "center", "fontsize": 11, "color": COLOURS[letter]}
+        axes[0].text(115 + 90 * head, 186, f"head {head + 1}", **look)
     alt = f"What the row of “it” holds, collected by {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
 
