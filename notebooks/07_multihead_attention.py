@@ -3,7 +3,7 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
+# *15 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
 # layer.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
@@ -497,9 +497,8 @@ def fit(theirs, kind):
 
 
 # %% [markdown]
-# Now the swap, by the recipe, as far as a layer allows it (its words ask themselves, so that keys are as many as
-# queries, and values are made from what keys are made from): three samples, the last one empty, sizes that differ,
-# four pairs of masks, and gradients.
+# Now the swap, by the recipe, as far as a layer allows it (there queries, keys and values come from one text):
+# three samples, the last one empty, sizes that differ, four pairs of masks, and gradients.
 
 
 # %% tags=["fold-input"]
@@ -551,9 +550,6 @@ except AttributeError as error:
 layer.self_attn.in_proj_bias = None
 show_equal(ask(layer, texts, pairs), before, "equal, in evaluation")
 
-# %% [markdown]
-# The points of the recipe that a layer rules out, the class can be asked for by itself:
-
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 ours, linears = fit(theirs, StepByStep), ("w_q", "w_k", "w_v")
@@ -574,7 +570,9 @@ rows = [getattr(getattr(ours, w), kind) for kind in ("weight", "bias") for w in 
 torch.testing.assert_close(of_ours, of_theirs)
 torch.testing.assert_close(torch.cat([q, k, v]), of_weight)
 torch.testing.assert_close(torch.cat([q_bias, k_bias, v_bias]), of_bias)
-print("✓ Other keys, other values, one sample empty: output and all gradients agree.")
+print(
+    "✓ Outside a layer, with other keys and other values: output and all gradients agree."
+)
 
 # %% tags=["proof"]
 assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
@@ -661,7 +659,7 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; here `mask` | mask i · h + j is for sample i, head j |
 # | samples that may be empty | the package's class or this one, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
 # | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
-# | a wish to see them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
+# | a use for them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
 # | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
 # | a model to train from scratch | here `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | then it starts as PyTorch's and the package's. `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
 #
