@@ -99,7 +99,7 @@ class Answers:
     def every(self, part: str, question: str) -> Iterator[Observed]:
         """Give all rules whose signs show."""
         for rule in RULES:
-            sign = rule.signs[part](self.evidence) if part in rule.signs else None
+            sign = rule.sign(part, self.evidence)
             if sign is not None:
                 yield Observed(rule, sign, question)
 

@@ -102,8 +102,6 @@ def _finding(evidence: Evidence, one: Observed, explained: Sequence[Observed] = 
     severity, remedy = one.severity, sign.remedy or rule.remedy
     told = f". {rule.explanation}" if rule.explanation and severity == WRONG else ""
     cause = sign.cause or ("" if one.question == TRUSTED else rule.cause + told)
-    if rule.way_out and patient.kind != "causal":
-        remedy += f" {rule.way_out}"
     if rule.hides and patient.given_masks:
         names = ", ".join(f"`{x}`" for x in patient.given_masks)
         cause = f"the model gives it {names}, which may hide tokens"

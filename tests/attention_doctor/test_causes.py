@@ -73,19 +73,12 @@ def another_column(self, q, k):
     return F.pad(scores, (0, 1)).softmax(-1)[..., 1:]
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [
-        ({"heads": normed_over_tokens}, "are made from later"),
-        ({"weigh": another_column}, "of other places"),
-    ],
-)
-def test_a_causal_mask_that_is_right_is_not_blamed(steps, said):
+@pytest.mark.parametrize("steps", [{"heads": normed_over_tokens}, {"weigh": another_column}])
+def test_a_causal_mask_that_is_right_is_not_blamed(steps):
     report = asked(varied(**steps)(causal=True), "causal")
     finding = report.findings[0]
     assert (finding.code, finding.where) == ("future-leaks", None), str(report)
     assert finding.cause.startswith("the causal mask is right")
-    assert said in finding.cause
 
 
 def test_an_output_as_long_as_the_context_is_said_to_be_swapped():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from attention_doctor import adapters, examine
 from attention_doctor.call.patient import Patient
@@ -78,17 +77,6 @@ def test_without_projections_no_scale_is_a_convention():
     found = report(adapters.adapt(lambda x: (x @ x.mT).softmax(-1) @ x, mask="none"))
     assert found.codes == ("no-scale",)
     assert found.ok
-
-
-def test_what_answers_otherwise_while_it_is_watched_is_not_judged_by_what_was_seen():
-    class Shy(nn.Module):
-        def forward(self, x):
-            far = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
-            weights = (x @ x.mT / x.size(-1) ** 0.5).masked_fill(far, -torch.inf).softmax(-1)
-            return weights @ x * (2 if torch._C._len_torch_function_stack() else 1)
-
-    found = examine(Shy(), embed_dim=E, num_heads=1, kind="causal")
-    assert "inside: the result is another one when it is watched" in found.not_examined
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])

@@ -76,16 +76,11 @@ def training(patient: Patient) -> Modes:
             now = influence(patient, case.inputs, case.blocked)[0]
             mixed = across(patient, case.inputs, case.blocked)
         seen = influence(patient, case.inputs, case.blocked)[0]
-        ahead = torch.ones_like(seen).triu(1) & (patient.kind == "causal")
-        to_hide = ahead if case.blocked is None else ahead | case.blocked
-        mode, pairs, hidden = "training", now & ~seen, ~seen
-        if not pairs.any():
-            mode, hidden = "evaluation", to_hide & ~now
-            pairs = seen & hidden
-        if not pairs.any() or mixed:
-            raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
-        said = f"with {case.name} and without dropout, {int(pairs.sum())} of {int(hidden.sum())} "
-        return Modes(**{mode: f"{said}hidden pairs have influence"})
+        for mode, pairs in {"training": now & ~seen, "evaluation": seen & ~now}.items():
+            if pairs.any() and not mixed:
+                said = f"with {case.name} and without dropout, {int(pairs.sum())} pairs react"
+                return Modes(**{mode: said})
+        raise NotAsked("training mode differs by no mask, such as by a norm over the batch")
     return Modes()
 
 

@@ -23,30 +23,30 @@ _MOVED = 1e-9  # in float64; a number that is copied does not move at all
 
 @dataclass(frozen=True)
 class Inner:
-    """What moves what, each a boolean tensor."""
+    """What moves what in some head, each a boolean tensor."""
 
-    query: Tensor  # [head, row, token]
+    query: Tensor  # [row, token]
     key: Tensor
     value: Tensor
-    behind: Tensor  # [head, row of the mix, output]
+    behind: Tensor  # [output, row of the mix]
     beside: Tensor  # [output, token], past the attention
 
     def seen(self, visible: Tensor) -> Tensor:
         """Predict which token moves which output where these rows are mixed, (b, n, m)."""
+
+        def through(pairs: Tensor, rows: Tensor) -> Tensor:
+            return (pairs.double() @ rows.double()) > 0
+
         chooses = visible.sum(-1, keepdim=True) > 1  # one key alone has weight 1, whoever asks
-        weighed = torch.einsum("bnr,hrj->bhnj", (visible & chooses).double(), self.key.double()) > 0
-        mixed = torch.einsum("bnr,hrj->bhnj", visible.double(), self.value.double()) > 0
-        asked = mixed | weighed | (self.query & chooses[:, None])
-        return (
-            torch.einsum("bhrj,hri->bij", asked.double(), self.behind.double()).gt(0) | self.beside
-        )
+        asked = (self.query & chooses) | through(visible & chooses, self.key)
+        return through(self.behind, asked | through(visible, self.value)) | self.beside
 
     @property
     def rows_are_tokens(self) -> bool:
         """Whether each row is made from its own token, and each result from its own rows."""
-        rows = (*self.key, *self.value, *self.behind)
-        rows += (*self.query,) if self.query.any() else ()  # no key moves a query in another text
-        return all(torch.equal(x, torch.eye(*x.shape, dtype=torch.bool)) for x in rows)
+        rows = [self.key, self.value, self.behind]
+        rows += [self.query] if self.query.any() else []  # no key moves a query in another text
+        return all(x.equal(torch.eye(*x.shape, dtype=torch.bool)) for x in rows)
 
     @property
     def near(self) -> set[int]:
@@ -55,7 +55,7 @@ class Inner:
         It is empty where they are not.
         """
         found: set[int] = set()
-        for x in (*self.query, *self.key, *self.value, *self.behind.mT, self.beside):
+        for x in (self.query, self.key, self.value, self.behind, self.beside):
             if len(x) != x.size(1):
                 return set()
             mine = {d for d in range(1 - len(x), len(x)) if x.diagonal(d).any()}
@@ -78,50 +78,57 @@ class _Nudged(Trace):
         super()._enter(step)
 
 
-def inner(patient: Patient) -> Inner:
-    """Measure at the usual sizes, without a mask."""
-    return at_size(patient, patient.draw(1))
-
-
-def square(patient: Patient) -> Inner:
-    """Measure with as many keys, queries and samples as the square masks have."""
-    size = min(3, patient.max_length)
-    return at_size(patient, patient.draw(1, size, size, size))
-
-
 @in_sight()
-def at_size(patient: Patient, x: Inputs) -> Inner:
-    """Measure with these inputs.
+def inner(patient: Patient) -> Inner:
+    """Measure without a mask.
 
     Raises:
         NotAsked: not just one attention is seen, or it is not clear which axis is which.
     """
+    x = patient.draw(1)
     steps, output = _watched(patient, x)
     found = [*attentions(steps)]
     if len(found) != 1:
         raise NotAsked(f"{len(found)} attentions are seen, and not one")
-    place = steps.index(found[0].steps["mix"])
-    before, b, n, m = _rows(found[0], patient, x), *x.query.shape[:2], x.key.size(1)
-    h, other = max(len(y[0]) for y in before), patient.draw(11, b, n, m)
-    moved = [torch.zeros(h, y.size(2), m, dtype=torch.bool) for y in before]
-    beside = torch.zeros(n, m, dtype=torch.bool)
-    mixed = found[0].steps["mix"].value
+    first, place = found[0], steps.index(found[0].steps["mix"])
+    b, n, m = *x.query.shape[:2], x.key.size(1)
+    rows, mixed, other = _rows(first, n, m), first.steps["mix"].value, patient.draw(11, b, n, m)
+    moved, beside = [], []
     for j in range(m):
         changed = x.replaced(other, slice(None), j)
-        seen = next(iter(attentions(_watched(patient, changed)[0])), None)
-        if seen is None:
-            raise NotAsked("with another token, no attention is seen")
-        for rows, old, new in zip(moved, before, _rows(seen, patient, changed), strict=True):
-            rows[:, :, j] = _far(old, new).any(0)
+        seen, *_ = attentions(_watched(patient, changed)[0])
+        moved.append([_far(*both) for both in zip(rows, _rows(seen, n, m), strict=True)])
         pinned = _watched(patient, changed, place, lambda y: y.copy_(mixed))[1]
-        beside[:, j] = _far(pinned, output).any(0)
-    query, key, value = moved
-    behind = _behind(patient, x, found[0], place, output, h)
-    return Inner(query, key, value, behind, beside)
+        beside.append(_far(output, pinned))
+    behind = [_far(output, _watched(patient, x, place, _nudge(first, row))[1]) for row in range(n)]
+    query, key, value = (torch.stack(columns, -1) for columns in zip(*moved, strict=True))
+    return Inner(query, key, value, torch.stack(behind, -1), torch.stack(beside, -1))
+
+
+def _rows(seen: Seen, n: int, m: int) -> list[Tensor]:
+    """Give queries, keys and values, each (..., rows, features)."""
+    found = [*seen.rows.values()]
+    if [x.size(-2) for x in found[:2]] != [n, m] or len(found) < 3:
+        raise NotAsked("axes are not clear, or there are other rows than tokens")
+    return found
+
+
+def _nudge(seen: Seen, row: int) -> Callable[[Tensor], Any]:
+    """Move a row of the mix, in all heads."""
+    axis, features = seen.mixed.kept, seen.value.kept
+    assert axis is not None
+    assert features is not None
+
+    def change(y: Tensor) -> None:
+        y.movedim((axis, features), (-2, -1))[..., row, :] += torch.arange(y.size(features))
+
+    return change
 
 
 def _far(old: Tensor, new: Tensor) -> Tensor:
-    return (old - new).abs().amax(-1) > _MOVED
+    """Tell which rows differ in some sample and head."""
+    moved = (old - new).abs().amax(-1) > _MOVED
+    return moved.flatten(0, -2).any(0)
 
 
 def _watched(
@@ -130,36 +137,3 @@ def _watched(
     with _Nudged(x, at, change) as trace:
         output = patient.ask(x)
     return trace.steps, output
-
-
-def _rows(seen: Seen, patient: Patient, x: Inputs) -> list[Tensor]:
-    """Give queries, keys and values, each (b, h, rows, features)."""
-    b, rows = len(x.query), [*seen.rows.values()]
-    if len(rows) < 3:
-        raise NotAsked("axes of queries, keys or values are not clear")
-    if any(y.shape[:-2].numel() % b for y in rows):
-        raise NotAsked("samples are not in front of the heads")
-    found = [y.reshape(b, -1, *y.shape[-2:]) for y in rows]
-    if (found[0].size(2), found[1].size(2)) != (x.query.size(1), x.key.size(1)):
-        raise NotAsked("there are other rows than tokens")
-    return found
-
-
-def _behind(patient: Patient, x: Inputs, seen: Seen, place: int, output: Tensor, h: int) -> Tensor:
-    """Move each row of the mix, and see which results move."""
-    b, n = x.query.shape[:2]
-    axis, features = seen.mixed.kept, seen.value.kept
-    if axis is None or features is None:
-        raise NotAsked("axes of the mix are not clear")
-    behind = torch.zeros(h, n, n, dtype=torch.bool)
-    for head in range(h):
-        for row in range(n):
-
-            def change(y: Tensor, head: int = head, row: int = row) -> None:
-                rows = y.movedim((axis, features), (-2, -1))  # a view: what is written stays
-                every = torch.zeros(rows.shape[:-2].numel(), dtype=torch.bool)
-                every.view(b, -1)[:, head] = True
-                rows[every.view(rows.shape[:-2])] += torch.arange(n).eq(row)[:, None].to(rows)
-
-            behind[head, row] = _far(_watched(patient, x, place, change)[1], output).any(0)
-    return behind

@@ -48,28 +48,15 @@ def watched(patient: Patient, case: Situation) -> tuple[list[Step], Tensor]:
 
 @in_sight()
 def look(patient: Patient, case: Situation) -> Look:
-    """Watch one call, if something can be seen, and the result is no other one then.
+    """Watch one call.
 
     Raises:
         NotAsked: nothing can be seen, for a reason that is given.
     """
-    x, blocked = case.inputs, case.blocked
-    chance = torch.get_rng_state()
-    steps, output = watched(patient, case)
-    if not _alike(patient, output, patient.ask(x, blocked)):
-        torch.set_rng_state(chance)  # of what is random there may be another answer
-        if not _alike(patient, output, patient.ask(x, blocked)):
-            raise NotAsked("the result is another one when it is watched")
-    found = tuple(attentions(steps))
+    found = tuple(attentions(watched(patient, case)[0]))
     if not found:
         raise NotAsked("no softmax over a product of queries and keys could be seen")
     return Look(case, found)
-
-
-def _alike(patient: Patient, output: Tensor, expected: Tensor) -> bool:
-    """Tell whether results agree, those that are not finite in their places."""
-    finite = torch.equal(output.isfinite(), expected.isfinite())
-    return finite and patient.same(*(x.nan_to_num(0, 0, 0) for x in (output, expected)))
 
 
 def _uncompiled() -> contextlib.AbstractContextManager[object]:

@@ -13,17 +13,9 @@ from attention_doctor.evidence.influence import across, influence
 from attention_doctor.evidence.situations import Situation
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Of (b, n, m): pairs with an influence, and pairs with none at all."""
-
-    seen: Tensor
-    deaf: Tensor
-
-
-def free(patient: Patient) -> Pairs:
-    """Measure without a mask."""
-    return Pairs(*influence(patient, patient.draw(1)))
+def free(patient: Patient) -> tuple[Tensor, Tensor]:
+    """Measure without a mask which pairs have influence, and which have none, as ``influence``."""
+    return influence(patient, patient.draw(1))
 
 
 def needs_masks(patient: Patient) -> None:
@@ -135,14 +127,13 @@ class Unseen:
 
 def unseen(patient: Patient) -> Unseen | None:
     """Measure which keys matter to no query; None where all matter, or no other token does."""
-    found, causal = free(patient), patient.kind == "causal"
-    may = torch.ones_like(found.seen[0])
+    (seen, deaf), causal = free(patient), patient.kind == "causal"
+    may = torch.ones_like(seen[0])
     may = may.tril() if causal else may
     others = may & ~torch.eye(*may.shape, dtype=torch.bool)
-    deaf = found.deaf & may
-    if not deaf.any() or not (found.seen & others).any():
+    if not (deaf & may).any() or not (seen & others).any():
         return None
-    return Unseen(found.seen, deaf, may, causal)
+    return Unseen(seen, deaf & may, may, causal)
 
 
 @dataclass(frozen=True)
@@ -167,8 +158,7 @@ class Future:
 def future(patient: Patient) -> Future:
     """Measure which pairs react under the causal mask."""
     situations.only_for(patient, "causal")
-    found = free(patient)
-    seen, deaf = found.seen.any(0), found.deaf.any(0)
+    seen, deaf = (x.any(0) for x in free(patient))
     leaks = seen.triu(1)
     if deaf.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike

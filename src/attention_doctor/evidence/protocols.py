@@ -106,15 +106,7 @@ def _seen(patient: Patient, x: Tensor, other: Tensor, ask: Callable[[Tensor], Te
     return torch.stack(columns, -1)
 
 
-@dataclass(frozen=True)
-class Cached:
-    """How results with a cache differ from those without."""
-
-    code: str  # of what is wrong: each mistake has its own effect
-    text: str
-
-
-def cache(patient: Patient) -> Cached | None:
+def cache(patient: Patient) -> Named | None:
     """Compare results with a cache, in chunks of any size, with those without.
 
     Where that fails in float64, it is asked in float32, for which its cache may have been made.
@@ -123,17 +115,14 @@ def cache(patient: Patient) -> Cached | None:
     situations.only_for(patient, "causal")
     try:
         return _cache(patient)
-    except Failed as failure:
+    except Failed:
         if patient.dtype != torch.float64:
             raise
-        try:
-            with patient.converted(torch.float32):
-                return _cache(patient)
-        except Failed:
-            raise failure from None
+    with patient.converted(torch.float32):
+        return _cache(patient)
 
 
-def _cache(patient: Patient) -> Cached | None:
+def _cache(patient: Patient) -> Named | None:
     text = _Text(patient)
     n = text.n
     uneven = _CHUNKS if n == sum(_CHUNKS) else (n - n // 2, n // 2)
@@ -145,7 +134,7 @@ def _cache(patient: Patient) -> Cached | None:
         return None
     code, symptom = text.mistake([*bad])
     said = (f"{' + '.join(map(str, x))} differs by {bad[x]:.0%}" for x in sorted(bad, key=len))
-    return Cached(code, "; ".join([symptom, *said]))
+    return code, "; ".join([symptom, *said])
 
 
 class _Text:

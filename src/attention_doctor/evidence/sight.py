@@ -29,7 +29,6 @@ from attention_doctor.evidence.steps import (
 from attention_doctor.evidence.trace import Step, words
 
 _CLOSE = 1e-3
-_RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
 _CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}
 _REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
 # They put something in the place of some scores, or of each.
@@ -134,20 +133,12 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
         scores=event.parents[0].value,
         weights=event.value.exp() if event.name == "log_softmax" else event.value,
         scale=scale,
-        width=first.width + sum(x.width for x in _added(chain, products)),
+        width=first.width,
         axis=softmax_axis(event) if event.name in SOFTMAXES else key.kept or -1,
         normalised=event.name in SOFTMAXES,
         keys=None if moved else key.kept,
         steps=roles,
     )
-
-
-def _added(chain: list[Step], products: dict[Step, Product]) -> Iterator[Product]:
-    """Give the products that are added to the first, as of features that are not rotated."""
-    for old, new in itertools.pairwise(chain):
-        for parent in new.parents if new.name == "add" else ():
-            if parent is not old and (way := back(parent, products.__contains__, LAYERS)):
-                yield products[way[0]]
 
 
 def _through(
@@ -192,12 +183,8 @@ def _differ(old: Step, new: Step, how: Callable[[Tensor, Tensor], Tensor]) -> bo
 def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
     """Find where heads are split, repeated and merged."""
     queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
-    found = {
-        "split": _last(queries, _RESHAPES) or _last(queries, REORDERS),
-        "chunk": _last(queries, _CHUNKS) or _last(queries, REORDERS),
-        "repeat": _last(keys[::-1], _REPEATS),
-    }
-    roles = {role: step for role, step in found.items() if step is not None}
+    places = (("split", queries, REORDERS), ("chunk", queries, _CHUNKS), ("repeat", keys, _REPEATS))
+    roles = {role: step for role, way, names in places for step in way if step.name in names}
     reached = {mix.step}
     for step in steps:
         if not reached.isdisjoint(step.parents):
@@ -232,16 +219,10 @@ def _is_straight(rows: Step, heads: Step) -> bool:
     return x.equal(y.reshape(x.shape)) and not x.equal(moved)
 
 
-def _last(steps: list[Step], names: Container[str]) -> Step | None:
-    """Give the last of these steps that has one of the names."""
-    return next((step for step in reversed(steps) if step.name in names), None)
-
-
 def _scale(first: Product, chain: list[Step]) -> tuple[float | None, Step | None]:
     """Multiply the factors on the scores, wherever they come in on the way to the softmax.
 
-    The factor is None if it is no number. The step is the last with one that no other cancels, as
-    those of a soft cap do.
+    The factor is None if it is no number. The step is the last that has one.
     """
     found = [x for side in first.operands[::-1] for x in _of_side(side.step)]
     found.append((first.factor, first.step))
@@ -250,11 +231,7 @@ def _scale(first: Product, chain: list[Step]) -> tuple[float | None, Step | None
         factor = constant(old, new) if new.name in SCALES else 1.0
         known &= new.name not in _BENDS and factor is not None
         found.append((1.0 if factor is None else factor, new))
-    scaled = None
-    for i, (factor, step) in enumerate(found):
-        others = [x for x, _ in (*found[:i], *found[i + 1 :])]
-        if abs(factor - 1) > _CLOSE and all(abs(factor * x - 1) > _CLOSE for x in others):
-            scaled = step
+    scaled = next((step for factor, step in reversed(found) if abs(factor - 1) > _CLOSE), None)
     return math.prod(factor for factor, _ in found) if known else None, scaled
 
 

@@ -3,18 +3,21 @@
 from typing import Any
 
 from attention_doctor.evidence import protocols
+from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.masks import HIDING
-from attention_doctor.rules.rule import Rule, Test, of_mistake, told
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake
 
 
-def cached(code: str) -> Test:
-    """Make the test of an effect that a cache has: each mistake has its own."""
-    symptom = "with a cache, results differ from those without"
-    return told(protocols.cache, symptom, "text", lambda x: x.code == code)
+def cached(e: Evidence) -> Named | None:
+    """Tell by its effect what is wrong with a cache."""
+    if (found := e.of(protocols.cache)) is None:
+        return None
+    code, said = found
+    return code, Sign("with a cache, results differ from those without", said)
 
 
 def of_cache(code: str, cause: str, remedy: str, **more: Any) -> Rule:
-    return Rule(code, cause, remedy, signs={"cache": cached(code)}, **more)
+    return Rule(code, cause, remedy, signs={"cache": cached}, **more)
 
 
 RULES = (
@@ -60,11 +63,11 @@ RULES = (
     ),
     of_mistake(
         "causal-at-the-wrong-corner",
-        signs={"cache": cached("causal-at-the-wrong-corner")},
+        signs={"cache": cached},
         steps=HIDING,
     ),
     *(
-        of_mistake(code, signs={"cache": cached(code)})
+        of_mistake(code, signs={"cache": cached})
         for code in (
             "positions-restart",
             "cache-zeros-attended",

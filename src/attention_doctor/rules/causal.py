@@ -1,10 +1,11 @@
 """The causal mask, rows of which masks leave nothing, and numbers that half precision lacks."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from attention_doctor.evidence import conduct, inner, looks, pairs
+from attention_doctor.evidence import conduct, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.rules.masks import FILLS, HIDING, no_finite_row
@@ -23,12 +24,9 @@ def future_leaks(e: Evidence) -> Sign | None:
     sign, look = Sign("tokens see some of their future", said), e.had(looks.free)
     if look is None or not all(hides_the_future(x, e.patient.n) for x in look.found):
         return sign
-    rows = e.had(inner.inner)
-    within = "queries, keys or values of a token are made from later ones, too"
-    if rows is not None and rows.rows_are_tokens:
-        within = "weights are changed behind the softmax, or mixed with values of other places"
+    cause = "the causal mask is right: tokens are mixed before it, or weights changed behind it"
     remedy = f"{FOLLOW} Look at norms, means and convolutions over tokens, and at cut-off columns."
-    return replace(sign, cause=f"the causal mask is right: {within}", remedy=remedy, nowhere=True)
+    return replace(sign, cause=cause, remedy=remedy, nowhere=True)
 
 
 def hides_the_future(seen: Seen, n: int) -> bool:
@@ -41,6 +39,12 @@ def hides_the_future(seen: Seen, n: int) -> bool:
 
 
 _UNSEEN = "tokens do not react to what they may see"
+_PATTERN: dict[str, Any] = {
+    "hides": True,
+    "explanation": "Tokens that may be seen change nothing. The model learns, and less than it "
+    "should.",
+    "ignore": "the pattern is meant, and the doctor does not know it",
+}
 RULES = (
     of_mistake(
         "causal-off-by-one",
@@ -81,21 +85,15 @@ RULES = (
         "a mask that blocks too much, or is inverted",
         "Block with `triu(diagonal=1)`.",
         signs={"visible": told(pairs.unseen, _UNSEEN, "text", lambda x: x.causal)},
-        hides=True,
-        explanation="Tokens that may be seen change nothing. The model learns, and less than it "
-        "should.",
-        ignore="the pattern is meant, and the doctor does not know it",
+        **_PATTERN,
     ),
     Rule(
         "visible-unseen",
         "a straight reshape, a mask that is always there, or scores cut off",
         "Let each query see every key that its mask allows.",
         signs={"visible": told(pairs.unseen, _UNSEEN, "text")},
-        hides=True,
         neighbours=("sliding-window",),
-        explanation="Without a mask, some tokens change nothing. The model learns, and less "
-        "than it should.",
-        ignore="the pattern is meant, and the doctor does not know it",
+        **_PATTERN,
     ),
     Rule(
         "nan-spreads",

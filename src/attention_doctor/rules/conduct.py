@@ -4,10 +4,10 @@ from attention_doctor.evidence import conditions, conduct
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.reference import compare
 from attention_doctor.rules.questions import TRUSTED
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake, told
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake, told
 
 
-def random(e: Evidence) -> tuple[str, Sign] | None:
+def random(e: Evidence) -> Named | None:
     if not (said := e.of(conditions.varies)):
         return None
     symptom = "in evaluation mode the same input gives a different result each time"
@@ -43,7 +43,7 @@ RULES = (
         "weights-drawn-anew",
         "a layer is made in `forward`: its weights are drawn anew in each call",
         "Make the layer in the constructor, and use it in `forward`.",
-        signs={"evaluation": named("weights-drawn-anew", random)},
+        signs={"evaluation": random},
         neighbours=("dropout-in-evaluation",),
         explanation="No optimizer knows its weights and no checkpoint holds them: it never learns, "
         "and what the others learn is undone by the next call.",
@@ -53,7 +53,7 @@ RULES = (
     of_mistake(
         "dropout-in-evaluation",
         neighbours=("weights-drawn-anew",),
-        signs={"evaluation": named("dropout-in-evaluation", random)},
+        signs={"evaluation": random},
         steps=("dropout", "softmax"),
         ignore="it is meant, to measure how sure the model is",
     ),

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_doctor.evidence import conduct, inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
@@ -94,11 +94,12 @@ def tokens_projected(e: Evidence) -> bool:
     sizes = [keys(x) for x in calls]
     named = any(not sizes[0].isdisjoint(x.shape) for x in e.patient.named.values())
     alike = len(sizes) == 2 and sizes[0] == sizes[1] != {calls[0].case.inputs.key.size(1)}
-    return alike and named and windowed(e) is None
+    return alike and named
 
 
 def window_of_one(e: Evidence) -> bool:
-    named = [x for part in parts(e) for name, x in vars(part).items() if "window" in name]
+    parts = [] if e.patient.module is None else e.patient.module.modules()
+    named = [x for part in parts for name, x in vars(part).items() if "window" in name]
     return keys(e.of(looks.free)) == {1} and 1 in named
 
 
@@ -115,33 +116,22 @@ def _adds_places(step: Step) -> bool:
 
 def tokens_convolved(e: Evidence) -> bool:
     """Tell whether neighbours are mixed in, as far as they may be seen."""
-    if (found := e.had(inner.inner)) is None:
-        convolutions = (x for x in parts(e) if isinstance(x, nn.Conv1d | nn.Conv2d))
-        return any(max(x.kernel_size) > 1 for x in convolutions)
-    near = found.near
+    near = set() if (found := e.had(inner.inner)) is None else found.near
     everywhere = len(near) == 2 * e.patient.n - 1
     return near > {0} and not everywhere and (e.patient.kind != "causal" or max(near) <= 0)
 
 
 def spread(e: Evidence, _: Observed) -> bool:
     """Excuse the pairs that a convolution spreads, of one case with a mask, and no others."""
-    leak = e.of(pairs.leak)
-    if leak is None or not tokens_convolved(e):
-        return False
-    size = leak.case.inputs.query.size(1), leak.case.inputs.key.size(1)
-    usual = size == (e.patient.n, e.patient.m)
-    found = e.had(inner.inner if usual else inner.square)
-    if found is None:
+    leak, found = e.of(pairs.leak), e.had(inner.inner)
+    if leak is None or found is None or not tokens_convolved(e):
         return False
     visible = ~leak.blocked
+    if visible.shape[1:] != found.beside.shape:
+        return False
     if e.patient.own_future:
         visible = visible.tril()
     return bool((found.seen(visible) | ~leak.seen | ~leak.judged).all())
-
-
-def parts(e: Evidence) -> list[nn.Module]:
-    """Give the modules inside."""
-    return [] if e.patient.module is None else [*e.patient.module.modules()]
 
 
 # What is unseen by design.
@@ -150,26 +140,26 @@ def windowed(e: Evidence) -> Sign | None:
     if found is None or (inside is not None and not inside.near):
         return None  # a window hides tokens; it does not take one for another
     seen, may = found.seen.any(0), found.may
-    if len(seen) != seen.size(1):
-        return None
     if e.patient.kind != "cross":
         seen.fill_diagonal_(True)
-    shapes = () if seen.equal(may) else _shapes(len(seen))
+    if len(seen) != seen.size(1) or seen.equal(may):
+        return None
+    both = (seen | seen.mT).double()  # a causal mask hides one of the two
+    whole = (both @ both > 0).equal(both > 0)  # whoever sees the same sees each other
+    blocks = f"blocks of {int(both.sum(-1).max())}", both > 0 if whole else may
+    shapes = (*_shapes(len(seen)), blocks)
     words = next((words for words, mask in shapes if seen.equal(mask & may)), "")
     return Sign(f"tokens see {words}", found.text) if words else None
 
 
 def _shapes(n: int) -> Iterator[tuple[str, Tensor]]:
-    """Give windows, blocks and steps, with their words."""
+    """Give windows, and blocks with a halo, with their words."""
     place = torch.arange(n)
     distance = place[:, None] - place
     for behind, ahead in itertools.product(range(1, n - 1), range(n)):
         words = f"a window of {behind + ahead + 1}, themselves included, and nothing farther away"
         yield words, (distance <= behind) & (distance >= -ahead)
     for w in range(1, n - 1):
-        for offset in range(w + 1):
-            block = (place + offset) // (w + 1)
-            yield f"blocks of {w + 1}", block[:, None] == block
         for k in range(1, n - w):
             words = f"a window of {w} on each side, and the first {k}"
             yield words, (distance.abs() < w) | (place < k)
@@ -177,12 +167,6 @@ def _shapes(n: int) -> Iterator[tuple[str, Tensor]]:
         for halo in range(1, w + 2):
             near = (place >= first - halo) & (place <= first + w + halo)
             yield f"blocks of {w + 1}, and {halo} beside on each side", near
-        wide, rest = divmod(n, w + 1)  # of an image that is as wide as this
-        for high, across in itertools.product(range(1, wide + 1), range(1, w + 2)):
-            block = place // (w + 1) // high * n + place % (w + 1) // across
-            if not rest and wide > 1:
-                yield f"windows of {high} by {across} in an image", block[:, None] == block
-        yield f"every token that is a multiple of {w + 1} away", distance % (w + 1) == 0
 
 
 def design(code: str, cause: str, holds: Holds, *codes: str, steps: tuple[str, ...] = ()) -> Rule:

@@ -1,13 +1,14 @@
 """How scores that a mask should hide keep a weight, as it shows inside."""
 
+import torch
+
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
-from attention_doctor.evidence.steps import LOW, constant
 from attention_doctor.evidence.trace import Step
 from attention_doctor.rules.masks import FILLS
 from attention_doctor.rules.questions import MASKED
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake
 
 
 def masked_calls(e: Evidence) -> list[Seen]:
@@ -16,7 +17,7 @@ def masked_calls(e: Evidence) -> list[Seen]:
     return [seen for call in calls for seen in call.found]
 
 
-def filled(e: Evidence) -> tuple[str, Sign] | None:
+def filled(e: Evidence) -> Named | None:
     """Tell a mask that is multiplied in from a fill that leaves a weight."""
     for seen in masked_calls(e):
         step = seen.steps.get("weak mask") or seen.steps.get("mask")
@@ -46,15 +47,12 @@ def too_late(e: Evidence) -> Sign | None:
 
 def _put(step: Step) -> float | None:
     """Give the one number that a step puts in the place of scores, or adds to some of them."""
-    olds = [x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape]
-    if not olds or constant(olds[0], step) is not None:
-        return None
-    old, new = olds[0].value, step.value
-    if (old != new).all():  # a number for all scores hides none
-        return None
-    numbers = (new - old if step.name in ("add", "sub") else new)[old != new]
-    alike = numbers.numel() and (numbers - numbers[0]).abs().max() <= 1e-6 * (1 + numbers[0].abs())
-    return numbers[0].item() if alike and numbers[0] > LOW else None
+    old = next(x.value for x in step.parents if x.from_tokens).view_as(step.value)
+    changed = old != step.value
+    numbers = (step.value - old if step.name in ("add", "sub") else step.value)[changed]
+    # A number for all scores hides none.
+    alike = not changed.all() and torch.allclose(numbers, numbers[:1], 1e-6, 1e-6)
+    return numbers[0].item() if alike else None
 
 
 RULES = (
@@ -73,7 +71,7 @@ RULES = (
     ),
     of_mistake(
         "mask-multiplied",
-        signs={"hidden inside": named("mask-multiplied", filled)},
+        signs={"hidden inside": filled},
         steps=FILLS,
         explains=MASKED,
         neighbours=("fill-does-not-block",),
@@ -81,7 +79,7 @@ RULES = (
     Rule(
         "fill-does-not-block",
         "blocked scores are filled with a number that does not block, such as 0",
-        signs={"hidden inside": named("fill-does-not-block", filled)},
+        signs={"hidden inside": filled},
         steps=("weak mask",),
         explains=MASKED | {"half precision"},
         instead_of=("mask-multiplied",),  # which a fill of 0 comes to

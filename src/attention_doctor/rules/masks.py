@@ -1,19 +1,17 @@
 """Masks that are given: which they are, by the pairs that react; how hidden scores keep weight."""
 
 import re
-from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from attention_doctor.call.places import raised_at
 from attention_doctor.evidence import conditions, conduct, pairs
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.evidence.pairs import Leak, Unseen
+from attention_doctor.evidence.pairs import Unseen
 from attention_doctor.rules.questions import MASKED
-from attention_doctor.rules.rule import HIDE, Rule, Sign, Test, of_mistake, told
+from attention_doctor.rules.rule import HIDE, Named, Rule, Sign, Test, of_mistake, told
 
-_SYMPTOM = "blocked keys have influence, or allowed ones have none"
 _ANY = ("mask", "weak mask", "late mask", "softmax")
 HIDING = ("mask", "softmax")
 FILLS = ("mask", "weak mask", "softmax")
@@ -45,49 +43,32 @@ def _cause(error: Exception | None) -> tuple[str, str]:
     return "", ""
 
 
-def leaking(symptom: str, applies: Callable[[Leak], object]) -> Test:
-    """Make the test of a mask that hides other pairs than it should."""
-    return told(pairs.leak, symptom, "text", applies)
-
-
-def transposed(leak: Leak) -> bool:
-    square = leak.blocked.size(1) == leak.blocked.size(2)
-    return square and leak.case.varies != "padding" and leak.is_mask(leak.blocked.mT)
-
-
-def either(e: Evidence) -> Sign | None:
-    """Find a mask that brings back what the class hides by itself, and the mask allows."""
-
-    def joined(leak: Leak) -> Tensor:
-        others = ~torch.eye(leak.blocked.size(1), dtype=torch.bool)
-        return (leak.seen == ~leak.blocked.triu(1))[:, others].all()
-
-    if not e.patient.own_future:
+def which(e: Evidence) -> Named | None:
+    """Name the mask that hides exactly what is not seen."""
+    if (leak := e.of(pairs.leak)) is None:
         return None
-    return leaking("a key that one of two masks allows is seen", joined)(e)
-
-
-def taken_for_causal(e: Evidence) -> Sign | None:
-    """Find a mask that hides the future alone, in one text or between two."""
-
-    def switch(leak: Leak) -> bool:
-        every, (n, m) = torch.ones_like(leak.blocked), leak.blocked.shape[1:]
-        brought_back = e.patient.own_future and leak.seen.triu(1).any()
-        return not brought_back and leak.is_mask(every.triu(1), every.triu(1 + m - n))
-
-    return leaking("any mask hides the future", switch)(e)
-
-
-def of_another_sample(e: Evidence) -> Sign | None:
-    """Find heads that have the masks of other samples."""
-
-    def read(leak: Leak) -> bool:
-        b, h = len(leak.blocked), e.patient.num_heads
-        sample, head = torch.arange(b)[:, None], torch.arange(h)
-        whose = (sample * h + head) % b, (head * b + sample) // h
-        return not leak.mixed and leak.is_mask(*(leak.blocked[x].all(1) for x in whose))
-
-    return leaking(_SYMPTOM, read)(e)
+    blocked, own, h = leak.blocked, e.patient.own_future, e.patient.num_heads
+    (b, n, m), every = blocked.shape, torch.ones_like(blocked)
+    sample, head = torch.arange(b)[:, None], torch.arange(h)
+    orders = (sample * h + head) % b, (head * b + sample) // h  # whose mask each head has
+    square = n == m and leak.case.varies != "padding"
+    apart = ~torch.eye(n, dtype=torch.bool)
+    ahead = own and leak.seen.triu(1).any()
+    found = {
+        "mask-makes-nan": not leak.finite,
+        "mask-ignored": not leak.moves,
+        "mask-inverted": leak.is_mask(~blocked),
+        "mask-transposed": square and leak.is_mask(blocked.mT),
+        "masks-joined-by-or": own and (leak.seen == ~blocked.triu(1))[:, apart].all(),
+        "mask-taken-for-causal": not ahead and leak.is_mask(every.triu(1), every.triu(1 + m - n)),
+        "mask-in-the-wrong-order": not leak.mixed
+        and leak.is_mask(*(blocked[x].all(1) for x in orders)),
+        "padding-mask-on-queries": leak.hides_queries,
+    }
+    code = next((x for x, holds in found.items() if holds), "blocked-has-influence")
+    nan = "results are NaN or infinite with a mask that leaves them keys to see"
+    symptom = "blocked keys have influence, or allowed ones have none"
+    return code, Sign(symptom if leak.finite else nan, leak.text)
 
 
 def no_finite_row(place: str) -> Test:
@@ -114,6 +95,7 @@ def missing_in(mode: str) -> Test:
     return told(conduct.training, f"in {mode} mode tokens see what is hidden in the other", mode)
 
 
+of_mask = partial(of_mistake, steps=_ANY, explains=MASKED)
 RULES = (
     Rule(
         "mask-fails",
@@ -132,12 +114,7 @@ RULES = (
         "mask-makes-nan",
         "a mask or a fill of the wrong sign, or one that is multiplied in",
         "Add minus infinity, or fill with it, where a key is hidden; add 0 elsewhere.",
-        signs={
-            "blocked": leaking(
-                "results are NaN or infinite with a mask that leaves them keys to see",
-                lambda x: not x.finite,
-            )
-        },
+        signs={"blocked": which},
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-after-softmax",),
@@ -146,29 +123,24 @@ RULES = (
         wrong="scores = scores + blocked[:, None] * -math.inf",
         right="scores = scores.masked_fill(blocked[:, None], -math.inf)",
     ),
-    of_mistake(
+    of_mask(
         "mask-ignored",
-        signs={"blocked": leaking("the mask changes nothing", lambda x: not x.moves)},
-        steps=_ANY,
-        explains=MASKED,
+        signs={"blocked": which},
         neighbours=("mask-missing-in-evaluation",),
     ),
-    of_mistake(
+    of_mask(
         "mask-inverted",
-        way_out=_TURN,
+        _TURN,
         signs={
             "answers": inverted_answers,
-            "blocked": leaking(
-                "exactly the blocked keys have influence", lambda x: x.is_mask(~x.blocked)
-            ),
+            "blocked": which,
         },
-        steps=_ANY,
         explains=MASKED | {"attention"},  # one that must be given then hides everything
     ),
-    of_mistake(
+    of_mask(
         "mask-transposed",
         signs={
-            "blocked": leaking(_SYMPTOM, transposed),
+            "blocked": which,
             "future": told(
                 pairs.future,
                 "the past is hidden, and not the future",
@@ -176,15 +148,13 @@ RULES = (
                 lambda x: x.turned,
             ),
         },
-        steps=_ANY,
-        explains=MASKED,
     ),
     Rule(
         "masks-joined-by-or",
         "two masks are joined so that a key is seen where either of them allows it",
         "A key may be seen only where both masks allow it: `causal & allowed`, or "
         "`future | blocked`.",
-        signs={"blocked": either},
+        signs={"blocked": which},
         steps=_ANY,
         explains=MASKED,
         neighbours=("mask-taken-for-causal", "future-leaks"),
@@ -198,7 +168,7 @@ RULES = (
         "mask-taken-for-causal",
         "any mask that is given hides the future, whatever is in it",
         "Use the mask; or, where it is only a switch, ask without it: `--mask none`.",
-        signs={"blocked": taken_for_causal},
+        signs={"blocked": which},
         steps=_ANY,
         explains=MASKED,
         neighbours=("future-leaks",),
@@ -207,24 +177,20 @@ RULES = (
         wrong="scores = scores.masked_fill(future, -math.inf)  # if there is a mask",
         right="scores = scores.masked_fill(blocked[:, None], -math.inf)",
     ),
-    of_mistake(
+    of_mask(
         "mask-in-the-wrong-order",
-        signs={"blocked": of_another_sample},
-        steps=_ANY,
-        explains=MASKED,
+        signs={"blocked": which},
     ),
-    of_mistake(
+    of_mask(
         "padding-mask-on-queries",
-        signs={"blocked": leaking(_SYMPTOM, lambda x: x.hides_queries)},
-        steps=HIDING,
-        explains=MASKED,
+        signs={"blocked": which},
     ),
     of_mistake("mask-on-the-wrong-axis", steps=_ANY),
     Rule(
         "blocked-has-influence",
         "a mask on the wrong axis, applied too late, or too weak to block",
         HIDE,
-        signs={"blocked": leaking(_SYMPTOM, bool)},
+        signs={"blocked": which},
         explanation="Replace a token that the mask hides, and results move all the same. None "
         "of the known mistakes hides and shows exactly these pairs.",
     ),
@@ -252,15 +218,13 @@ RULES = (
         wrong="hidden = blocked if self.training else None",
         right="hidden = blocked",
     ),
-    of_mistake(
+    of_mask(
         "causal-unasked",
         signs={
             "visible": told(
                 pairs.unseen, "without a mask, the future is hidden", "text", hides_the_future
             )
         },
-        steps=HIDING,
-        explains=MASKED,
         ignore="the class is meant for a decoder: ask it with `--kind causal`",
     ),
 )

@@ -1,5 +1,7 @@
 """Projections: which parameters make queries, keys and values; which are used and trained."""
 
+from functools import partial
+
 from attention_doctor.evidence import conduct, looks, mixing
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
@@ -8,13 +10,13 @@ from attention_doctor.evidence.sight import Seen, has_another_way
 from attention_doctor.evidence.steps import before, is_projection
 from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
-from attention_doctor.rules.rule import Rule, Sign, Test, inside, named, of_mistake, told
+from attention_doctor.rules.rule import Named, Rule, Sign, inside, of_mistake, told
 from attention_doctor.rules.scale import normed
 
 _BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
 
 
-def swapped(e: Evidence) -> tuple[str, Sign] | None:
+def swapped(e: Evidence) -> Named | None:
     """Find what is made by parameters that are named after something else."""
     roles = {x.data_ptr(): role_of(name) for name, x in e.patient.named.items()}
     if not {"q", "k", "v"} <= {*roles.values()}:
@@ -40,19 +42,13 @@ def swapped(e: Evidence) -> tuple[str, Sign] | None:
     return None
 
 
-def in_another_order(code: str) -> Test:
-    """Make the test of projections that agree with the right version in another order."""
-
-    def test(e: Evidence) -> Sign | None:
-        found = e.of(agreement)
-        if found.code != code:
-            return None
-        severity, said = WRONG, "not what their names say"
-        if found.packed:
-            severity, said = CONVENTION, "packed in another way than PyTorch's"
-        return Sign(f"the projections are {said}", found.said, severity=severity)
-
-    return test
+def in_another_order(e: Evidence) -> Named | None:
+    """Tell how projections are ordered that agree with the right version in another order."""
+    found = e.of(agreement)
+    severity, said = WRONG, "not what their names say"
+    if found.packed:
+        severity, said = CONVENTION, "packed in another way than PyTorch's"
+    return found.code, Sign(f"the projections are {said}", found.said, severity=severity)
 
 
 def one_side_normed(seen: Seen) -> Sign | None:
@@ -76,6 +72,7 @@ def _bends(made: Step) -> list[Step]:
     return [x for x in steps if not has_another_way(made, x)]
 
 
+of_outputs = partial(of_mistake, explains=OUTPUTS)
 RULES = (
     Rule(
         "one-side-normed",
@@ -98,42 +95,38 @@ RULES = (
         right="v = W_v(value)",
         ignore="it is meant",
     ),
-    of_mistake(
+    of_outputs(
         "chunks-in-the-wrong-order",
         signs={
-            "numbers": named("chunks-in-the-wrong-order", swapped),
-            "reference": in_another_order("chunks-in-the-wrong-order"),
+            "numbers": swapped,
+            "reference": in_another_order,
         },
         steps=("chunk", "split"),
-        explains=OUTPUTS,
     ),
-    of_mistake(
+    of_outputs(
         "interleaved-per-head",
-        signs={"reference": in_another_order("interleaved-per-head")},
+        signs={"reference": in_another_order},
         steps=("split",),
-        explains=OUTPUTS,
     ),
-    of_mistake(
+    of_outputs(
         "keys-and-values-swapped",
-        signs={"numbers": named("keys-and-values-swapped", swapped)},
+        signs={"numbers": swapped},
         steps=("chunk", "split"),
-        explains=OUTPUTS,
     ),
-    of_mistake(
+    of_outputs(
         "keys-from-queries",
         signs={
-            "numbers": named("keys-from-queries", swapped),
+            "numbers": swapped,
             "packed gradients": told(
                 conduct.gradients, "the rows of the keys get no gradient", "keys"
             ),
         },
         steps=("product",),
-        explains=OUTPUTS,
     ),
-    of_mistake(
+    of_outputs(
         "values-from-keys",
         signs={
-            "numbers": named("values-from-keys", swapped),
+            "numbers": swapped,
             "values": told(
                 mixing.unused_values, "the result does not depend on the values that are given"
             ),
@@ -142,7 +135,6 @@ RULES = (
             ),
         },
         steps=("mix",),
-        explains=OUTPUTS,
     ),
     of_mistake("keys-of-one-head", steps=("product",)),
     of_mistake(

@@ -7,7 +7,7 @@ from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
-from attention_doctor.rules.rule import FOLLOW, Rule, Sign, Test, inside, of_mistake, told
+from attention_doctor.rules.rule import FOLLOW, Named, Rule, Sign, Test, inside, of_mistake, told
 
 # The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
 _CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
@@ -32,25 +32,20 @@ def summed_apart(seen: Seen) -> Sign | None:
     return Sign("an einsum sums one operand on its own before it multiplies", said)
 
 
-def shared(e: Evidence) -> Sign | None:
-    h = e.patient.num_heads
-    for seen in e.of(looks.free).found:
-        if h > 1 and all(len(_alike(x, h)) == h for x in (seen.query, seen.key, seen.value)):
-            return Sign("all heads have the same queries, keys and values")
-    return None
-
-
-def tiled(e: Evidence) -> Sign | None:
-    """Find heads that share a key and are no neighbours."""
+def alike(e: Evidence) -> Named | None:
+    """Find heads that are all the same, or share a key and are no neighbours."""
     h, checkpoint = e.patient.num_heads, any(re.fullmatch(_CHECKPOINT, x) for x in e.patient.named)
     for seen in e.of(looks.free).found:
-        groups = [x for x in (_alike(side, h) for side in (seen.key, seen.value)) if len(x) < h]
-        for heads in groups:
+        groups = [_alike(side, h) for side in (seen.query, seen.key, seen.value)]
+        if h > 1 and all(len(heads) == h for heads in groups):
+            return "shared-heads", Sign("all heads have the same queries, keys and values")
+        some = [heads for heads in groups[1:] if len(heads) < h]
+        for heads in some:
             if heads[-1] - heads[0] >= len(heads):
                 said = f"heads {' and '.join(map(str, heads))} share the first, counted from 0"
-                wrong = checkpoint or groups[0] != groups[-1]
-                severity = WRONG if wrong else CONVENTION
-                return Sign("heads that share a key are not neighbours", said, severity=severity)
+                severity = WRONG if checkpoint or some[0] != some[-1] else CONVENTION
+                symptom = "heads that share a key are not neighbours"
+                return "groups-tiled", Sign(symptom, said, severity=severity)
     return None
 
 
@@ -65,7 +60,6 @@ def _alike(side: Operand, h: int) -> list[int]:
     return [int(i) for i in (heads == heads[0]).all(1).nonzero().flatten()]
 
 
-_SPLIT = ("straight split", "split")
 RULES = (
     Rule(
         "summed-apart",
@@ -79,31 +73,22 @@ RULES = (
         wrong='torch.einsum("bqhd,bkhe->bhqk", q, k)',
         right='torch.einsum("bqhd,bkhd->bhqk", q, k)',
     ),
-    of_mistake(
-        "split-and-merge-without-transpose",
-        signs={"numbers": straight("split", "merge")},
-        steps=_SPLIT,
-        explains=OUTPUTS,
-        neighbours=("sliding-window",),
-    ),
-    of_mistake(
-        "split-without-transpose",
-        signs={"numbers": straight("split")},
-        steps=_SPLIT,
-        explains=OUTPUTS,
-    ),
-    of_mistake(
-        "merge-without-transpose",
-        signs={"numbers": straight("merge")},
-        steps=("straight merge", "merge", "mix"),
-        explains=OUTPUTS,
+    *(
+        of_mistake(
+            f"{'-and-'.join(parts)}-without-transpose",
+            signs={"numbers": straight(*parts)},
+            steps=(f"straight {parts[0]}", parts[0]),
+            explains=OUTPUTS,
+            neighbours=("sliding-window",),
+        )
+        for parts in (("split", "merge"), ("split",), ("merge",))
     ),
     of_mistake("batch-mixed-into-sequence", steps=("split",)),
     of_mistake("heads-of-other-samples", steps=("merge", "mix")),
-    of_mistake("shared-heads", signs={"numbers": shared}, steps=("split",), explains=OUTPUTS),
+    of_mistake("shared-heads", signs={"numbers": alike}, steps=("split",), explains=OUTPUTS),
     of_mistake(
         "groups-tiled",
-        signs={"numbers": tiled},
+        signs={"numbers": alike},
         steps=("repeat", "split"),
         ignore="the weights are trained with it, and are of no other model",
     ),

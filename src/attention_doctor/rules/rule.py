@@ -32,7 +32,8 @@ class Sign:
     alone: bool = False  # whether it follows from nothing else
 
 
-Test = Callable[[Evidence], Sign | None]
+Named = tuple[str, Sign]  # code: where several are told from each other in one place
+Test = Callable[[Evidence], Sign | Named | None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ class Rule:
         hides: by a model's own masks it is a convention, since these may hide tokens.
         neighbours: codes that it must not be confused with.
         instead_of: codes that are half of it, which it is said in the place of.
-        way_out: what to do besides where masks are given and nothing is wrong; "" for most.
     """
 
     code: str
@@ -91,7 +91,14 @@ class Rule:
     hides: bool = False
     neighbours: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
-    way_out: str = ""
+
+    def sign(self, part: str, evidence: Evidence) -> Sign | None:
+        """Give what tells that it applies, in a part of a question."""
+        found = self.signs[part](evidence) if part in self.signs else None
+        if isinstance(found, tuple):
+            code, found = found
+            return found if code == self.code else None
+        return found
 
     def place(self, evidence: Evidence) -> Where | None:
         """Give the line of the step that is meant, first in calls with masks if they show it."""
@@ -104,16 +111,16 @@ class Rule:
         return next((x for x in places if x is not None), None)
 
 
-def of_mistake(code: str, **more: Any) -> Rule:
+def of_mistake(code: str, besides: str = "", **more: Any) -> Rule:
     """Make the rule of a mistake in the list, which has its cause, its remedy and its version."""
     entry = MISTAKES[code]
     signs = dict(more.pop("signs", {}))
     if entry.of is MultiheadAttention:
-        signs.setdefault("reference", lambda e: agrees(e, code))
+        signs.setdefault("reference", agrees)
     return Rule(
         code,
         entry.title,
-        entry.remedy,
+        f"{entry.remedy} {besides}".strip(),
         explanation=entry.explanation,
         wrong=entry.wrong,
         right=entry.right,
@@ -146,17 +153,7 @@ def inside(find: Callable[[Seen], Sign | None]) -> Test:
     return lambda e: next(filter(None, map(find, e.of(looks.free).found)), None)
 
 
-def agrees(evidence: Evidence, code: str) -> Sign | None:
-    """Tell whether a mistake gives the same outputs, with the same weights."""
-    found = evidence.of(agreement)
-    return Sign(evidence=found.said) if found.code == code else None
-
-
-def named(code: str, found: Callable[[Evidence], tuple[str, Sign] | None]) -> Test:
-    """Make the test of one code among those that are told from each other in one place."""
-
-    def test(evidence: Evidence) -> Sign | None:
-        answer = found(evidence)
-        return answer[1] if answer is not None and answer[0] == code else None
-
-    return test
+def agrees(e: Evidence) -> Named | None:
+    """Tell which mistake gives the same outputs, with the same weights."""
+    found = e.of(agreement)
+    return (found.code, Sign(evidence=found.said)) if found.code else None

@@ -6,13 +6,13 @@ from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import NORMS, before
 from attention_doctor.rules.questions import CONVENTION
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake
 
 _CLOSE = 1e-3
 _STEPS = ("scale", "product")
 
 
-def off(e: Evidence) -> tuple[str, Sign] | None:
+def off(e: Evidence) -> Named | None:
     """Compare the factor on the scores, in calls of two lengths, with 1/√d, d the keys' width."""
     first, short = e.of(looks.free), e.had(looks.short)
     others = first.found if short is None else short.found
@@ -66,26 +66,24 @@ def unscaled(e: Evidence) -> Sign | None:
     found = e.of(agreement)
     if found.code != "no-scale":
         return None
-    if "in_proj_" in " ".join(e.patient.named):
-        return Sign(evidence=found.said)
-    usual = Sign("the scores are not scaled", found.said, severity=CONVENTION)
-    return named("no-scale", off)(e) or usual
+    usual = "" if "in_proj_" in " ".join(e.patient.named) else CONVENTION
+    return Sign("the scores are not scaled", found.said, severity=usual)
 
 
 RULES = (
     of_mistake(
         "no-scale",
-        signs={"numbers": named("no-scale", off), "reference": unscaled},
+        signs={"numbers": off, "reference": unscaled},
         steps=_STEPS,
         ignore="the model is of a family without a scale, as T5",
     ),
     *(
-        of_mistake(code, signs={"numbers": named(code, off)}, steps=_STEPS)
+        of_mistake(code, signs={"numbers": off}, steps=_STEPS)
         for code in ("scale-by-model-width", "scale-inverted", "scale-by-length")
     ),
     of_mistake(
         "scale-twice",
-        signs={"numbers": named("scale-twice", off)},
+        signs={"numbers": off},
         steps=_STEPS,
         ignore="the model is scaled by µP (maximal update parametrization), which does it "
         "on purpose",
@@ -94,7 +92,7 @@ RULES = (
         "scale-by-convention",
         "another scale than usual, as some families of models have",
         severity=CONVENTION,
-        signs={"numbers": named("scale-by-convention", off)},
+        signs={"numbers": off},
         steps=_STEPS,
         explanation="It may be a number of the family's own, or a learned one.",
         ignore="it is that of your model",

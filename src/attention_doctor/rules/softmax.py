@@ -6,13 +6,13 @@ from attention_doctor.evidence import conduct, looks, mixing, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, inside, named, of_mistake, told
+from attention_doctor.rules.rule import Named, Rule, Sign, inside, of_mistake, told
 
 _CLOSE = 1e-3
 _MIX = "Mix the values of other tokens, with weights that are made from queries and keys."
 
 
-def axis(e: Evidence) -> tuple[str, Sign] | None:
+def axis(e: Evidence) -> Named | None:
     """Tell whether the softmax runs over the axis that is summed over when values are mixed."""
     patient = e.patient
     h, n = patient.num_heads, patient.n
@@ -28,7 +28,7 @@ def axis(e: Evidence) -> tuple[str, Sign] | None:
             continue  # a mask that hides everything leaves nothing to tell the axis by
         over = [axis for axis in range(-mixed.dim(), 0) if sums_to_one(mixed, axis)]
         sizes = {h: "heads", patient.b: "samples"}
-        what = sizes.get(shape[seen.axis], "heads" if over else "queries")
+        what = sizes.get(shape[seen.axis], "heads")
         what = "queries" if seen.mixed.own in over else what
         if seen.keys == seen.axis and what == "queries":
             symptom = "each output sums the weights of one key over the queries"
@@ -180,13 +180,13 @@ RULES = (
         right="return output, weights",
     ),
     *(
-        of_mistake(code, signs={"axis": named(code, axis)}, steps=(step,), explains=OUTPUTS)
+        of_mistake(code, signs={"axis": axis}, steps=(step,), explains=OUTPUTS)
         for code, step in _OVER.items()
     ),
     Rule(
         "softmax-over-samples",
         "the softmax runs over the samples of the batch",
-        signs={"axis": named("softmax-over-samples", axis)},
+        signs={"axis": axis},
         steps=("softmax",),
         explains=OUTPUTS,
         remedy="Let the softmax run over the keys, the last axis.",
@@ -198,7 +198,7 @@ RULES = (
     Rule(
         "mixed-over-queries",
         "weights that are summed over the queries when values are mixed",
-        signs={"axis": named("mixed-over-queries", axis)},
+        signs={"axis": axis},
         steps=("mix",),
         explains=OUTPUTS,
         remedy="Sum over the keys.",

@@ -7,11 +7,11 @@ from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.cache import cached
 from attention_doctor.rules.masks import HIDING
 from attention_doctor.rules.questions import WINDOW
-from attention_doctor.rules.rule import Rule, Sign, named, of_mistake, told
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake, told
 
 
 # In a window that is said.
-def other_width(e: Evidence) -> tuple[str, Sign] | None:
+def other_width(e: Evidence) -> Named | None:
     seen, may = e.of(pairs.behind)
     window = e.patient.window
     first = seen[-1].cumprod(0).bool()  # attention sinks are seen by all
@@ -58,7 +58,7 @@ RULES = (
     ),
     of_mistake(
         "window-off-by-one",
-        signs={WINDOW: named("window-off-by-one", other_width)},
+        signs={WINDOW: other_width},
         steps=HIDING,
         neighbours=("window-differs",),
     ),
@@ -69,8 +69,8 @@ RULES = (
         "`(keys > queries) | (keys <= queries - window)`, by places in the whole text.",
         signs={
             "past": lost_with_padding,
-            WINDOW: named("window-differs", other_width),
-            "cache": cached("window-differs"),
+            WINDOW: other_width,
+            "cache": cached,
         },
         steps=HIDING,
         neighbours=("window-off-by-one",),
