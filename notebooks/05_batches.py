@@ -268,8 +268,9 @@ turned, straightened = number.T, number.reshape(8, 2)  # (8, 2), (8, 2)
 print("in their place:", (turned == straightened).sum().item(), "of 16")
 
 # %% [markdown]
-# Go back to [the figure](#cell-id=what-equal-sizes-hide), and press *reshaped*. There are four rooms of eight words again, and each holds every second
-# word of *both* sentences. *It* hears *thirsty* and *sweet*, and says 0.71 to both questions.
+# Go back to [the figure](#cell-id=what-equal-sizes-hide), and press *reshaped*. There are four rooms of eight words
+# again, and each holds every second word of *both* sentences: all dashed rows of a head are one room. *It* hears
+# *thirsty* and *sweet*, and says 0.71 to both questions.
 
 # %% tags=["proof"]
 for batch_first in (True, False):
