@@ -50,7 +50,7 @@ x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 
 def look(x):
     """Give the weights of the pair of heads, batch-first."""
-    return one.attend(*(split_heads(x @ w, h) for w in WIDE))[1]
+    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
 
 
 right = look(x)                                          # (b, h, n, n)
@@ -294,13 +294,13 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 
 # %% tags=["fold-input"]
-def crosses(turn, back):
+def crosses(turn, back, triple, right):
     """Attend from 3 words to 5 in each sample, between two turns: what comes of it?"""
     try:
-        mixed = back(four_axes(*(turn(each) for each in triple), 4), asking.shape)
+        mixed = back(four_axes(*(turn(each) for each in triple), 4), right.shape)
     except RuntimeError:
         return "an error"
-    return "right" if mixed.allclose(loop) else "wrong, no error"
+    return "right" if mixed.allclose(right) else "wrong, no error"
 
 
 TURNS = {
@@ -315,7 +315,7 @@ drawn = torch.randn(2, 5, 4)  # (2, 5, 4)
 tried = {}
 for name, model in HOUSES.items():
     off = (model(drawn)[:1] - model(drawn[:1])).abs().max().item()
-    tried[name] = [f"{off:.2f}", crosses(*TURNS[name])]
+    tried[name] = [f"{off:.2f}", crosses(*TURNS[name], triple, loop)]
 display.show(tried, columns=["alone and in the batch, off by", "n = 3, m = 5"])
 
 # %% [markdown]

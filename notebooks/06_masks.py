@@ -380,10 +380,10 @@ display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 
 
 # %% tags=["proof"]
-def train(attend, layers, blocked, read):
+def train(attend, layers, x, blocked, read):
     """Give the loss of layers with random matrices, and whether each gradient holds NaN."""
     matrices = [torch.randn(4, 4).double().requires_grad_() for _ in range(3 * layers)]
-    y = left
+    y = x
     for i in range(layers):
         q, k, v = (y @ matrix for matrix in matrices[3 * i : 3 * i + 3])  # (b, n, d)
         y = attend(q, k, v, blocked)[0]                                   # (b, n, d)
@@ -393,9 +393,9 @@ def train(attend, layers, blocked, read):
 
 
 for read in (0, ~front):  # the first sentence alone, or all words
-    assert train(attend, 1, blocked, read) == (False, [False, False, True])
-assert train(attend, 2, blocked, 0) == (False, [True] * 6)
-assert train(attend, 2, blocked, ~front) == (True, [True] * 6)
+    assert train(attend, 1, left, blocked, read) == (False, [False, False, True])
+assert train(attend, 2, left, blocked, 0) == (False, [True] * 6)
+assert train(attend, 2, left, blocked, ~front) == (True, [True] * 6)
 y = left.clone().requires_grad_()  # (b, n, d)
 try:
     with torch.autograd.detect_anomaly(check_nan=True):
@@ -474,7 +474,7 @@ safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
 plain = attend(y, y, y, blocked)[0]        # (b, n, d)
 torch.testing.assert_close(safe[~front], plain[~front])
 assert not safe[front].any()
-assert train(attend_safely, 2, blocked, ~front) == (False, [False] * 6)
+assert train(attend_safely, 2, left, blocked, ~front) == (False, [False] * 6)
 of_words = one.gradients(safe[~front], [y])
 for start, text in ((0, y[0]), (4, y[1, 4:])):
     alone = attend(text, text, text, masks.block_future(8 - start))[0]
