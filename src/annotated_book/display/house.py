@@ -53,7 +53,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     for ax, layout, (title, weights) in zip(axes, range(3), layouts.items(), strict=True):
         number = _ROOMS[layout]
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
-        heard = weights[number(i, j, b, n), :, inside.index((i, j))]  # (h, words of a room)
+        heard = weights[number(i, j, b, n), :, inside.index((i, j))]
         for head, row in enumerate(heard.tolist()):
             name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
             ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
