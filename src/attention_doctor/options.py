@@ -1,6 +1,7 @@
 """The command line, and what a project says in its place: read, or refused."""
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,12 +52,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.jobs = [job for _, job in placed]
     for place, job in placed:
         _check(parser(place), job)
-    for name in CODES:
-        named = [(PLACE, getattr(shared, name)), ("", getattr(options, name))]
-        options.codes += named + [(place, getattr(job, name)) for place, job in placed]
-        for job in options.jobs:
-            more = [x for _, codes in named for x in codes]
-            setattr(job, name, [*more, *getattr(job, name)])
+    every = [(PLACE, shared), ("", options), *placed]
+    options.codes = [(place, getattr(x, name)) for name in CODES for place, x in every]
+    for job, name in itertools.product(options.jobs, CODES):
+        whose = [shared, options, job][: 2 + (job is not options)]
+        setattr(job, name, [x for one in whose for x in getattr(one, name)])
     return options
 
 

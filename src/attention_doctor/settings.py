@@ -1,7 +1,6 @@
 """What ``[tool.attention-doctor]`` in pyproject.toml says, as words of a command line."""
 
 import json
-import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 CODES = ("select", "ignore", "wrong")
 PLACE = "pyproject.toml, [tool.attention-doctor]"
-_TARGETS = 'a list of tables or texts, such as {target = "layer.py:Attention", embed-dim = 24}'
+_TARGETS = 'a list of tables, such as {target = "layer.py:Attention", embed-dim = 24}'
 
 
 class Project(NamedTuple):
@@ -48,21 +47,15 @@ def _project(folder: Path, table: Any) -> Project:
     if not isinstance(table, dict):
         raise ValueError(f"{PLACE}: {_shown(table)} must be a table")
     targets = table.pop("targets", [])
-    if not isinstance(targets, list) or not all(isinstance(x, str | dict) for x in targets):
+    if not isinstance(targets, list) or not all(isinstance(x, dict) for x in targets):
         raise ValueError(f"{PLACE}: targets = {_shown(targets)} must be {_TARGETS}")
     for name in {*table} - {*CODES}:
         known = ", ".join(["targets", *CODES])
         raise ValueError(f"{PLACE}: {name} = {_shown(table[name])}: it takes {known}")
-    placed = []
-    for i, target in enumerate(targets, 1):
-        place = f"{PLACE}, target {i} of {len(targets)}"
-        try:
-            placed.append(
-                (place, shlex.split(target) if isinstance(target, str) else [*_words(target)])
-            )
-        except ValueError as error:  # a quotation mark without another
-            raise ValueError(f"{place}: {_shown(target)}: {error}") from None
-    return Project(folder, tuple(_words(table)), tuple(placed))
+    words = [
+        (f"{PLACE}, target {i} of {len(targets)}", [*_words(x)]) for i, x in enumerate(targets, 1)
+    ]
+    return Project(folder, tuple(_words(table)), tuple(words))
 
 
 def _words(table: Mapping[str, Any]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import torch
 from attention_doctor import elsewhere
 from attention_doctor.command import main
 from tests.attention_doctor.test_ci import SIZES, model
+from tests.attention_doctor.test_project import TARGET
 
 ROOT = Path(__file__).parents[2]
 NAMED = ["my_model.py:CausalSelfAttention", *SIZES]
@@ -49,9 +50,9 @@ def test_the_environment_of_the_project_examines(tmp_path):
 
 def test_several_targets_under_a_python_without_the_doctor(tmp_path):
     python = environment(tmp_path / "theirs")
-    line = " ".join(NAMED)
+    table = f"{TARGET}, ignore = ['nan-row']"
     (tmp_path / "pyproject.toml").write_text(
-        f"[tool.attention-doctor]\ntargets = ['{line}', '{line} --ignore nan-row']"
+        f"[tool.attention-doctor]\ntargets = [{{{TARGET}}}, {{{table}}}]"
     )
     code, output, errors = run(tmp_path, *LOOSE, "--python", "theirs", "--json")
     assert code == 0, errors
