@@ -34,7 +34,6 @@ def chosen(
     Codes in ``select`` count, none means all; those in ``ignore`` do not, nor what a comment on its
     line ignores. Conventions in ``wrong`` are wrong.
     """
-    check([*select, *ignore, *wrong])
     if isinstance(report, ModelReport):
         once: dict[int, Any] = {id(x): chosen(x, select, ignore, wrong) for x in report.examined}
         reports = {path: once[id(x)] for path, x in report.items()}
@@ -58,15 +57,6 @@ def explain(code: str) -> str:
 
     Raises:
         ValueError: there is no such code.
-
-    Examples:
-        >>> from attention_doctor.codes import explain
-        >>> print(explain("no-scale"))
-        no-scale (wrong)
-        ...
-        - scores = q @ k.mT
-        + scores = q @ k.mT / math.sqrt(d)
-        ...
     """
     check([code])
     said = about(code)

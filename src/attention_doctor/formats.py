@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import torch
+
 from annotated_attention import __version__
 from attention_doctor.call.places import Where
 from attention_doctor.codes import CODES, about, chosen, explain
@@ -16,6 +18,7 @@ from attention_doctor.ignores import unused
 from attention_doctor.report import Finding, ModelReport, Report, as_data, exit_code
 from attention_doctor.rules.questions import CONVENTION, UNASKED
 
+VERSION = 1  # of the JSON: it rises when a key goes or changes its meaning, not for a new one
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
@@ -99,12 +102,11 @@ def as_json(run: Run) -> str:
     data = {target: as_data(report) for target, report in run.reports.items()}
     (first, *_), code = data.values(), run.exit_code
     if run.project:
-        top = {name: first[name] for name in ("version", "versions")}
-        reports = {x: {k: v for k, v in y.items() if k not in top} for x, y in data.items()}
-        top |= {"name": run.project, "verdict": run.verdict, "ok": code == 0, "exit_code": code}
-        top["asked"] = all(report.asked for report in run.reports.values())
-        first = top | {"not_examined": [], "reports": reports}
-    return json.dumps(first, indent=2)
+        first = {"name": run.project, "verdict": run.verdict, "ok": code == 0, "exit_code": code}
+        first["asked"] = all(report["asked"] for report in data.values())
+        first |= {"not_examined": [], "reports": data}
+    versions = {"annotated_attention": __version__, "torch": torch.__version__}
+    return json.dumps({"version": VERSION, **first, "versions": versions}, indent=2)
 
 
 def as_github(run: Run) -> str:
@@ -182,10 +184,7 @@ def _rule(code: str, finding: Finding) -> dict[str, Any]:
         "fullDescription": about(code).texts[0] if known else finding.symptom,
         "help": explain(code) if known else finding.remedy,
     }
-    level = _LEVELS.get(about(code).severity if known else finding.severity, "error")
-    return {"id": code, "defaultConfiguration": {"level": level}} | {
-        name: {"text": text} for name, text in texts.items()
-    }
+    return {"id": code, **{name: {"text": text} for name, text in texts.items()}}
 
 
 WRITE = {"json": as_json, "github": as_github, "sarif": as_sarif}

@@ -1,8 +1,8 @@
 """Comments such as ``# attention-doctor: ignore[no-scale]``, on the line that a finding names."""
 
+import linecache
 import re
-import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from attention_doctor.call.places import Where
@@ -20,25 +20,14 @@ def unused(files: Iterable[str], findings: Iterable[Finding]) -> list[tuple[Wher
     """Give the places of comments that ignore none of the findings, and what each says."""
     found = {(str(Path(x.where.file).resolve()), x.where.line, x.code) for x in findings if x.where}
     paths = {str(Path(file).resolve()) for file in files} | {file for file, *_ in found}
+    linecache.checkcache()
     return [
         (Where(file, line), f"ignore[{code}] ignores nothing that was found")
         for file in sorted(paths)
-        for line, code in _comments(file)
+        for line, text in enumerate(linecache.getlines(file), 1)
+        for code in _codes(text)
         if (file, line, code) not in found
     ]
-
-
-def _comments(file: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines and codes of a file's comments; a file that cannot be read has none."""
-    try:
-        with tokenize.open(file) as text:
-            tokens = [*tokenize.generate_tokens(text.readline)]
-    except (OSError, SyntaxError, UnicodeDecodeError, tokenize.TokenError):
-        return
-    for token in tokens:
-        if token.type == tokenize.COMMENT:
-            for code in _codes(token.string):
-                yield token.start[0], code
 
 
 def _codes(text: str) -> list[str]:
