@@ -13,23 +13,22 @@ from typing import Any
 
 import torch
 
-from attention_doctor.call.build import build, is_factory, value_of
+from attention_doctor.call.build import build, is_factory, values
 from attention_doctor.call.load import load
 from attention_doctor.call.paste import adapter
 from attention_doctor.call.places import describe
-from attention_doctor.call.roles import Sizes, Unasked, named_parameters
+from attention_doctor.call.roles import Sizes, Unasked, taken
 from attention_doctor.elsewhere import quiet
 from attention_doctor.examination import examine_called
 from attention_doctor.models import examine_model
-from attention_doctor.report import Finding, ModelReport, Report
-from attention_doctor.rules.questions import UNASKED
+from attention_doctor.report import ModelReport, Report, refused
 
 
 def examined(options: argparse.Namespace) -> Report | ModelReport:
     """Examine what the options of the command line name."""
     path, _, name = (options.model or options.target).rpartition(":")
     target: Any = None
-    names: dict[str, Any] = {}
+    init: dict[str, Any] = {}
     try:
         # Weights are the same each time, and so is the verdict.
         with torch.random.fork_rng(devices=[]):
@@ -37,18 +36,16 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
             target, names = load(path, name)
             if options.model:
                 return _model(target(), name, options.attention)
-            report = _report(target, names, options)
+            init = values("--init", options.init, names, _sizes(options))
+            report = _report(target, names, init, options)
     except (Exception, SystemExit) as error:  # whatever the code of others raises
         report = _failed(name, error)
     if options.model or target is None or report.asked or is_factory(target):
         return report
-    given: dict[str, Any] = {}
-    with contextlib.suppress(Unasked):
-        given = _given("--init", options.init, names, _sizes(options))
     finding = report.findings[0]
     raised = finding.code in ("fails", "wrong-result") or finding.test == "construction"
     failed = finding.evidence if raised else ""
-    how = (options.kind, _sizes(options), dict(options.init), given, failed)
+    how = (options.kind, _sizes(options), dict(options.init), init, failed)
     return replace(report, adapter=adapter(target, Path(path), name, *how))
 
 
@@ -72,19 +69,11 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     return Sizes(options.embed_dim, options.num_heads, options.context_dim, options.max_length)
 
 
-def _given(
-    option: str, pairs: list[tuple[str, str]], names: dict[str, Any], sizes: Sizes
-) -> dict[str, Any]:
-    """Compute the values of ``--init`` or ``--call``."""
-    e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
-    names = names | {"e": e, "h": h, "d": e // h, "n": n}
-    return {name: value_of(option, name, text, names) for name, text in pairs}
-
-
-def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> Report:
+def _report(
+    target: Any, names: dict[str, Any], init: dict[str, Any], options: argparse.Namespace
+) -> Report:
     """Build what was loaded, and examine it."""
     sizes = _sizes(options)
-    init = _given("--init", options.init, names, sizes)
     made, built = build(target, init, sizes, options.kind)
     trusted = None
     if options.reference:
@@ -93,10 +82,8 @@ def _report(target: Any, names: dict[str, Any], options: argparse.Namespace) -> 
         if trusted is None:
             remedy = "Name a class: `--reference file.py:Class`."
             raise Unasked("import", f"there is no {name}", remedy)
-        known = named_parameters(trusted)
-        taken = {name: x for name, x in init.items() if name in known}
-        trusted = build(trusted, taken, sizes, options.kind)[0]
-    call = _given("--call", options.call, names, sizes)
+        trusted = build(trusted, taken(trusted, init), sizes, options.kind)[0]
+    call = values("--call", options.call, names, sizes)
     how = (sizes, options.kind, options.layout, options.mask, call, options.window, trusted)
     report = examine_called(made, *how)
     return replace(report, called=(*filter(None, [built]), *report.called))
@@ -119,5 +106,5 @@ def _failed(name: str, error: BaseException) -> Report:
     remedy = "Give the kind that fits, or complete the adapter."
     if isinstance(error, Unasked):
         step, text, remedy = error.step, str(error), error.remedy
-    finding = Finding(f"{step}-fails", UNASKED, f"{step} fails", text, "", remedy, step)
-    return Report(name, (finding,), (f"everything behind its {step}",), {step: UNASKED})
+    texts = (f"{step} fails", text, "", remedy, step)
+    return refused(name, f"{step}-fails", texts, f"everything behind its {step}")

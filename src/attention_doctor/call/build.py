@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from attention_doctor.call.roles import (
     required,
     signature,
     size_of,
+    taken,
 )
 
 
@@ -34,12 +35,9 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
             text = f"{getattr(target, '__name__', target)} is no class and is not constructed"
             raise Unasked("construction", text, "Leave `--init` away.")
         return target, ""
-    parameters = named_parameters(target)
-    arguments = known(target, given, sizes, kind)
-    takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(target).values())
-    extra = [name for name in given if name not in parameters]
-    takes_fields = any(map(is_config, arguments.values()))
-    if extra and not takes_any and not takes_fields:
+    parameters, arguments = named_parameters(target), known(target, given, sizes, kind)
+    extra = [name for name in given if name not in arguments]
+    if extra and not any(isinstance(x, Config) for x in arguments.values()):
         text = f"the constructor has no {', '.join(extra)} (`--init`)"
         raise Unasked("construction", text, f"It has: {', '.join(parameters)}.")
     if missing := [name for name in required(parameters) if name not in arguments]:
@@ -49,9 +47,7 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     guessed = {name: x for name, x in arguments.items() if name not in given}
     try:
         with _unfilled_is_nan():
-            made = target(
-                **arguments, **({name: given[name] for name in extra} if takes_any else {})
-            )
+            made = target(**arguments)
     except Exception as error:
         built = said(guessed) or "nothing"
         remedy = f"It was built with {built}. Say what fits: `--init name=value`."
@@ -87,7 +83,7 @@ def is_factory(target: Any) -> bool:
 def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dict[str, Any]:
     """Give the arguments of a constructor that are said, or that are sizes by their names."""
     parameters = named_parameters(target)
-    arguments = {name: x for name, x in given.items() if name in parameters}
+    arguments = taken(target, given)
     needed = required(parameters)
     for name, parameter in parameters.items():
         role, default = size_of(name), parameter.default
@@ -107,21 +103,18 @@ def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dic
 
 
 class Config:
-    """Stands in for a configuration: answers what is a size by its name, and what is said."""
+    """Stands in for a configuration: answers what is said, and what is a size by its name."""
 
     def __init__(self, given: Mapping[str, Any], sizes: Sizes, kind: str) -> None:
-        """Keep what is said; sizes are set when they are read."""
-        self.__dict__.update(given)
-        self._of = lambda name: sizes.of(size_of(name), kind)
-        self._missing = ""  # which was asked for last
+        """Hold nothing but how to answer."""
+        self._given, self._of = given, lambda name: sizes.of(size_of(name), kind)
 
     def __getattr__(self, name: str) -> Any:
-        """Answer for a name that says which size it is; all others are missing."""
-        value = None if name.startswith("_") else self._of(name)
-        if value is None:
-            if not name.startswith("_"):
-                self.__dict__["_missing"] = name
-            raise AttributeError(f"the stand-in for a configuration has no {name}")
+        """Answer, and keep what was read; all other names are missing."""
+        value = None if name.startswith("_") else self._given.get(name, self._of(name))
+        if value is None and (name.startswith("_") or name not in self._given):
+            text = f"the stand-in for a configuration has no {name}"
+            raise AttributeError(text, name=name, obj=self)
         setattr(self, name, value)
         return value
 
@@ -131,37 +124,8 @@ class Config:
 
     @property
     def read(self) -> dict[str, Any]:
-        """What was read, and what is said."""
+        """What was read, by its name."""
         return {x: y for x, y in vars(self).items() if not x.startswith("_")}
-
-
-def fields(
-    target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str
-) -> dict[str, dict[str, Any]]:
-    """Give the fields that a constructor reads, by the argument that is its configuration.
-
-    One that is missing has the value ``...``.
-    """
-    parameters = named_parameters(target)
-    others = {name: x for name, x in given.items() if name not in parameters}
-    arguments = known(target, given, sizes, kind)
-    configs = {name: Config(others, sizes, kind) for name, x in arguments.items() if is_config(x)}
-    missing = False
-    with torch.random.fork_rng(devices=[]), contextlib.suppress(Exception, SystemExit):
-        try:
-            if configs:
-                target(**{**arguments, **configs})
-        except AttributeError:
-            missing = True
-    return {
-        name: x.read | ({x._missing: ...} if missing and x._missing else {})
-        for name, x in configs.items()
-    }
-
-
-def is_config(x: object) -> bool:
-    """Tell whether something stands in for a configuration."""
-    return isinstance(x, Config)
 
 
 @contextlib.contextmanager
@@ -176,12 +140,19 @@ def _unfilled_is_nan() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def value_of(option: str, name: str, text: str, names: Mapping[str, Any]) -> Any:
-    """Compute the value of ``--init`` or ``--call``."""
-    try:
-        return eval(text, {"torch": torch, **names})
-    except Exception as error:
-        step = "construction" if option == "--init" else "call"
-        remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest sequence; "
-        remedy += "a word stands in quotes of its own."
-        raise Unasked(step, f"`{option} {name}={text}`: {describe(error)}", remedy) from error
+def values(
+    option: str, pairs: Iterable[tuple[str, str]], names: Mapping[str, Any], sizes: Sizes
+) -> dict[str, Any]:
+    """Compute the values of ``--init`` or ``--call``."""
+    e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
+    known = {"torch": torch, **names, "e": e, "h": h, "d": e // h, "n": n}
+    found = {}
+    for name, text in pairs:
+        try:
+            found[name] = eval(text, known)
+        except Exception as error:
+            step = "construction" if option == "--init" else "call"
+            remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest "
+            remedy += "sequence; a word stands in quotes of its own."
+            raise Unasked(step, f"`{option} {name}={text}`: {describe(error)}", remedy) from error
+    return found

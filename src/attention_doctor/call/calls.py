@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
 from attention_doctor.call.masks import Called, masked, reaction
-from attention_doctor.call.matching import TENSORS, Plan, fitting_kinds, matched
-from attention_doctor.call.roles import Sizes, Unasked, named_parameters, required, signature
+from attention_doctor.call.matching import TENSORS, Plan, matched
+from attention_doctor.call.roles import KINDS, Sizes, Unasked, named_parameters, required, taken
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
 _ANGLES = ((2, 1), (2, 0), (1, 0))  # how often an angle stands there; axes in front
@@ -35,8 +35,7 @@ def called(
         text = f"an object of type {type(attend).__name__} cannot be called"
         raise Unasked("call", text, "Name a class whose objects can be called, or a function.")
     parameters = named_parameters(function)
-    takes_any = any(x.kind is x.VAR_KEYWORD for x in signature(function).values())
-    if (extra := [name for name in further if name not in parameters]) and not takes_any:
+    if extra := [name for name in further if name not in taken(function, further)]:
         text = f"its call has no {', '.join(extra)} (`--call`)"
         raise Unasked("call", text, f"It has: {', '.join(parameters)}.")
     layout = layout or ("nbe" if getattr(attend, "batch_first", True) is False else "bne")
@@ -61,17 +60,12 @@ def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
     words = [*mask.split(), *(x for x in attend.said.split() if x != "inferred")]
     if "none" in words:
         attend.masks = "none"
+    make, asked, heads = attend.masked, "inferred" in attend.said, sizes.num_heads
+    if make is None or "none" in words or not (asked or reaction(attend, kind, sizes) is None):
         return Called(attend)
-    make = attend.masked
-    if make is None:
-        return Called(attend)
-    asked = "inferred" in attend.said
-    if not asked and reaction(attend, kind, sizes):
-        return Called(attend)
-    bare = make("", sizes.num_heads)
+    bare = make("", heads)
     bare.masks = "none"  # it is given None
     try:
-        heads = sizes.num_heads
         return masked(lambda form: make(form, heads), bare, kind, sizes, Plan(), words)
     except Unasked:
         if asked:
@@ -81,7 +75,7 @@ def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
 
 def _unfit(plan: Plan, kind: str, function: Any) -> Unasked:
     names = named_parameters(function)
-    if kinds := fitting_kinds(function, plan.further):
+    if kinds := [x for x in KINDS if matched(function, x, "", plan.further).fits]:
         text = f"its arguments, {', '.join(names)}, do not fit kind {kind}"
         others = " or ".join(f"`--kind {x}`" for x in kinds)
         return Unasked("call", text, f"Give the kind that fits: {others}.")

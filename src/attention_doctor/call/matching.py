@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from attention_doctor.call.roles import (
     DOCUMENTS,
-    KINDS,
     ROTATIONS,
     input_of,
     named_parameters,
@@ -78,8 +77,3 @@ def _tokens(inputs: dict[str, str], kind: str) -> dict[str, str]:
     names.setdefault("context", names.get("key", "") if "value" not in names else "")
     fits = all(names.get(role) for role in TENSORS[kind])
     return {names[role]: role for role in TENSORS[kind]} if fits else {}
-
-
-def fitting_kinds(function: Any, further: Mapping[str, Any]) -> list[str]:
-    """Name the kinds that an implementation can be called as."""
-    return [kind for kind in KINDS if matched(function, kind, "", further).fits]

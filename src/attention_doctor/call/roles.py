@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 KINDS = ("cross", "self", "causal", "memory")
@@ -134,3 +135,10 @@ def signature(function: Any) -> dict[str, inspect.Parameter]:
 def required(parameters: dict[str, inspect.Parameter]) -> list[str]:
     """Name the parameters without a default."""
     return [name for name, x in parameters.items() if x.default is x.empty]
+
+
+def taken(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a function takes of what is given by name."""
+    parameters = signature(function)
+    takes_any = any(x.kind is x.VAR_KEYWORD for x in parameters.values())
+    return {x: y for x, y in given.items() if takes_any or x in named_parameters(function)}
