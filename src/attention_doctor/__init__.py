@@ -7,7 +7,6 @@ outputs names the mistake.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Import what is offered when it is first asked for: ``--help`` does not wait for torch."""
-    ours = name.startswith("_") or find_spec(f"{__name__}.{name}")  # a module is imported as such
-    public = {} if ours else vars(import_module("attention_doctor._public"))
+    public = {} if name[0] == "_" else vars(import_module("attention_doctor._public"))
     if name not in public:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return public[name]

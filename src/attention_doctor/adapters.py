@@ -31,14 +31,6 @@ class Adapted:
         mask_error: what every call with a mask raises; None where a mask can be given, or none is
             taken.
         masked: makes the same with a form of mask, for a number of heads; None where it is said.
-
-    Examples:
-        >>> import torch
-        >>> from attention_doctor.adapters import Adapted
-        >>> linear = torch.nn.Linear(24, 24)
-        >>> adapted = Adapted(lambda x, blocked: linear(x), linear, masks="none")
-        >>> adapted.name, adapted.masks, adapted.module is linear
-        ('Linear', 'none', True)
     """
 
     def __init__(self, attend: Callable[..., Any], inner: object, masks: str = "") -> None:
@@ -185,19 +177,18 @@ def torch_like(
     flag = flag and not isinstance(module, nn.MultiheadAttention)
     given = {"is_causal": True, **options} if flag else options
 
-    def turn(x: Tensor) -> Tensor:
-        return x if batch_first else x.transpose(0, 1)
+    axes = Layout("bne" if batch_first else "nbe")
 
     def call(*inputs: Any) -> Any:
         *tokens, blocked = inputs if kind != "causal" else (*inputs, None)
         if kind == "causal" and not flag:
             b, n, _ = inputs[0].shape
             blocked = block_future(n, device=inputs[0].device).expand(b, -1, -1)
-        turned = [turn(x) for x in tokens]
+        turned = [axes.into(x) for x in tokens]
         query, key, value = (turned[0], turned[-1 if len(tokens) < 3 else 1], turned[-1])
         result = module(query, key, value, **_torch_masks(module, blocked), **given)
         output, *rest = result if isinstance(result, tuple) else (result,)
-        return turn(output), *rest
+        return axes.back(output), *rest
 
     return Adapted(call, module, "none" if kind == "causal" else masks)
 

@@ -14,12 +14,11 @@ from attention_doctor.call.calls import called
 from attention_doctor.call.inputs import Failed
 from attention_doctor.call.lengths import counts
 from attention_doctor.call.patient import Patient
-from attention_doctor.call.places import raised_in
-from attention_doctor.call.roles import KINDS, Sizes, Unasked, named_parameters
+from attention_doctor.call.places import raised_at
+from attention_doctor.call.roles import KINDS, Sizes, Unasked, taken
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
-from attention_doctor.report import Finding, Report
-from attention_doctor.rules.questions import UNASKED
+from attention_doctor.report import Report, refused
 from attention_doctor.verdict import findings, summary
 
 
@@ -118,8 +117,7 @@ def examine_called(
         asked.attend.window = window or asked.attend.window
         patient = Patient(asked.attend, sizes, kind)
         if reference is not None:
-            known = named_parameters(getattr(reference, "forward", reference))
-            further = {name: x for name, x in further.items() if name in known}
+            further = taken(getattr(reference, "forward", reference), further)
             trusted = called(reference, kind, sizes, layout, mask, further)
             patient.reference = Patient(trusted.attend, sizes, kind)
         tokens = f"{sizes.tokens} tokens, the number that its error names" * bool(sizes.tokens)
@@ -180,9 +178,8 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         code, symptom = "fails", "it raises an error when it is called"
         if isinstance(failure.error, NotImplementedError):
             remedy = "Write what is missing; then ask again."
-        elif raised_in(failure.error) is not None:
+        elif raised_at(failure.error):
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
-    finding = Finding(code, UNASKED, symptom, str(failure), asked, remedy, "answers")
-    reason = "everything else: there is no output to compare"
-    return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
+    left = "everything else: there is no output to compare"
+    return refused(patient.name, code, (symptom, str(failure), asked, remedy, "answers"), left)

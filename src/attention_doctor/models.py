@@ -17,8 +17,7 @@ from attention_doctor.call.roles import Sizes, size_of
 from attention_doctor.evidence.influence import influence
 from attention_doctor.evidence.trace import tensors
 from attention_doctor.examination import examine_patient
-from attention_doctor.report import Finding, ModelReport, Report
-from attention_doctor.rules.questions import UNASKED
+from attention_doctor.report import ModelReport, Report, refused
 
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
 _NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
@@ -253,5 +252,5 @@ def _hides_the_future(patient: Patient) -> bool:
 
 def _unasked(call: _Call, why: str) -> Report:
     remedy = "Examine the class by itself: `attention-doctor file.py:Class`."
-    finding = Finding("fails", UNASKED, "it cannot be called again", why, "", remedy, "answers")
-    return Report(call.path, (finding,), ("everything else",), {"answers": UNASKED})
+    texts = ("it cannot be called again", why, "", remedy, "answers")
+    return refused(call.path, "fails", texts, "everything else")

@@ -5,15 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from annotated_attention import __version__
 from attention_doctor.call.places import Where
 from attention_doctor.rules.questions import FINE, UNASKED, WRONG
 
 _PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")
 _WIDTH = 92
-VERSION = 1  # of the JSON: it rises when a key goes or changes its meaning, not for a new one
 
 
 @dataclass(frozen=True)
@@ -132,15 +128,15 @@ class Report:
         lines = [*textwrap.wrap(self.inferred, _WIDTH), self.verdict]
         for finding in self.findings:
             texts = vars(finding) | {"explains": ", ".join(finding.explains)}
-            rows = [(part, str(texts[part])) for part in _PARTS if texts[part]]
             lines += ["", f"{finding.severity}: {finding.code}"]
-            lines += [line for row in rows for line in _wrapped(*row)]
+            for part in filter(texts.get, _PARTS):
+                lines += _wrapped(f"  {part:<9}", str(texts[part]))
         others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
         rest = f"all fine but {', '.join(others)}" if others else "all fine"
         asked = f"{len(self.results)} tests, {rest}" if self.results else ""
         rows = [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
         rows += [("by names", text) for text in self.called]
-        more = [line for label, text in rows if text for line in _wrapped(label, text)]
+        more = [x for label, text in rows if text for x in _wrapped(f"  {label:<9}", text)]
         lines += ["", *more] if more else []
         lines += _left(self.not_examined)
         return "\n".join([*lines, *(["", self.adapter] if self.adapter else [])])
@@ -217,21 +213,19 @@ class ModelReport(dict[str, Report]):
 
 def _left(reasons: Sequence[str]) -> list[str]:
     """Write what was not examined as the lines of a list."""
-    lines = ["", "not examined"] if reasons else []
-    for reason in reasons:
-        lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    return lines
+    items = [line for reason in reasons for line in _wrapped("  - ", reason)]
+    return ["", "not examined", *items] if items else []
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=f"  {label:<9}",
-        subsequent_indent=" " * 11,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _wrapped(first: str, text: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(_WIDTH, first, " " * len(first))
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.wrap(text)
+
+
+def refused(name: str, code: str, texts: tuple[str, str, str, str, str], left: str) -> Report:
+    """Report what could not be asked: the texts of the finding, and what is left out therefore."""
+    return Report(name, (Finding(code, UNASKED, *texts),), (left,), {texts[-1]: UNASKED})
 
 
 def exit_code(report: Report | ModelReport) -> int:
@@ -244,19 +238,12 @@ def exit_code(report: Report | ModelReport) -> int:
 
 def as_data(report: Report | ModelReport) -> dict[str, Any]:
     """Give a report as what JSON can hold."""
-    versions = {"annotated_attention": __version__, "torch": torch.__version__}
-    return {"version": VERSION, **_verdict(report), "versions": versions}
-
-
-def _verdict(report: Report | ModelReport) -> dict[str, Any]:
-    names = ("name", "verdict", "ok", "asked")
-    data = {name: getattr(report, name) for name in names}
-    data |= {"exit_code": exit_code(report), "not_examined": list(report.not_examined)}
+    names = ["name", "verdict", "ok", "asked", "not_examined"]
+    more: dict[str, Any] = {"exit_code": exit_code(report)}
     if isinstance(report, ModelReport):
-        return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
-    findings = [
-        vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
-        for x in report.findings
-    ]
-    more = {name: getattr(report, name) for name in ("agreement", "inferred", "adapter")}
-    return data | {"findings": findings, "results": dict(report.results), **more}
+        more["reports"] = {path: as_data(x) for path, x in report.items()}
+    else:
+        names += ["results", "agreement", "inferred", "adapter"]
+        asked = [(x, x.where and x.where._asdict()) for x in report.findings]
+        more["findings"] = [vars(x) | {"where": place} for x, place in asked]
+    return {name: getattr(report, name) for name in names} | more

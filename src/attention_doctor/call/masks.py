@@ -4,6 +4,7 @@ One call that hides one key tells which keys are hidden then. This is no verdict
 meaning is the intended one nobody but the user knows.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -133,15 +134,10 @@ def masked(
 def _forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
     """Give the forms that a mask may have, the likeliest first."""
     shapes = [said.shape] if any(map(is_shape, words)) else _SHAPES
-    for shape in shapes:
-        for meaning, dtype in _READINGS:
-            if spoken in ("", meaning):
-                form = said._replace(shape=shape, meaning=meaning)
-                if {"int", "float"}.isdisjoint(words):
-                    form = form._replace(dtype=dtype)
-                elif dtype == "float":
-                    continue  # twice the same
-                yield form
+    for shape, (meaning, dtype) in itertools.product(shapes, _READINGS):
+        if spoken in ("", meaning):
+            known = said.dtype if {"int", "float"} & {*words} else dtype
+            yield said._replace(shape=shape, meaning=meaning, dtype=known)
 
 
 def _chosen(seen: Mapping[MaskForm, Reaction], spoken: str) -> tuple[MaskForm, bool]:

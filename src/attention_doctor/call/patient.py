@@ -14,7 +14,7 @@ from attention_doctor.call.forms import output_of
 from attention_doctor.call.inputs import Answer, Failed, Inputs, NotAsked
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import Sizes
-from attention_doctor.call.state import State, dropouts, give_size, in_evaluation, left_as_it_was
+from attention_doctor.call.state import State, dropouts, give_size, held, left_as_it_was
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -171,9 +171,7 @@ class Patient:
             text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
             usual = (b, n, inputs.key.size(1)) == (self.b, self.n, self.m)
             if result.shape == (b, inputs.key.size(1), e):
-                text += (
-                    ". It has as many tokens as the keys: are both inputs swapped, in it or here?"
-                )
+                text += ". As many tokens as keys: are both inputs swapped, in it or here?"
             raise Failed(text) if usual else NotAsked(text)
         return result, tuple(rest)
 
@@ -204,15 +202,11 @@ class Patient:
             if self.module is not None:
                 self._state = State(self.module)
                 self.module.eval()
-                until.enter_context(in_evaluation(self.module))
+                for part in held(self.module):
+                    part.training = False
                 give_size(self.module)
-            usual = self._dtype((torch.float64, *dtypes))
-            if usual is None:
-                self.dtype = dtypes[0]
-                yield
-                return
-            with self.converted(usual):
-                yield
+            until.enter_context(self.converted(self._dtype((torch.float64, *dtypes)) or dtypes[0]))
+            yield
 
     def _dtype(self, dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
         """Choose the first dtype that works with a mask, or without one; None if there is none.
@@ -223,30 +217,23 @@ class Patient:
         for masked, dtype in itertools.product((True, False)[self.masks == "none" :], dtypes):
             with self.converted(dtype):
                 if self.works(masked):
-                    if not masked or self._is_finite():
+                    if not masked or self.works(masked, hidden=1):
                         return dtype if masked else usable or dtype
                     usable = usable or dtype
         return usable
 
-    def _is_finite(self) -> bool:
-        """Tell whether the first token's results are finite where the last key is hidden."""
-        inputs = self.draw(0)
-        blocked = torch.zeros(*inputs.query.shape[:2], inputs.key.size(1), dtype=torch.bool)
-        blocked[..., -1] = True
-        try:
-            return bool(self.ask(inputs, blocked)[:, 0].isfinite().all())
-        except (Failed, NotAsked):
-            return True  # which other questions say
+    def works(self, masked: bool = False, hidden: int = 0) -> bool:
+        """Tell whether a call in the current dtype works at all, with a mask or without one.
 
-    def works(self, masked: bool = False) -> bool:
-        """Tell whether a call in the current dtype works at all, with a mask that hides nothing."""
+        Where the last keys are hidden, the first token's results must be finite, too.
+        """
         inputs = self.draw(0)
-        shape = (*inputs.query.shape[:2], inputs.key.size(1))
+        blocked = torch.arange(self.m).expand(self.b, self.n, self.m) >= self.m - hidden
         try:
-            blocked = torch.zeros(shape, dtype=torch.bool) if masked else None
-            return self.ask(inputs, blocked).dtype == self.dtype
+            output = self.ask(inputs, blocked if masked else None)
         except (Failed, NotAsked):
             return False
+        return output.dtype == self.dtype and (not hidden or bool(output[:, 0].isfinite().all()))
 
     @contextlib.contextmanager
     def converted(self, dtype: torch.dtype) -> Iterator[None]:

@@ -83,11 +83,11 @@ def theirs(file: str) -> bool:
 
 def innermost(until: FrameType) -> Frame | None:
     """Give the innermost call under way in the examined code, up to ``until``."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame is not until:
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if frame is until:
+            break
         if theirs(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back
+            return frame.f_code.co_filename, line, frame.f_code.co_name
     return None
 
 
@@ -102,12 +102,7 @@ def describe(error: BaseException) -> str:
 
 def raised_at(error: BaseException) -> Where | None:
     """Give the line that raised an exception in the examined code."""
-    frame = raised_in(error)
-    return frame and Where(frame.filename, frame.lineno or 0, frame.line or "", frame.name)
-
-
-def raised_in(error: BaseException) -> traceback.FrameSummary | None:
-    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if theirs(frame.filename)]
-    return own[-1] if own else None
+    for x in reversed(traceback.extract_tb(error.__traceback__)):
+        if theirs(x.filename):
+            return Where(x.filename, x.lineno or 0, x.line or "", x.name)
+    return None

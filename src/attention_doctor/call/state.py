@@ -74,7 +74,7 @@ def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
         return
     state = State(module)
     state.note()
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(part, part.training) for part in (*module.modules(), *held(module))]
     tensors = [(x, x.data, x.grad) for x in module.parameters()]
     for x, _, _ in tensors:
         x.grad = None  # converting a parameter would convert its gradient in place
@@ -117,18 +117,10 @@ def dropouts(module: nn.Module | None) -> list[tuple[Any, str, float]]:
     return found
 
 
-@contextlib.contextmanager
-def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """Put modules in plain lists and dictionaries into evaluation mode, which ``eval`` misses."""
-    held = [x for part in module.modules() for x in vars(part).values() if isinstance(x, _LISTS)]
-    items = [y for x in held for y in (x.values() if isinstance(x, dict) else x)]
+def held(module: nn.Module) -> list[nn.Module]:
+    """Find the modules in plain lists and dictionaries, whose mode ``eval`` misses."""
+    lists = [x for part in module.modules() for x in vars(part).values() if isinstance(x, _LISTS)]
+    items = [y for x in lists for y in (x.values() if isinstance(x, dict) else x)]
     known = {*module.modules()}
-    lost = [x for y in items if isinstance(y, nn.Module) and y not in known for x in y.modules()]
-    modes = [x.training for x in lost]
-    try:
-        for x in lost:
-            x.training = False
-        yield
-    finally:
-        for x, mode in zip(lost, modes, strict=True):
-            x.training = mode
+    lost = [y for y in items if isinstance(y, nn.Module) and y not in known]
+    return [x for y in lost for x in y.modules()]
