@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
-
 from annotated_attention.checks import check_settings
 from attention_doctor.answers import Answers
-from attention_doctor.call.calls import called
+from attention_doctor.call.calls import called, counts
 from attention_doctor.call.inputs import Failed
-from attention_doctor.call.lengths import counts
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_at
 from attention_doctor.call.roles import KINDS, Sizes, Unasked, taken
@@ -28,7 +25,6 @@ def examine(
     embed_dim: int,
     num_heads: int,
     kind: str = "cross",
-    module: nn.Module | None = None,
     max_length: int = 16,
     reference: Callable[..., Any] | None = None,
     context_dim: int | None = None,
@@ -48,8 +44,6 @@ def examine(
         embed_dim: e, the model width.
         num_heads: h, the number of heads; must divide ``embed_dim``.
         kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
-        module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
-            module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
         reference: another implementation, which is trusted, called in the same way. It is given the
             parameters of ``attend``, and outputs are compared.
@@ -89,7 +83,7 @@ def examine(
     sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)
     for one in (attend,) if reference is None else (attend, reference):
         check_arguments(one, sizes, kind)
-    patient = Patient(attend, sizes, kind, module)
+    patient = Patient(attend, sizes, kind)
     if reference is not None:
         patient.reference = Patient(reference, sizes, kind)
     return examine_patient(patient)

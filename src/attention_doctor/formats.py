@@ -13,8 +13,7 @@ import torch
 
 from annotated_attention import __version__
 from attention_doctor.call.places import Where
-from attention_doctor.codes import CODES, about, chosen, explain
-from attention_doctor.ignores import unused
+from attention_doctor.codes import CODES, about, chosen, explain, unused
 from attention_doctor.report import Finding, ModelReport, Report, as_data, exit_code
 from attention_doctor.rules.questions import CONVENTION, UNASKED
 

@@ -190,7 +190,7 @@ def _patient(call: _Call, kind: str) -> Patient | None:
     b, n, m = query.size(call.batch), query.size(1 - call.batch), key.size(1 - call.batch)
     width, heads = query.size(-1), 1 if query.size(-1) % call.num_heads else call.num_heads
     attend = Adapted(_again(call, (b, n, m)), call.module, "none")
-    patient = Patient(attend, Sizes(width, heads, key.size(-1), max(2, n, m)), kind, call.module)
+    patient = Patient(attend, Sizes(width, heads, key.size(-1), max(2, n, m)), kind)
     patient.b, patient.n, patient.m = b, n, m
     with patient.admitted():
         try:

@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from attention_doctor import Finding, ModelReport, Report, Where, assert_attention
-from attention_doctor.codes import CODES
+from attention_doctor.codes import CODES, ignored
 from attention_doctor.command import main
 from attention_doctor.formats import Run, as_github, as_json, as_sarif
-from attention_doctor.ignores import ignored
 from attention_doctor.options import read
 from tests.attention_doctor.test_ci import PAGE, SIZES, block, model
 

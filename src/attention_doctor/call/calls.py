@@ -1,18 +1,30 @@
 """Call what is examined as its arguments ask for it."""
 
 import functools
+import itertools
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
+from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
 from attention_doctor.call.masks import Called, masked, reaction
 from attention_doctor.call.matching import TENSORS, Plan, matched
-from attention_doctor.call.roles import KINDS, Sizes, Unasked, named_parameters, required, taken
+from attention_doctor.call.roles import (
+    KINDS,
+    Sizes,
+    Unasked,
+    named_parameters,
+    required,
+    size_of,
+    taken,
+)
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
+_MOST_TOKENS = 256
 _ANGLES = ((2, 1), (2, 0), (1, 0))  # how often an angle stands there; axes in front
 
 
@@ -148,3 +160,22 @@ class _Attention:
         )
         adapted.name = name_of(self.attend)
         return adapted
+
+
+def counts(attend: Any, message: str) -> list[int]:
+    """Read how many tokens something takes that takes one number of them, as a window of an image.
+
+    An error names a number that is an attribute's, too. The attribute is no size that its name
+    tells; two stand for a height and a width.
+    """
+    module = module_of(attend)
+    own: list[int] = []
+    for name, x in ({} if module is None else vars(module)).items():
+        numbers = x if isinstance(x, tuple | list) else [x]
+        if not size_of(name) and numbers and all(type(y) is int and y > 0 for y in numbers):
+            own.append(math.prod(numbers))
+    own += [x * y for x, y in itertools.combinations(own, 2)]
+    said = {int(x) for x in re.findall(r"(?<![\w.])\d+(?![\w.])", message)}
+    for shape in re.findall(r"\[\d+((?:, \d+)+), \d+\]", message):  # but samples and width
+        said.add(math.prod(map(int, shape.strip(", ").split(", "))))
+    return [x for x in dict.fromkeys(own) if x in said and 1 < x <= _MOST_TOKENS]

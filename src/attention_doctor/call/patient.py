@@ -25,13 +25,7 @@ _IN_HALF = 0.1
 class Patient:
     """Calls an implementation in a known state."""
 
-    def __init__(
-        self,
-        attend: Callable[..., Any],
-        sizes: Sizes,
-        kind: str,
-        module: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, attend: Callable[..., Any], sizes: Sizes, kind: str) -> None:
         """Keep the arguments of ``examine``.
 
         Kind ``"memory"`` is kind ``"cross"`` with the keys and values in one tensor, ``value``.
@@ -42,8 +36,7 @@ class Patient:
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
         self.embed_dim, self.num_heads, self.context_dim, self.max_length, fixed = sizes
-        self.module = self.attend.module if module is None else module
-        self.name = self.attend.name
+        self.module, self.name = self.attend.module, self.attend.name
         self.masks = self.attend.masks or ("none" if kind == "causal" else "any")
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
