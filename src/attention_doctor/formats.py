@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import torch
 from annotated_attention import __version__
 from attention_doctor.call.places import Where
 from attention_doctor.codes import CODES, about, chosen, explain, unused
-from attention_doctor.report import Finding, ModelReport, Report, as_data, exit_code
+from attention_doctor.report import Finding, ModelReport, Report, as_data, exit_code, parts
 from attention_doctor.rules.questions import CONVENTION, UNASKED
 
 VERSION = 1  # of the JSON: it rises when a key goes or changes its meaning, not for a new one
@@ -45,31 +45,30 @@ class Run:
         target = options.model or options.target
         while target in self.reports:
             target += "'"
-        self._found += [x for one in _parts(report) for x in one.findings]
+        self._found += [x for one in parts(report) for x in one.findings]
         self.reports[target] = chosen(report, options.select, options.ignore, options.wrong)
         return target, self.reports[target]
 
     @property
     def exit_code(self) -> int:
         """1 if something is wrong, else 2 if something could not be asked, else 0."""
-        codes = {exit_code(report) for report in self.reports.values()}
-        return 1 if 1 in codes else max(codes)
+        return exit_code(*self.reports.values())
 
     @property
     def verdict(self) -> str:
         """The result in one line."""
         codes = [exit_code(report) for report in self.reports.values()]
         said = {1: "wrong", 2: "could not be asked"}
-        parts = [f"{codes.count(code)} {text}" for code, text in said.items() if code in codes]
+        counts = [f"{codes.count(code)} {text}" for code, text in said.items() if code in codes]
         total = f"{len(codes)} target{'s' * (len(codes) > 1)}"
-        text = ", ".join([total, *(parts or ["nothing wrong"])])
-        return f"{'✗' if parts else '✓'} {self.project}: {text}"
+        text = ", ".join([total, *(counts or ["nothing wrong"])])
+        return f"{'✗' if counts else '✓'} {self.project}: {text}"
 
     def findings(self) -> Iterator[tuple[Finding, Where, str]]:
         """Yield each finding once, its place, and all that there is to say about it."""
         seen = set()
         for target, report in self.reports.items():
-            for one, x in ((part, x) for part in _parts(report) for x in part.findings):
+            for one, x in ((part, x) for part in parts(report) for x in part.findings):
                 known = x.where if x.where and Path(x.where.file).is_file() else None
                 place = known or Where(_file(target), 0)
                 adapter = one.adapter if x.severity == UNASKED else ""
@@ -86,10 +85,6 @@ class Run:
         """Write what stands below the reports."""
         lines = [f"{place}: {said}" for place, said in self.unused()]
         return [*lines, *[self.verdict] * bool(self.project)]
-
-
-def _parts(report: Report | ModelReport) -> Sequence[Report]:
-    return report.examined if isinstance(report, ModelReport) else (report,)
 
 
 def _file(target: str) -> str:

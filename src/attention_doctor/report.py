@@ -228,12 +228,16 @@ def refused(name: str, code: str, texts: tuple[str, str, str, str, str], left: s
     return Report(name, (Finding(code, UNASKED, *texts),), (left,), {texts[-1]: UNASKED})
 
 
-def exit_code(report: Report | ModelReport) -> int:
+def exit_code(*reports: Report | ModelReport) -> int:
     """Give 1 if something is wrong, else 2 if something could not be called, else 0."""
-    reports = report.examined if isinstance(report, ModelReport) else (report,)
-    if any(x.asked and not x.ok for x in reports):
+    if any(x.asked and not x.ok for report in reports for x in parts(report)):
         return 1
-    return 0 if report.ok else 2
+    return 0 if all(report.ok for report in reports) else 2
+
+
+def parts(report: Report | ModelReport) -> Sequence[Report]:
+    """Give each report of a model once, or the one that it is."""
+    return report.examined if isinstance(report, ModelReport) else (report,)
 
 
 def as_data(report: Report | ModelReport) -> dict[str, Any]:

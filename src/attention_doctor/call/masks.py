@@ -29,7 +29,6 @@ _READINGS = (
 )
 _SLIPS = (NameError, ImportError)
 _LESS = 0.1  # of its influence is left to a key that is hidden, if badly
-_LEFT_OUT = "`--mask none` leaves it out."
 
 
 class Called(NamedTuple):
@@ -107,7 +106,7 @@ def masked(
     Raises:
         Unasked: no mask of the form that is said fits, or none that must be given.
     """
-    said, how, name = MaskForm.read(" ".join(words)), str(plan), plan.mask or "mask"
+    said, how, name = MaskForm.read(" ".join(words)), str(plan), plan.mask
     alone: list[Failed] = []
     works = reaction(bare, kind, sizes, errors=alone) is not None
     needed = said.required or plan.needs_mask
@@ -122,7 +121,10 @@ def masked(
             if found.hides or (found.shows and spoken):  # a meaning that is said may be wrong
                 break
     if not seen:
-        return _without(made, bare, alone, errors, needed, how, words, name)
+        if alone and (not needed or len({*map(str, errors)}) == 1 < len(errors)):
+            # the examination says what it raises, which is no matter of masks
+            return Called(made("always") if needed else bare, how)
+        return _without(bare, errors, bool(alone), plan, words)
     form, hides = _chosen(seen, spoken)
     if works and not needed and not hides and kind == "causal" and not words:
         return Called(bare, f"{how}; `{name}` is left out: it hides no key")
@@ -173,27 +175,19 @@ def _inferred(name: str, form: MaskForm, hides: bool, seen: Mapping[MaskForm, Re
 
 
 def _without(
-    made: Callable[[str], Adapted],
-    bare: Adapted,
-    alone: list[Failed],
-    errors: list[Failed],
-    needed: bool,
-    how: str,
-    words: list[str],
-    name: str,
+    bare: Adapted, errors: list[Failed], never: bool, plan: Plan, words: list[str]
 ) -> Called:
-    """Say what fails where no mask fits: the call itself, every mask, or those that were tried."""
-    texts = [str(x) for x in errors]
+    """Say what fails where no mask fits: every mask, or those that were tried.
+
+    ``never`` says that it fails without one, too.
+    """
     shapes = next(([x] for x in words if is_shape(x)), _SHAPES)
-    if alone and (not needed or len({*texts}) == 1 < len(texts)):
-        # the examination says what it raises, which is no matter of masks
-        return Called(bare if not needed else made("always"), how)
     slip = next((x for x in errors if isinstance(x.error, _SLIPS)), None)
-    if not alone and (slip or len(shapes) > 1):
+    if not never and (slip or len(shapes) > 1):
         bare.mask_error = slip or max(errors, key=_line)
-        return Called(bare, how)
-    text = f"no mask of {', '.join(shapes)} fits its {name}; the first raises {texts[0]}"
-    remedy = f"Say what it is, as in `--mask 'b1nm allowed'`; {_LEFT_OUT}"
+        return Called(bare, str(plan))
+    text = f"no mask of {', '.join(shapes)} fits its {plan.mask}; the first raises {errors[0]}"
+    remedy = "Say what it is, as in `--mask 'b1nm allowed'`; `--mask none` leaves it out."
     raise Unasked("call", text, remedy)
 
 

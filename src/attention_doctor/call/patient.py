@@ -36,7 +36,8 @@ class Patient:
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
         self.embed_dim, self.num_heads, self.context_dim, self.max_length, fixed = sizes
-        self.module, self.name = self.attend.module, self.attend.name
+        given = self.attend.module
+        self.module, self.name = nn.Module() if given is None else given, self.attend.name
         self.masks = self.attend.masks or ("none" if kind == "causal" else "any")
         # It hides the future by itself, and other keys by a mask.
         self.own_future = kind == "causal" and self.masks != "none"
@@ -53,8 +54,6 @@ class Patient:
 
     def _settle(self) -> None:
         """Call it once, so that layers and parameters are there which a first call makes."""
-        if self.module is None:
-            return
         before, state = [*map(id, self.module.parameters())], State(self.module)
         state.note()
         self.dtype = next((x.dtype for x in self.module.parameters()), torch.float32)
@@ -66,14 +65,14 @@ class Patient:
 
     def needed_module(self) -> nn.Module:
         """Give its module; a test that needs one is left out where there is none."""
-        if self.module is None:
+        if self.attend.module is None:
             raise NotAsked("no module is given")
         return self.module
 
     @property
     def named(self) -> dict[str, nn.Parameter]:
         """The parameters of its module, by their names."""
-        return {} if self.module is None else dict(self.module.named_parameters())
+        return dict(self.module.named_parameters())
 
     @property
     def tolerance(self) -> float:
@@ -186,18 +185,17 @@ class Patient:
     def admitted(self) -> Iterator[None]:
         """Ask in evaluation mode, in float64 if it can be; put everything back afterwards."""
         self._settle()
-        own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
+        own = [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
         with contextlib.ExitStack() as until:
             until.enter_context(torch.random.fork_rng(devices=[]))
             until.enter_context(left_as_it_was(self.module))
             torch.default_generator.manual_seed(0)  # of the one that is put back
-            if self.module is not None:
-                self._state = State(self.module)
-                self.module.eval()
-                for part in held(self.module):
-                    part.training = False
-                give_size(self.module)
+            self._state = State(self.module)
+            self.module.eval()
+            for part in held(self.module):
+                part.training = False
+            give_size(self.module)
             until.enter_context(self.converted(self._dtype((torch.float64, *dtypes)) or dtypes[0]))
             yield
 
@@ -234,8 +232,7 @@ class Patient:
         before, self.dtype = self.dtype, dtype
         try:
             with left_as_it_was(self.module):
-                if self.module is not None:
-                    self.module.to(dtype)
+                self.module.to(dtype)
                 yield
         finally:
             self.dtype = before
@@ -244,8 +241,7 @@ class Patient:
     def trained(self, probability: float, which: int | None = None) -> Iterator[int]:
         """Ask in training mode with this dropout; what the module counts there is put back."""
         with self.converted(self.dtype), self.dropping(probability, which) as count:
-            if self.module is not None:
-                self.module.train()
+            self.module.train()
             yield count
 
     @contextlib.contextmanager

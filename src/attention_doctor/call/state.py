@@ -67,11 +67,8 @@ class State:
 
 
 @contextlib.contextmanager
-def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
+def left_as_it_was(module: nn.Module) -> Iterator[None]:
     """Put back parameters, their gradients, buffers, modes, attributes: the very same objects."""
-    if module is None:
-        yield
-        return
     state = State(module)
     state.note()
     modes = [(part, part.training) for part in (*module.modules(), *held(module))]
@@ -106,10 +103,10 @@ def give_size(module: nn.Module) -> None:
             x.data = x.data * (usual / size)
 
 
-def dropouts(module: nn.Module | None) -> list[tuple[Any, str, float]]:
+def dropouts(module: nn.Module) -> list[tuple[Any, str, float]]:
     """Find every dropout: the part that has it, the name of its attribute, and its value."""
     found = []
-    for part in [] if module is None else module.modules():
+    for part in module.modules():
         for name, value in vars(part).items():
             named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
             if named and isinstance(value, float) and 0 <= value < 1:

@@ -37,7 +37,7 @@ def agreement(patient: Patient) -> Agreement:
     Raises:
         NotAsked: no version agrees, or none can be compared.
     """
-    if patient.module is None:
+    if patient.attend.module is None:
         raise NotAsked("no module is given, so that there are no weights to compare with")
     readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
     if not readings:

@@ -91,7 +91,7 @@ def uneven_weights(patient: Patient) -> str:
 
 def uneven_in_training(patient: Patient) -> str:
     """Say it of training with dropout, where they sum to one in evaluation."""
-    if patient.module is None or uneven_weights(patient):
+    if uneven_weights(patient):
         return ""
     with patient.trained(DROPOUT):
         return _uneven(patient, 0.01)

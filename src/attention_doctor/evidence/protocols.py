@@ -28,7 +28,7 @@ def claim(patient: Patient, *names: str) -> list[Any]:
     """Give what the callable says that it can do besides; what it does not is not asked."""
     abilities = [getattr(patient.attend, name, None) for name in names]
     if not all(map(callable, abilities)):
-        forward = getattr(patient.module, "forward", patient.attend.attend)
+        forward = getattr(patient.attend.module, "forward", patient.attend.attend)
         caches = [x for x in named_parameters(forward) if re.search("cache|past_", plain_name(x))]
         if "step" in names and caches:
             raise NotAsked(

@@ -55,9 +55,7 @@ def _shared(
         yield dict(mine)
     elif [x.shape for x in mine.values()] == [x.shape for x in theirs.values()]:
         yield dict(zip(theirs, mine.values(), strict=True))
-    elif patient.module is not None and isinstance(
-        trusted, nn.MultiheadAttention | MultiheadAttention
-    ):
+    elif isinstance(trusted, nn.MultiheadAttention | MultiheadAttention):
         for reading in find(patient.module, patient.embed_dim, patient.num_heads):
             state = {} if reading.code else state_of(reading)
             if state and not any(x.any() for name, x in state.items() if name not in theirs):

@@ -131,7 +131,7 @@ def _steady(scores: Tensor) -> bool:
 
 def rotations(e: Evidence) -> list[str]:
     """Name the buffers that are made to turn something, by their names."""
-    buffers = {} if e.patient.module is None else dict(e.patient.module.named_buffers())
+    buffers = dict(e.patient.module.named_buffers())
     return [x for x in buffers if re.search(r"(^|[._])(cos|sin|inv_freq|freqs)(_|$)", x)]
 
 
