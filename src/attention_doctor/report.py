@@ -242,12 +242,11 @@ def parts(report: Report | ModelReport) -> Sequence[Report]:
 
 def as_data(report: Report | ModelReport) -> dict[str, Any]:
     """Give a report as what JSON can hold."""
-    names = ["name", "verdict", "ok", "asked", "not_examined"]
-    more: dict[str, Any] = {"exit_code": exit_code(report)}
+    names = ("name", "verdict", "ok", "asked", "not_examined")
+    data = {name: getattr(report, name) for name in names} | {"exit_code": exit_code(report)}
     if isinstance(report, ModelReport):
-        more["reports"] = {path: as_data(x) for path, x in report.items()}
-    else:
-        names += ["results", "agreement", "inferred", "adapter"]
-        asked = [(x, x.where and x.where._asdict()) for x in report.findings]
-        more["findings"] = [vars(x) | {"where": place} for x, place in asked]
-    return {name: getattr(report, name) for name in names} | more
+        return data | {"reports": {path: as_data(x) for path, x in report.items()}}
+    asked = [(x, x.where and x.where._asdict()) for x in report.findings]
+    data["findings"] = [vars(x) | {"where": place} for x, place in asked]
+    more = ("results", "agreement", "inferred", "adapter")
+    return data | {name: getattr(report, name) for name in more}
