@@ -98,7 +98,7 @@ def tokens_projected(e: Evidence) -> bool:
 
 
 def window_of_one(e: Evidence) -> bool:
-    parts = [] if e.patient.module is None else e.patient.module.modules()
+    parts = e.patient.module.modules()
     named = [x for part in parts for name, x in vars(part).items() if "window" in name]
     return keys(e.of(looks.free)) == {1} and 1 in named
 
