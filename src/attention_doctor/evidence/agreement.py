@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,10 +42,7 @@ def agreement(patient: Patient) -> Agreement:
     readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
     if not readings:
         raise NotAsked("no projections are found among the parameters, by name or by shape")
-    answers: list[tuple[Situation, Tensor]] = []
-    for case in questions(patient):
-        with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
-            answers.append((case, patient.ask(case.inputs, case.blocked)))
+    answers = answered(patient)
     if not answers:
         raise NotAsked("every call fails")
     usual = [reading for reading in readings if not reading.code]
@@ -84,11 +81,14 @@ def _skipped(patient: Patient, reading: Projections) -> set[str]:
     return order | ({"keys-and-values-swapped"} if guessed else set())
 
 
-def questions(patient: Patient) -> Iterator[Situation]:
-    """Choose situations that tell the versions apart."""
-    yield situations.free(patient, 21)
-    yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
-    yield from situations.all_masked(patient)
+def answered(patient: Patient) -> list[tuple[Situation, Tensor]]:
+    """Ask in situations that tell the versions apart; what fails says nothing here."""
+    two = Situation("two tokens", patient.draw(22, n=2, m=2), None)
+    found: list[tuple[Situation, Tensor]] = []
+    for case in (situations.free(patient, 21), two, *situations.all_masked(patient)):
+        with contextlib.suppress(Failed, NotAsked):
+            found.append((case, patient.ask(case.inputs, case.blocked)))
+    return found
 
 
 def _agrees(

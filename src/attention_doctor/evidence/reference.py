@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from annotated_attention.multihead import MultiheadAttention
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
-from attention_doctor.evidence.agreement import questions, state_of
+from attention_doctor.evidence.agreement import answered, state_of
 from attention_doctor.evidence.parameters import find
 
 State = Mapping[str, Tensor]
@@ -68,10 +68,9 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> str:
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
     asked: dict[str, float] = {}
-    for case in questions(patient):
-        with contextlib.suppress(Failed, NotAsked):  # what fails says nothing here
-            answers = (one.ask(case.inputs, case.blocked) for one in (patient, trusted))
-            asked[case.name] = patient.gap(*answers)
+    for case, answer in answered(patient):
+        with contextlib.suppress(Failed, NotAsked):
+            asked[case.name] = patient.gap(answer, trusted.ask(case.inputs, case.blocked))
     if not asked:
         raise NotAsked("there is no situation in which both the reference and this give an output")
     differ = {name: gap for name, gap in asked.items() if gap > patient.tolerance}

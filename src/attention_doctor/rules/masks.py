@@ -77,7 +77,7 @@ def no_finite_row(place: str) -> Test:
     return told(pairs.row_without_keys, symptom, holds=lambda x: x.startswith(place))
 
 
-def inverted_answers(e: Evidence) -> Sign | None:
+def inverted_answers(e: Evidence) -> Sign | Named | None:
     if e.of(conditions.finite).all():
         return None
     if e.of(pairs.finite_once_all_is_hidden):

@@ -16,7 +16,7 @@ HOLDS = {
     "equal values": "With equal values, the weights do not matter, because they sum to one over "
     "the keys.",
     "blocked": "Blocked keys have no influence, and allowed keys have some.",
-    "future": "Under a causal mask, a token sees itself and what came before.",
+    "future": "Under a causal mask, no token sees a later one.",
     "fully masked rows": "A fully masked row has no agreed result, but it must not change other "
     "rows.",
     "dropout": "In training mode, dropout drops weights, not scores.",

@@ -17,15 +17,16 @@ def axis(e: Evidence) -> Named | None:
     patient = e.patient
     h, n = patient.num_heads, patient.n
     for seen in e.of(looks.free).found:
-        shape, (mixed, summed) = tuple(seen.scores.shape), as_mixed(seen)
+        shape, mixed = tuple(seen.scores.shape), seen.mixed.step.value
         if patient.kind != "cross" and shape[-2:] == (h, h) and h != n and n in shape[:-2]:
             symptom = "each token attends over heads, and sees no other token"
             said = f"the scores have shape {shape}: {h} heads against {h} heads"
             return "heads-attended-over", Sign(symptom, said)
-        if sums_to_one(mixed, summed) or not _reordered(mixed, seen.weights) or not seen.normalised:
-            continue  # or more than their order has changed since the softmax
-        if not mixed.isfinite().any():
-            continue  # a mask that hides everything leaves nothing to tell the axis by
+        if sums_to_one(mixed, seen.mixed.summed) or not seen.normalised:
+            continue
+        # A mask may hide everything, and more than an order may change behind the softmax.
+        if not mixed.isfinite().any() or not _reordered(mixed, seen.weights):
+            continue
         over = [axis for axis in range(-mixed.dim(), 0) if sums_to_one(mixed, axis)]
         sizes = {h: "heads", patient.b: "samples"}
         what = sizes.get(shape[seen.axis], "heads")
@@ -38,11 +39,6 @@ def axis(e: Evidence) -> Named | None:
         said = f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over another"
         return f"softmax-over-{what}", Sign(symptom, said)
     return None
-
-
-def as_mixed(seen: Seen) -> tuple[Tensor, int]:
-    """Give the weights as they are mixed with values, and the axis that is summed over."""
-    return seen.mixed.step.value, seen.mixed.summed
 
 
 def _reordered(x: Tensor, y: Tensor) -> bool:
@@ -60,7 +56,7 @@ def sums_to_one(weights: Tensor, axis: int) -> bool:
 
 
 def scaled_late(seen: Seen) -> Sign | None:
-    if "late scale" not in seen.steps or sums_to_one(*as_mixed(seen)):
+    if "late scale" not in seen.steps or sums_to_one(seen.mixed.step.value, seen.mixed.summed):
         return None
     return Sign("the weights are multiplied by a number after the softmax")
 
