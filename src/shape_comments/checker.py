@@ -88,7 +88,7 @@ class Checker:
                 if reason:
                     self.refuse(comment, reason)
         rewriter.visit(tree)
-        return ast.fix_missing_locations(tree)
+        return tree
 
     def seen(self) -> dict[str, Comment]:
         """Say what became of the comments of each line, in the order of the files."""

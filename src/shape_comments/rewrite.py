@@ -54,7 +54,8 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node, FUNCTION | ast.ClassDef):
             scope = node
         for child in ast.iter_child_nodes(node):
-            self._look(child, scope)
+            if not isinstance(child, ast.expr):
+                self._look(child, scope)
 
     def attach(self, comment: Comment, place: Place) -> str:
         """Find what a comment is about; return why there is nothing."""
@@ -78,18 +79,21 @@ class Rewriter(ast.NodeTransformer):
         unpacks = isinstance(node, ast.Assign) and all(
             isinstance(x, ast.Tuple | ast.List) for x in targets
         )
+        self.scopes[value] = self.scopes[node]
         self.wraps.setdefault(value, []).append((comment, UNPACK if unpacks else PLAIN))
         return ""
 
     def visit(self, node: Any) -> Any:
         """Put in the calls of a node, and of all that is in it."""
         before, scope = len(self.numbers), self.scopes.get(node)
-        self.generic_visit(node)
+        if not isinstance(node, ast.expr) or isinstance(node, ast.Yield):
+            self.generic_visit(node)
         if isinstance(node, FUNCTION):
             self.begin(node, [])
         elif isinstance(node, _LOOP) and (inside := self.numbers[before:]):
-            end = ast.Constant(inside[-1] + 1)
-            node.body.insert(0, ast.Expr(self.call(inside[0], end, AGAIN, node.body[0], scope)))
+            first, end = node.body[0], ast.Constant(inside[-1] + 1)
+            again = ast.Expr(self.call(inside[0], end, AGAIN, first, scope))
+            node.body.insert(0, ast.copy_location(again, first))
         later = [self.ask(comment, node, scope) for comment in self.later.get(node, [])]
         for comment, mode in self.wraps.get(node, []):
             node = self.call(self._number(comment, scope), node, mode, node, scope)
@@ -100,7 +104,9 @@ class Rewriter(ast.NodeTransformer):
         if node in self.used:
             entry = [ast.Assign([ast.Name(CALL, ast.Store())], ast.Dict([], [])), *entry]
         at = 0 if ast.get_docstring(node) is None else 1
-        node.body[at:at] = [ast.copy_location(x, node.body[0]) for x in entry]
+        for x in entry:
+            ast.fix_missing_locations(ast.copy_location(x, node.body[0]))
+        node.body[at:at] = entry
 
     def _number(self, comment: Comment, scope: Any) -> int:
         names = comment.letters()
@@ -113,7 +119,8 @@ class Rewriter(ast.NodeTransformer):
     def ask(self, comment: Comment, at: ast.AST, scope: Any) -> ast.stmt:
         """Build the statement that checks a variable."""
         number = self._number(comment, scope)
-        return ast.Expr(self.call(number, ast.Constant(None), PLAIN, at, scope))
+        call = self.call(number, ast.Constant(None), PLAIN, at, scope)
+        return ast.copy_location(ast.Expr(call), at)
 
     def call(
         self, number: int | None, value: ast.expr, mode: int, at: ast.AST, scope: Any
@@ -126,7 +133,8 @@ class Rewriter(ast.NodeTransformer):
             letters = ast.Name(CALL, ast.Load())
             self.used.add(scope)
         arguments = [letters, ast.Constant(number), value, *[ast.Constant(mode)] * (mode != PLAIN)]
-        return ast.copy_location(ast.Call(ast.Name(CHECK, ast.Load()), arguments, []), at)
+        call = ast.Call(ast.Name(CHECK, ast.Load()), arguments, [])
+        return ast.fix_missing_locations(ast.copy_location(call, at))
 
     def _names(self, scope: ast.AST) -> set[str]:
         """Return the names that a function uses: a global that it leaves alone is no size to it."""
@@ -137,5 +145,8 @@ class Rewriter(ast.NodeTransformer):
         return self.names[scope]
 
     def shows_locals(self, scope: ast.AST) -> bool:
-        """Tell whether a function may ask for all its locals, and would get ours."""
-        return bool(self._names(scope) & {"locals", "vars"})
+        """Tell whether a function asks for all its locals, and would get ours."""
+        if not self._names(scope) & {"locals", "vars"}:
+            return False
+        calls = (x for x in ast.walk(scope) if isinstance(x, ast.Call) and not x.args)
+        return any(getattr(x.func, "id", "") in {"locals", "vars"} for x in calls)

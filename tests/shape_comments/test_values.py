@@ -72,8 +72,12 @@ SOURCES = {
             y = ones(3, 3)          # (m, m)
             return locals()
         assert set(f(1)) == {"n", "x", "y"}
+        def g(x):
+            vars(x); ones(2, 2)     # (m, m)
+            return ones(3, 3)       # (m, m)
+        g(g)
         """,
-        {3: 1, 4: 1},
+        {3: 1, 4: 1, 8: 1, 9: {TWO_SIZES}},
     ),
     "alternatives": (
         """
