@@ -174,7 +174,7 @@ caption = "The weights of <i>it</i>. With <i>sweet</i> in the last place, all ar
 display.attention_lines(weights, WORDS, it, name="it-looks", caption=caption)
 
 # %% [markdown]
-# Not nothing: 0.04 each, since $\exp(0) = 1$. Only differences count: a key whose divided score is one
+# Not nothing: 0.04 each, since the exponential of 0 is 1. Only differences count: a key whose divided score is one
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
 # Now look for who decides. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last word both get
@@ -391,36 +391,13 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
 # scores are equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two
 # winners take more. Turn the arrow around, and the five words that have nothing win. (*Temperature* divides the
-# scores once more, beside $\sqrt 2$.)
+# scores once more, beside the root.)
 #
 # ## A book with blank pages
 #
 # Look at those two winners again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
-# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all.
-
-# %% [markdown]
-# <!-- deeper: What the blank book is good for -->
-# ### Going deeper: What the blank book is good for
-#
-# Could the head do without the cat? Take this book off the shelf, out of keys and values, and ask again. In a
-# third sentence there is no last word, and nothing is said.
-
-# %%
-cat, rows = WORDS.index("cat"), {"with the cat": [], "without": []}
-for x in (EMBEDDINGS, SWEET_EMBEDDINGS, EMBEDDINGS[:-1]):
-    for row, shelf in zip(rows.values(), (x, torch.cat([x[:cat], x[cat + 1 :]]))):
-        found, _ = attend(q[[it]], shelf @ W_K, shelf @ W_V)  # (1, d), (1, m)
-        row.append((found @ W_O)[0, 0])
-display.show(rows, columns=["thirsty", "sweet", "no last word"])
-
-# %% [markdown]
-# Not well. Weights have to go somewhere, and without the blank pages they go to *thirsty* in the first
-# sentence, and mostly to *it* itself in the other two. Then the *no* after *sweet*, 0.95, is as loud as the *yes*
-# was with the cat. A head needs some such book in order to say no. What an answer means depends on who else is
-# on the shelf.
-
-# %% [markdown]
-# <!-- /deeper -->
+# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. What
+# such a book is good for, [the short path](short_path.ipynb) shows: it takes the cat away.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->

@@ -105,10 +105,11 @@ def _cells(
     decimals: int = 0,
 ) -> None:
     """Write a row of numbers into cells, those that are not 0 in a colour."""
+    frame = {"edgecolor": FAINT, "linewidth": 0.6}
+    ax.add_patch(Rectangle((left, y - 9), wide * len(row), 18, fill=False, **frame))
     for j, number in enumerate(row):
-        fill = to_rgba(COLOURS[letter], 0.25 if number else 0)
-        place = (left + wide * j, y - 9)
-        ax.add_patch(Rectangle(place, wide, 18, facecolor=fill, edgecolor=FAINT, lw=0.6))
+        if number:
+            colour = to_rgba(COLOURS[letter], 0.25)
+            ax.add_patch(Rectangle((left + wide * j, y - 9), wide, 18, facecolor=colour, **frame))
         text, ink = f"{number:.{decimals}f}" if number else "0", "black" if number else FAINT
-        middle = left + wide * (j + 0.5)
-        _text(ax, middle, y, text, color=ink)
+        _text(ax, left + wide * (j + 0.5), y, text, color=ink)
