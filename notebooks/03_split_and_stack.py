@@ -211,7 +211,8 @@ print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys ar
 
 # %% [markdown]
 # > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. Cross-attention finds
-# > this bug for free: given 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. Where you have only
+# > this bug for free: given 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. (A single query it
+# > would stretch to all of them.) Where you have only
 # > self-attention, change one word and see whether the rows of other words move.
 #
 # ## Back together, and what W_O is for
@@ -308,23 +309,9 @@ display.show(counts, columns=columns)
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
-# multiplied in it: in short texts with many narrow heads. In long texts the multiplying outweighs it. Stacking
-# and merging even cost something, since both copy every number. Here is what [Speed](15_speed.ipynb) has
-# measured, in milliseconds, with eight heads on a CPU (*at once* is the class of the next chapter, which splits
-# without copying):
-
-# %% tags=["fold-input"]
-from annotated_book import measured
-
-ways, times = ("a list of heads", "all heads at once"), {}
-for row in measured.find("one by one", mode="forward", memory="kept"):
-    b, n, *_ = row["size"]
-    times[f"b = {b}, n = {n:,}"] = [row["milliseconds"][way][1] for way in ways]
-display.show(times, columns=["list", "at once"], decimals=1)
-
-# %% [markdown]
-# The list is slower, but far from eight times slower. Part of what it loses here it loses at the end, where it stacks the
-# weights of its heads.
+# multiplied in it: in short texts with many narrow heads. Stacking and merging even cost something, since both
+# copy every number. So do not expect eight heads to be eight times as fast; [Speed](15_speed.ipynb) has measured
+# them.
 #
 # As long as both hold the same numbers, list and stack are one model. Only the random numbers with which each
 # begins its training differ.

@@ -133,9 +133,11 @@ print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7. That is a step of 1, a jump of 5,
 # and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
-# will do, it copies all the numbers, and does not say so. (A copy costs time and memory, and the trick saves it for
-# queries, keys and values. In a batch, though, `@` copies the three after all, as [Batches](05_batches.ipynb) will
-# count. `F.scaled_dot_product_attention` has kernels that take them as they lie.)
+# will do, it copies all the numbers, and does not say so.
+#
+# A copy costs time and memory. The trick saves it for queries, keys and values, and kernels such as
+# `F.scaled_dot_product_attention` take them as they lie. Only `@` copies the three after all where there is a batch:
+# [Batches](05_batches.ipynb) will count that.
 #
 # Here is the new shelf, with head 1 in its left half. Orange are the first four numbers that a merge reads:
 
@@ -370,7 +372,7 @@ print("✓ Only the right way passes all three tests.")
 # *cat*, whatever the matrices are.
 #
 # The last two tests look only at inputs and outputs. So they work on any attention whose mask, positions and dropout
-# are switched off. Here they are in one block to copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
+# are switched off, and whose W_O does not begin with zeros. Here they are in one block to copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
 # of words reveals two wrong steps.
 
 
@@ -419,7 +421,7 @@ print("✓ It passes the right way and PyTorch's class, and refuses the other fo
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
 # > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
-# > the wrong merge falls, and almost nothing that it writes is right.
+# > the wrong merge falls, and left to write on its own, it writes almost nothing that is right.
 #
 # [Testing attention](17_testing_attention.ipynb) has more tests.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -87,7 +88,7 @@ def through_matrices(
     return finish(drawing, name=name, alt=alt)
 
 
-def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: str) -> None:
+def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: Any) -> None:
     ax.text(left, y, text, ha=ha, va="center", fontsize=11, **look)
 
 

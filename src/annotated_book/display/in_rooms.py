@@ -25,7 +25,9 @@ def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: s
     left = [sum(wide[:j]) + 3 * j for j in range(len(words) + 1)]
     drawing, axes = panels(340, 2 * (36 * heads + 40), rows=2)
     for ax, title, by_head in zip(axes, titles, (True, False), strict=True):
-        rooms = [((0, 36 * i - 14), left[-1] - 3, 28, COLOURS[_HEADS[i % 2]]) for i in range(heads)]
+        rooms: list[tuple[tuple[float, float], float, float, str]] = [
+            ((0, 36 * i - 14), left[-1] - 3, 28, COLOURS[_HEADS[i % 2]]) for i in range(heads)
+        ]
         if not by_head:
             high = 36 * heads - 8
             rooms = [((x, -14), w, high, FAINT) for x, w in zip(left, wide, strict=False)]

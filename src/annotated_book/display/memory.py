@@ -59,7 +59,7 @@ def shelf(
         read = " ".join(labels[place] for place in places[:step])
         said.append(f"{made}: {len(jumps)} jumps, the first {step} numbers are {read}.")
     alt = f"A shelf of {count} places. {' '.join(said)}"
-    caption = f"Orange: the first {step} numbers that are read. No number leaves its place."
+    caption = f"Orange: the first {step} numbers that are read, in order."
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {
         "labels": list(labels),

@@ -48,8 +48,8 @@ def whole_way(*, name: str) -> Output:
             corner = (left, 23 + 18 * it)
             ax.add_patch(Rectangle(corner, 80, 18, edgecolor="black", fill=False, linewidth=2))
         for head, (letter, which) in enumerate(zip(_HEADS if heads else "", "12", strict=False)):
-            place, look = (left + 20 + 40 * head, 184), {"color": COLOURS[letter]}
-            ax.text(*place, f"head {which}", ha="center", va="center", fontsize=11, **look)
+            x, colour = left + 20 + 40 * head, COLOURS[letter]
+            ax.text(x, 184, f"head {which}", ha="center", va="center", fontsize=11, color=colour)
     _arrow(axes[0], (148, 122), (206, 122))
     queries, keys = (made["split"][each][:, : c.LENGTH] for each in ("queries", "keys"))
     scores = (queries @ keys.mT)[:, it].tolist()  # before the root
@@ -63,7 +63,8 @@ def whole_way(*, name: str) -> Output:
     last.text(60, 80, "side by side", va="center", fontsize=11)
     told = []
     for head, letter in enumerate(_HEADS):
-        ink, high = {"color": COLOURS[letter], "va": "center"}, (48, 124)[head]
+        ink: dict[str, Any] = {"color": COLOURS[letter], "va": "center"}
+        high = (48, 124)[head]
         for y, text in ((high, "scores"), (high + 18, "shares")):
             looks.text(44, y, text, ha="right", fontsize=11, **ink)
         looks.text(48, (30, 160)[head], f"head {head + 1}", fontsize=11, **ink)
@@ -239,8 +240,8 @@ def wrong_merge(*, name: str) -> Output:
         parts = (f"head {_HEADS.index(head) + 1} for {word}" for head, word in rows[it])
         told.append(f"{title}: {' and '.join(parts)}")
     for head, letter in enumerate(_HEADS):
-        look = {"ha": "center", "va": "center", "fontsize": 11, "color": COLOURS[letter]}
-        axes[0].text(115 + 90 * head, 186, f"head {head + 1}", **look)
+        look: dict[str, Any] = {"ha": "center", "va": "center", "color": COLOURS[letter]}
+        axes[0].text(115 + 90 * head, 186, f"head {head + 1}", fontsize=11, **look)
     alt = f"What the row of “it” holds, collected by {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
 
