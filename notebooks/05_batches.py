@@ -34,8 +34,8 @@ b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
 # In self-attention, two sentences with two heads each make four rooms. Press a word in the figure, and its rooms
 # light up, one for each head.
 #
-# Now hand the same code the same numbers with the batch *second*: eight words of two sentences, instead
-# of two sentences of eight words. Nothing raises. Who hears whom? And what does *it* collect?
+# Now hand the same code the same numbers with the batch *second*, `x.transpose(0, 1)`: eight words of two
+# sentences, instead of two sentences of eight words. Nothing raises. Who hears whom? And what does *it* collect?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -252,7 +252,8 @@ print("✓ With one sentence, one word or one head, flatten copies nothing.")
 # **Merge only axes that are neighbours, in their order.**
 #
 # You have batch-first data, (2, 8, 4), and need (8, 2, 4). `x.transpose(0, 1)` leads from either layout to the
-# other. But `x.reshape(8, 2, 4)` has exactly that shape, too. Of the 16 words, how many stand where they should?
+# other. But `x.reshape(8, 2, 4)` has exactly that shape, too, and a model that expects the batch second takes it. Of
+# the 16 words, how many stand where they should?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -331,8 +332,10 @@ display.show(tried, columns=["alone and in the batch, off by", "n = 3, m = 5"])
 # >     torch.testing.assert_close(model(x)[:1], model(x[:1]))
 # > ```
 # >
-# > Take random numbers. Our two sentences, alike but for one word, would hide the batch that comes second. If
-# > there is cross-attention, test that, too, with sizes that all differ and are not 1: `@` and
+# > Take random numbers. Our two sentences, alike but for one word, would hide the batch that comes second. It sees
+# > walls between sentences, not between heads: keep [the test of the last
+# > chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside), too. If
+# > there is cross-attention, test that as well, with sizes that all differ and are not 1: `@` and
 # > `F.scaled_dot_product_attention` stretch a size of 1 to any other.
 
 # %% tags=["proof"]

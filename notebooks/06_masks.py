@@ -90,8 +90,7 @@ display.shares(bars, labels, name="shares-of-was")
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the
 # softmax. Which score has an exponential of 0, whatever the other scores are? On paper only $-\infty$, and
-# that makes the third bar. (In float32 $\exp(-104)$ is 0, too, but beside a score of −110 one of −104 takes
-# nearly everything.)
+# that makes the third bar.
 #
 # A **mask** is like a sheet of card laid over the table of scores, with a hole wherever a query may look. What
 # it covers reads $-\infty$. In the code, `blocked` is True there.
@@ -127,9 +126,6 @@ alone, _ = one.attend(y[1, :4], y[1, :4], y[1, :4])        # (4, d), (4, 4)
 torch.testing.assert_close(of_words, alone)
 torch.testing.assert_close(one.gradients(of_words, [y]), one.gradients(alone, [y]))
 assert padding.equal(masks.block_padding(lengths, 8))
-low = torch.tensor([-104.0, -110.0])  # (2,)
-assert low[0].exp() == 0
-assert low.softmax(-1)[0] > 0.99
 print("✓ In the batch the short sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown] name="the-causal-mask"
@@ -188,7 +184,7 @@ display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved 
 
 # %% [markdown]
 # Seven zeros, and they are exact. This is also how you test such a mask in any model. Change every word in
-# turn, for one word alone may miss a hole: no row before the changed word may move.
+# turn, for one word alone may miss a hole: no row before the changed word may move, and its own row must.
 #
 # Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
 # you would get if the text ended there. One pass over eight words is seven lessons in what comes next, and in
@@ -212,7 +208,8 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %% [markdown] name="two-mistakes"
 # > **Pitfall.** The staircase is off by one step. With `triu(2)` each word sees the next one, which is the
 # > answer. Nothing complains: the training loss falls beautifully, and the model cannot write. With
-# > `triu(0)` a word does not see itself. The first one sees nothing at all, and the loss is NaN at once.
+# > `triu(0)` a word does not see itself. The first one sees nothing at all. With a plain softmax the loss is NaN at
+# > once; where such a row gets zeros, nothing complains either.
 
 # %% tags=["proof"]
 for offset, empty in ((0, 1), (1, 0), (2, 0)):
@@ -355,8 +352,8 @@ for asked in (True, False):
     print(f"need_weights={asked}: NaN in {nan} of 48")
 
 # %% [markdown]
-# 48 of 48, and that is the default. (Without weights the class calls `F.scaled_dot_product_attention`, which
-# gives such a row zeros.) Why all three matrices, where ours lost $W_V$ alone? The NaN also goes back through the
+# 48 of 48, and that is the default. (Without weights the class calls `F.scaled_dot_product_attention` in training,
+# which gives such a row zeros.) Why all three matrices, where ours lost $W_V$ alone? The NaN also goes back through the
 # softmax, to the scores. The class *adds* its mask, and an addition passes on whatever comes. `masked_fill`
 # *overwrites* a score, which then has no say in the result, so its gradient is written as 0.
 
@@ -365,18 +362,20 @@ display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 
 # %% [markdown]
 # That is one layer. In a second, the words meet the dots' NaN as *values*, and a weight of 0 saves nobody. The loss
-# over them is NaN at once, and so are all gradients. Most people meet the NaN that way.
+# over them is NaN at once, and so are all gradients.
 #
 # > **Was it this?** Three lines say whether there is such a row, whose gradient is NaN, and which step made it:
 # >
 # > ```python
 # > blocked.all(-1).any()
-# > [name for name, p in model.named_parameters() if p.grad.isnan().any()]
+# > [name for name, p in model.named_parameters() if p.grad is not None and p.grad.isnan().any()]
 # > with torch.autograd.detect_anomaly(): model(x).sum().backward()
 # > ```
 # >
-# > In our `attend` the third stops with `BmmBackward0 returned nan values in its 1th output`, at the product
-# > with the values. One layer: a healthy loss, a dead gradient. Two: the loss is NaN. More causes:
+# > The second comes after `backward()`. In one layer of our `attend` the third stops with `BmmBackward0 returned
+# > nan values in its 1th output`: counted from 0, these are the values. It names where the first NaN is met on the
+# > way back, which in a deep model is the last layer. One layer: a healthy loss, a dead gradient. Two: the loss is
+# > NaN. More causes:
 # > [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
 
 
@@ -420,7 +419,8 @@ print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
 # %% [markdown]
 # The output is clean, and the gradient is as bad as before: it still walks through the weights. So mend the
 # weights. After the softmax, use the same mask once more, and this time what it blocks becomes 0. (The softmax
-# still sends back NaN, but only into scores that the first fill overwrote, and there it writes 0.)
+# still sends back NaN, but only into scores that the first fill overwrote, and the gradient of what was overwritten
+# is 0.)
 
 
 # %% tags=["hide-input"]
@@ -495,7 +495,7 @@ print("✓ Zeros for the dots, no NaN in one layer or two, and PyTorch's functio
 # | a fully masked row gets | from whom |
 # |---|---|
 # | zeros | this book, `F.scaled_dot_product_attention`, and PyTorch's class when it trains without weights |
-# | NaN | a softmax alone, and PyTorch's class with weights |
+# | NaN | a softmax alone; PyTorch's class with weights, and on its fast path, in evaluation, without them |
 # | **uniform** weights | who fills with a large negative number, say $-10^9$, so that all scores are equal: the row attends evenly to what it must not see |
 #
 # The menu of the figure above shows all three, and [Masks in the

@@ -6,7 +6,7 @@
 # *15 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
 # layer.*
 #
-# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a batch, a
+# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
 # mask. Do they fit? Here is all of it put together, one step a line. In the margin stand the chapters in which you
 # made it: `4 5` means that 4 made the cut, and 5 gave it an axis for the batch.
 
@@ -94,12 +94,10 @@ class StepByStep(nn.Module):
 display.margin(StepByStep, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
-# Three things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. There are three
-# inputs, because the words that ask may come from another text. And the scores are divided by the root, where
-# `attend` divided the queries: the products are the same.
-#
-# The mask, `blocked`, is `(b, n, m)`, True where a query must not look, and `forward` adds the axis for the heads.
-# Index what you have until it fits:
+# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
+# axis for the heads, `blocked[:, None]`: it takes a mask `(b, n, m)`, True where a query must not look. So
+# padding needs one None fewer than in [Masks](06_masks.ipynb), and the staircase, which fitted the scores as it was,
+# needs one. Without it, head i would read row i of the staircase.
 #
 # | you have | you give | on the scores, `(b, h, n, m)` |
 # |---|---|---|
@@ -139,8 +137,8 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # ## Take a wheel out
 #
 # Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here it is as short as it
-# gets, 18 lines with the constructor. Press an underlined part to take it out; press several. Four calls hold
-# what is left beside the whole class:
+# gets, 18 lines with the constructor, of which ten are shown. Press an underlined part to take it out; press several.
+# Four calls compare what is left with the whole class:
 #
 # - *no mask*: the call that you have just made;
 # - *padding*: the cat sentence and a shorter one;
@@ -418,8 +416,8 @@ exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
 # Outside this notebook, copy `compare` from [the short path](short_path.ipynb#cell-id=compared-with-pytorch). It
-# needs nothing but PyTorch, and holds your class beside PyTorch's by the recipe. [From
-# memory](19_from_memory.ipynb) asks for all of it again, against the clock.
+# needs nothing but PyTorch, and compares outputs and gradients under a mask; the check above also asks for the
+# weights, and calls without one. [From memory](19_from_memory.ipynb) asks for all of it again, against the clock.
 
 # %% tags=["proof"]
 compare = chapters.load("short_path").compare
@@ -447,7 +445,8 @@ print("✓ `compare` passes the class, and none from which one of the six parts 
 # The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$
 # where True was; `read_masks` makes one `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below
 # the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as a
-# mask for each head, dropout, or the appended keys of `add_zero_attn` and `add_bias_kv`.
+# mask for each head, the appended keys of `add_zero_attn` and `add_bias_kv`, or dropout: a layer has 0.1 by default, so
+# set it to 0.
 
 
 # %% tags=["fold-input"]
@@ -544,7 +543,8 @@ except AttributeError as error:
 # %% [markdown]
 # It crashes before your class is called. In evaluation the layer looks for a shortcut, its **fast path**, which
 # multiplies by the matrices of PyTorch's class and skips every `forward`. To decide, it looks up `in_proj_bias`.
-# None means *no biases*. The fast path cannot do without, so the layer calls your `forward`. One line is enough:
+# None means *no biases*. The fast path cannot do without, so the layer calls your `forward`. For a layer one line is
+# enough; inside an `nn.TransformerEncoder`, also pass `enable_nested_tensor=False`:
 
 # %%
 layer.self_attn.in_proj_bias = None
@@ -605,8 +605,8 @@ for name, value in {**settings, "batch_first": False, "bias": False}.items():
 print("✓ In evaluation without gradients, too; what it cannot do, it refuses.")
 
 # %% [markdown]
-# The package's `MultiheadAttention` needs no `fit`. It [computes the same](../docs/package/line-by-line.md) in 144
-# lines, with PyTorch's names, layouts and options:
+# The package's `MultiheadAttention` needs no `fit`. It [computes the same](../docs/package/line-by-line.md), with
+# PyTorch's names, layouts and options:
 #
 #     layer.self_attn = MultiheadAttention(24, 4, batch_first=True)
 #     layer.load_state_dict(checkpoint)
@@ -647,21 +647,21 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # %% [markdown] name="before-you-swap"
 # ## Before you swap
 #
-# For the day on which you put one class in the place of another. Each row was run when this page was built; *here*
-# is the class of this chapter.
+# For the day on which you put one class in the place of another. Each row was run when this page was built; *yours* is
+# the class of this chapter.
 #
 # | you have | you write | because |
 # |---|---|---|
-# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` here | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`. No setting is in it: the last exercise is about these |
+# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for yours | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`. No setting is in it: the last exercise is about these |
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`. The checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
-# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention`; True is *blocked* in PyTorch's class, the package's and here |
-# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; here: `future[None]` | PyTorch's flag alone is an error or no mask: see below. Here, head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
-# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; here `mask` | mask i · h + j is for sample i, head j |
+# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention`; True is *blocked* in PyTorch's class, the package's and yours |
+# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; yours: `future[None]` | PyTorch's flag alone is an error or no mask: see below. In yours, head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
+# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; yours: `mask` | mask i · h + j is for sample i, head j |
 # | samples that may be empty | the package's class or this one, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
 # | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
 # | a use for them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
 # | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
-# | a model to train from scratch | here `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | then it starts as PyTorch's and the package's. `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
+# | a model to train from scratch | yours: `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | then it starts as PyTorch's and the package's. `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
 #
 # One row is worth a look. Ask PyTorch's class for a causal mask by `is_causal=True` alone: does a word react to a
 # later one?

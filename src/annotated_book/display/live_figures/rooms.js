@@ -47,9 +47,10 @@ export default {
       chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.layout)));
       const [i, j] = now.word;
       const most = heard.map((all, g) => {
-        const rank = ([s, , weight]) => weight + (s === i ? 0 : 1e-6); // of equals, the other's
-        const [s, p, weight] = all.reduce((best, each) => (rank(each) > rank(best) ? each : best));
-        return `in head ${g + 1} most “${sentences[s][p]}” of sentence ${s + 1}, ${weight.toFixed(2)}`;
+        const most = Math.max(...all.map(([, , weight]) => weight)).toFixed(2);
+        const equals = all.filter(([, , weight]) => weight.toFixed(2) === most);
+        const named = equals.map(([s, p]) => `“${sentences[s][p]}” of sentence ${s + 1}`);
+        return `in head ${g + 1} most ${named.join(" and ")}, ${most}`;
       });
       const rooms =
         now.layout === 1 ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
