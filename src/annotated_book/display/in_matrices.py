@@ -106,7 +106,7 @@ def _cells(
     decimals: int = 0,
 ) -> None:
     """Write a row of numbers into cells, those that are not 0 in a colour."""
-    frame = {"edgecolor": FAINT, "linewidth": 0.6}
+    frame: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 0.6}
     ax.add_patch(Rectangle((left, y - 9), wide * len(row), 18, fill=False, **frame))
     for j, number in enumerate(row):
         if number:
