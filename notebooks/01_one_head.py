@@ -362,14 +362,16 @@ display.through_matrices(
 # To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which
 # says something about one, both score 6. What they hand over is their quality, and $W_O$ writes that under
 # *animal*. (The second place of the values stays empty: this head has one thing to hand over.) Are all four
-# sentences right now?
+# sentences right now, and a fifth, about milk that was sweet?
 
 # %%
 rows = []
-for x in (EMBEDDINGS, SWEET_EMBEDDINGS, milk, cats):
+nobody = torch.cat([milk[:-1], SWEET_EMBEDDINGS[-1:]])  # (n, e)
+for x in (EMBEDDINGS, SWEET_EMBEDDINGS, milk, cats, nobody):
     found, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
     rows.append((found @ W_O)[[it, 4], 0])
 names = ["the cat … thirsty", "the cat … sweet", "milk … thirsty", "cats … sweet"]
+names.append("milk … sweet")
 display.show(torch.stack(rows), names, ["it", "because"])
 
 # %% [markdown]
@@ -377,6 +379,9 @@ display.show(torch.stack(rows), names, ["it", "because"])
 # that means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (This row is
 # not the new *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's
 # own row.)
+#
+# But where nobody is an animal, the head lies: 0.90. Attention cannot abstain. *It* finds itself and *sweet*, and
+# both hand over their quality. A *no* needs a word to look at that has nothing to give.
 #
 # ## How far along the arrow
 #
@@ -485,10 +490,11 @@ alt = (
 display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
 
 # %% [markdown]
-# Undivided, the width decides. At 256 one key takes nearly everything from most queries. A small change of such
+# Undivided, the width decides. At 256 one key takes nearly everything from many queries. A small change of such
 # a query moves nothing, so hardly any gradient comes back, 0.01 for the median query: the softmax is
 # **saturated**. But where two keys happen to score alike, a small change tips everything over, and the
-# gradient is as large as 87.35. Most queries get almost nothing, and a few far too much.
+# gradient is as large as 87.35. The wider a head, the more queries get almost nothing, and the more a few get
+# too much.
 #
 # Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts as a plain
 # average. With the root both widths behave alike. One weight can stand out, and every query gets a gradient
@@ -524,17 +530,7 @@ by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# Here is the size at three widths, for the median query.
-
-# %% tags=["fold-input"]
-rows = {}
-for name, power in (("not divided", 0), ("by d", 1), ("by √d", 0.5)):
-    rows[name] = [measure(by_width[d] / d**power)[1] for d in (64, 128, 256)]
-display.show(rows, columns=["d = 64", "128", "256"], title="Size of the derivative")
-
-# %% [markdown]
-# Undivided, it is 0.12 at 64 and nearly 0 at 256. With the root the width hardly matters. Divided by d, it
-# is as steady, and that row looks as good. But from a score to its query the gradient is divided by d once
+# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once
 # more, which is why those dots lie so low above.
 
 # %% tags=["proof"]

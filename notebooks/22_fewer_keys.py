@@ -362,7 +362,7 @@ assert fused == ["every head", "groups", "one head"]
 
 # %% [markdown]
 # Behind 4,095 tokens, groups take less time than keys for every head, because there are fewer keys
-# to copy and to read. Behind short texts these three differ little, and in no order. Of the two
+# to copy and to read. Behind shorter texts the order is the same. Of the two
 # forms of latents, the absorbed one is faster for one token, the plain one for whole texts. Neither
 # is as fast as keys for every head here. Behind a cache, the plain form makes all keys again, and
 # the absorbed one compares wider vectors. Both also miss PyTorch's fused kernel, which on this

@@ -39,12 +39,12 @@ ax.text(length + 1.7, 3, "S", va="center", ha="center")
 ax.set(xticks=[], xlim=(-0.2, length + 3.2), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
 told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
-caption = "Dark: what the last token reads. Pale: kept for later. White: gone. S: a matrix."
+caption = "Dark: attended to. Pale: kept (chosen: scored, too). White: gone. S: a matrix."
 display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
 
 # %% [markdown]
-# What is gone is gone: only the third way can go back by a few tokens, as a refused draft or a shared
-# beginning of a text asks for.
+# What is gone is gone: kept as small as this, only the third way can go back by a few tokens, as a refused draft
+# asks for. (Servers keep more keys, or copies of a state.)
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
@@ -157,10 +157,8 @@ for layers, sizes in zip(([3], [3] * 2, [3] * 3, [3] * 4, [3, 3, None, 3]), seen
 print("✓ In each of the five stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# It does not: wherever it stands, it reaches every token, and the windows above and below pass on what
-# it found. The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
-# 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)]. How much
-# the farthest of them does is another question.
+# Not for the reach: wherever it stands, every token is lit. How much the farthest counts may differ. The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
+# 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
 # detail that nobody found worth passing on is lost. That is why many models put a global layer
@@ -355,7 +353,7 @@ print("✓ If all keys are chosen, this is full attention; a choice has no gradi
 
 # %%
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
-indexed, latent = 128, 2 * 576  # bytes of each key: int8, bfloat16
+indexed, latent = 128, 2 * 576  # bytes of each key: 8 bits, 16 bits
 rows = {}
 for m in (1024, 2048, 8192, 32_768, 131_072):
     whole, cheap, chosen = of_attention * m, of_indexer * m, of_attention * min(m, 2048)
@@ -374,7 +372,7 @@ display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% [markdown]
 # At 131,072 keys, 0.07 of the multiplications are left, and most of them are the indexer's. Of the bytes,
-# which [decide the time of a single token](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.13 are left
+# which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.13 are left
 # if the indexer keeps its keys in 8 bits. The attention no longer grows with the text: it reads 2,048
 # keys a token. Up to that length, the indexer is only a cost.
 #
@@ -445,7 +443,7 @@ print(f"a state fills as much as {state // token:,} tokens")
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
 #
-# There is no φ here, and no denominator: what is corrected does not grow with the text. The layers of
+# φ need not be positive here, and there is no denominator: what is corrected does not grow. The layers of
 # both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
 # few inputs of a short convolution.
 
@@ -603,7 +601,7 @@ display.show(rows, columns=ways, corner="written")
 # ## Several documents in one row
 #
 # A batch of short and long documents holds much padding. In training, documents are therefore often
-# **packed**: one after the other in the same row, until it is full. Now a query must not look at
+# **packed**: one after the other in the same row, until it is full. A query is then not to look at
 # keys of another document, though these are near. Many programs let the positions start at 0 again
 # with each document. Is that enough to keep the documents apart?
 #

@@ -184,17 +184,16 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 # 0.46 times 0 is 0. Then what is the cat good for? Exchange the last word, and then take the cat away.
 
 # %%
-no_cat = second[[0, *range(2, 8)]]  # "it" moves up by one
-asked = [(first, it), (second, it), (no_cat, it - 1)]
-said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, :1] for x, place in asked]
-display.show(
-    torch.stack(said), ["it, thirsty", "it, sweet", "it, sweet, no cat"], ["quality"]
-)
+fewer = [0, *range(2, 8)]  # without the cat "it" moves up by one
+asked = [(first, it), (second, it), (first[fewer], it - 1), (second[fewer], it - 1)]
+said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, 0] for x, place in asked]
+table = torch.stack(said).view(2, 2)
+display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 
 # %% [markdown]
 # *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
-# nothing: so the answer is *no*, 0.19. Attention cannot abstain. A head needs a word on which to dump its share,
-# and without the cat this head's *no* is 0.95, nearly as loud as its *yes*.
+# nothing: so the answer is *no*, 0.19. Attention cannot abstain. A head needs a word on which to dump its share:
+# without the cat, *it* finds itself, its *no* is 0.95, and only 1.78 is still louder.
 #
 # ## Why the root
 #
@@ -837,7 +836,7 @@ print("✓ With the matrices made by hand, the class gives what this page has bu
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
 # up. `blocked` is `(b, n, m)`, or None, and then nothing is blocked: `torch.zeros_like(scores).bool()` will do.
 # Return the output and the weights of each head. The check says what is wrong. Without this book's package,
-# `compare(MyAttention)` says whether something is.
+# `compare(MyAttention)` says whether something is wrong under masks.
 
 
 # %% tags=["exercise"]
