@@ -3,6 +3,8 @@
 import re
 
 import pytest
+import torch
+from torch import nn
 
 from attention_doctor import adapt, examine
 from attention_doctor.rules.catalogue import BY_CODE, RULES
@@ -254,6 +256,33 @@ def test_the_wrong_lines_give_this_code_and_no_neighbours(code):
         assert codes(found) == [code] or not found.asked, found
     else:
         assert codes(found) == [], found
+
+
+class OneHead(nn.Module):
+    """A head in a list, as notebooks write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(E, E // H) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return (q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v
+
+
+class Listed(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads, self.o = nn.ModuleList(heads), nn.Linear(E, E)
+
+    def forward(self, x):
+        return self.o(torch.cat([head(x) for head in self.heads], -1))
+
+
+def test_a_list_of_one_head_shares_it_though_its_result_is_right():
+    for heads, said in (([OneHead()] * H, ["shared-heads"]), ([OneHead() for _ in range(H)], [])):
+        attend = adapt(Listed(heads), mask="none")
+        assert codes(examine(attend, kind="self", embed_dim=E, num_heads=H)) == said
 
 
 @pytest.mark.parametrize("code", CACHES)

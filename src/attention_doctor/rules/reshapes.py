@@ -2,6 +2,8 @@
 
 import re
 
+from torch import nn
+
 from attention_doctor.evidence import looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
@@ -49,6 +51,15 @@ def alike(e: Evidence) -> Named | None:
     return None
 
 
+def one_module(e: Evidence) -> Sign | None:
+    """Find one module that stands in a list once for each head."""
+    h, parts = e.patient.num_heads, e.patient.module.modules()
+    for heads in (x for x in parts if isinstance(x, nn.ModuleList)):
+        if len({*heads}) == 1 < len(heads) == h and [*heads[0].parameters()]:
+            return Sign("all heads are one module", f"`[head] * {h}` copies nothing")
+    return None
+
+
 def _alike(side: Operand, h: int) -> list[int]:
     """Name the heads that have the same numbers as the first; that one alone where none is told."""
     x = side.step.value
@@ -85,7 +96,12 @@ RULES = (
     ),
     of_mistake("batch-mixed-into-sequence", steps=("split",)),
     of_mistake("heads-of-other-samples", steps=("merge", "mix")),
-    of_mistake("shared-heads", signs={"numbers": alike}, steps=("split",), explains=OUTPUTS),
+    of_mistake(
+        "shared-heads",
+        signs={"numbers": alike, "registration": one_module},
+        steps=("split",),
+        explains=OUTPUTS,
+    ),
     of_mistake(
         "groups-tiled",
         signs={"numbers": alike},
