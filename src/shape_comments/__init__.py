@@ -3,7 +3,7 @@
 ``x = q @ k.mT  # (n, d) x (d, m) -> (n, m)`` claims a shape. Code runs with a call around each such
 value, which compares the value with the comment and returns it::
 
-    pytest -p shape_comments --shape-comments src     # report those that are false
+    pytest -p shape_comments --shape-comments=src     # report those that are false
     %load_ext shape_comments                          # the same in a notebook
 
 While code is compiled, exported or traced, nothing is checked or reached.
