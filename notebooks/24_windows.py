@@ -4,7 +4,7 @@
 # *What may a token safely not look at?*
 #
 # *24 minutes and 8 of exercises. Afterwards you can count what a window sees, keep an attention sink,
-# and write DeepSeek's indexer and the gated delta rule.*
+# and say what DeepSeek's indexer and the gated delta rule compute.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
