@@ -295,8 +295,8 @@ display.show(torch.stack(rows), names, FEATURES)
 # adds up all the animal and all the food in sight, and cats and kittens outvote one *sweet*. In the first two
 # sentences that went well only because the cat and the milk were a draw.
 #
-# *It* should not count who is there. It should ask: *is something said about an animal?* Whoever can answer
-# is found by one thing, an *animal*, and hands over another, a *quality*. So question, title and pages
+# *It* should not count who is there. It should ask: *is something said about an animal?* A word is then
+# found by its *animal*, and hands over something else, its *quality*. So question, title and pages
 # can no longer be the same four numbers. Begin with the question. A matrix between word and query, $W_Q$,
 # has a row for each feature that a word has, and a column for each that it asks for. Let a word with
 # *quality* ask for *animal* and nothing else.
@@ -321,7 +321,7 @@ rows = [attend(x @ w_q, x, x)[0][it] for x in (cats, milk)]
 display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
-# Worse than before: 2.57 of animal where a drink is sweet, and 1.09 where an animal is thirsty. *It* asks for
+# Now it says *animal* both times, and most, 2.57, where a drink is sweet. *It* asks for
 # animals, and what each hands over is, again, *animal*. The answer stands in the last column: 0.10 of quality
 # in the first sentence, 1.09 in the second. That is what an animal should hand over.
 
@@ -343,8 +343,8 @@ display.show(torch.stack(rows), names, FEATURES)
 # scores *it*: to ask and to be found would be one thing.
 #
 # Here is a head of width 2, set by hand, that asks our question. Follow *it*, *cat* and *thirsty* through the
-# four matrices. In a product, each number of the row takes its row of the matrix that often, and the rows are
-# added up: *it* has one quality, and so it asks with `(2, 1)`.
+# four matrices. A product takes each row of the matrix times the word's number for it, and adds up the rows:
+# *it* has one quality, and so it asks with `(2, 1)`.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
@@ -395,14 +395,14 @@ display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
 # scores are equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two
-# winners take more. Turn the arrow around, and the five words that have nothing win. (*Temperature* divides the
+# winners take more. Turn the arrow around, and the five words whose keys are (0, 0) win. (*Temperature* divides the
 # scores once more, beside the root.)
 #
 # ## A book with blank pages
 #
 # Look at those two winners again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
 # Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. What
-# such a book is good for, [the short path](short_path.ipynb) shows: it takes the cat away.
+# such a book is good for, you have seen: without an animal the head lies.
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -497,7 +497,7 @@ display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
 # too much.
 #
 # Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts as a plain
-# average. With the root both widths behave alike. One weight can stand out, and every query gets a gradient
+# average. With the root, 64 and 256 behave alike. One weight can stand out, and every query gets a gradient
 # of about 1.
 
 # %% [markdown] name="the-derivative-of-the-softmax"

@@ -132,8 +132,8 @@ display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
 # Three scenes, three different rows. So one head can do it: both warmths can be computed from its row. But they
-# went through the exponential of the softmax, and only a logarithm gets them back. What follows a head is a
-# matrix, which multiplies and adds. It can undo the exponential nearly, never quite.
+# went through the exponential of the softmax, and only a logarithm gets them back. What follows a head in
+# this layer is a matrix, which multiplies and adds. It can undo the exponential only roughly.
 
 # %% tags=["proof"]
 for cat, milk in GRID.tolist():
@@ -208,7 +208,7 @@ display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 display.side_by_side(merged[0], w_o, FEATURES, name="side-by-side")
 
 # %% [markdown]
-# That is what a second head is for. Two answers out of one head are impossible with fixed weights, and
+# That is what a second head is for. Two answers about one feature are impossible for one head with fixed weights, and
 # awkward with weights that move; with two heads they are trivial. For h heads and the words $X$
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
 # matrices of its own:
@@ -323,7 +323,7 @@ for h in (1, 2, 8):
 display.show(counts, columns=["matrices", "numbers"])
 
 # %% [markdown]
-# No: eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
+# Eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
 # numbers for all of them, whatever h is, and $e^2$ for $W_O$. What grows is the number of matrices,
 # $3h + 1$, and of products that run one after the other, $5h + 1$: per head three to project in,
 # one for the scores and one to mix, then $W_O$.
@@ -420,7 +420,7 @@ caption += f"Always answering 0 is off by {nothing:.2f}."
 display.finish(drawing, name="twenty-runs", alt=alt, caption=caption)
 
 # %% [markdown]
-# One head with blind keys stays at 1.00, in all 20 runs. However it leans, it keeps one of two unknowns, and
+# One head with blind keys stays at 1.00, in all 20 runs. However it leans, it keeps one sum of the two unknowns, and
 # half of the variance is lost. With seeing keys, 18 of 20 runs have found the cheat, which nobody has told
 # them of, and it gets better the longer they train.
 #

@@ -307,7 +307,7 @@ print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
 #
 # <details><summary>What do you expect?</summary>
 #
-# No error, since the shapes are the same. Gibberish comes late: queries and keys are reordered alike, so
+# No error, since the shapes are the same. And the text begins well: queries and keys are reordered alike, so
 # their products stay, and only the rotation turns the wrong features together. Read the outputs before
 # you judge.
 #
@@ -346,9 +346,10 @@ assert measured["reordered"] == as_it_is
 assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another processor
 
 # %% [markdown]
-# Read the first sentence about France once more. The wrong order knows the capital, and says so in a
-# whole sentence. Then nothing comes but new lines, and asked as a chat model it ends its answer before
-# the first word. Judging by the first sentence, you would keep the wrong weights.
+# Read what was written about France once more. The wrong order knows the capital, and says so again in a
+# sentence of its own. Then nothing comes but new lines, and asked as a chat model it ends its answer before
+# the first word. (The right one answers; outside of a conversation it strays, as small models do.) Judging by
+# the first line, you would keep the wrong weights.
 #
 # The perplexity is not fooled: the wrong order hesitates between more than five times as many
 # tokens, nearly as many as without any rotation, as you will see. People really made this mistake,
@@ -509,8 +510,7 @@ alt = f"Bars of the perplexity of a model with one part changed, from the best: 
 display.finish(drawing, name="what-breaks-what", alt=alt)
 
 # %% [markdown]
-# This is one text of 216 tokens and one model. Neighbouring bars may change places with another text;
-# a perplexity ten times as large stays the larger one.
+# This is one text of 216 tokens and one model. Neighbouring bars may change places with another text.
 #
 # The short bars are those to fear, because they fail quietly. A window of 64 keys lifts the perplexity to
 # 42. Add a single key, the very first of the text, and it is 28: most of the damage was the missing sink.
@@ -521,7 +521,7 @@ display.finish(drawing, name="what-breaks-what", alt=alt)
 # rotation.
 #
 # The long bars are loud. Right of the dashed line a model is worse than one that knows nothing: it is
-# sure, and wrong. Without norms the states grow until they overflow.
+# sure, and wrong. Without the norm before the attention, the states grow until they overflow.
 
 # %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
@@ -681,9 +681,9 @@ display.show(table, columns=["next", "grows by"], corner="behind", decimals=1)
 
 # %% [markdown]
 # They do in a story what they do among random tokens. Where a pair comes a second time, the loss grows by
-# about half a nat without them, and elsewhere by next to nothing. The second table has the tokens that lose
-# most: nearly all are words of the story that were there before. (A perplexity of the whole text would hide it: ten other heads
-# raise that by about as much.)
+# about half a nat without them, and elsewhere, on average, by next to nothing. The second table has the tokens that
+# lose most. *Teacher*, *rough* and *letters* were in the story before; *school*, the largest, was not: these heads do
+# other things, too. (A perplexity of the whole text would hide all this: ten other heads raise it even more.)
 
 # %% [markdown]
 # <!-- deeper: What its cache takes -->
@@ -1150,7 +1150,7 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # > ```
 # >
 # > A sentence that reads well proves nothing about weights: compare logits, and measure a perplexity.
-# > Some heads give what followed an earlier copy, and this model cannot repeat without them.
+# > Some heads give what followed an earlier copy, and without them this model cannot repeat random tokens.
 #
 # This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) has multi-head attention on one page
 # and attention today on another. The [package](../docs/package/index.md) has the classes to use.
