@@ -14,7 +14,6 @@ from shape_comments.comments import (
     Comment,
     ShapeCommentError,
     find_comments,
-    may_have_comments,
 )
 from shape_comments.grammar import Claim, read_comment
 from shape_comments.letters import Letters, Option, pair
@@ -70,20 +69,23 @@ class Checker:
         Raises:
             SyntaxError: the source is no Python.
         """
-        if not self.reads_all and not may_have_comments(source, self.read_comment):
+        places = [*find_comments(source, self.read_comment, self.own_lines)]
+        if not places and not self.reads_all:
             return None
+        lines = source.split("\n")
         path = path.resolve()
         name = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         tree = ast.parse(source, str(path))
 
-        def make(row: int, text: str, claim: Claim = NOTHING) -> Comment:
-            shapes = (claim.shapes, claim.name, claim.either)
-            return Comment(name.as_posix(), row + line - 1, text, (path, section), *shapes)
+        def make(row: int, claim: Claim = NOTHING) -> Comment:
+            about = lines[row - 1].strip(), (path, section), claim.shapes, claim.name, claim.either
+            return Comment(name.as_posix(), row + line - 1, *about)
 
         rewriter = self.rewriter(tree, source, make)
-        for place, claims in find_comments(source, self.read_comment, self.own_lines):
+        for place in places:
+            claims = place.claims
             for claim in claims if isinstance(claims, list) else [NOTHING]:
-                comment = make(place.line, place.source, claim)
+                comment = make(place.line, claim)
                 reason = claims if isinstance(claims, str) else rewriter.attach(comment, place)
                 if reason:
                     self.refuse(comment, reason)

@@ -1,8 +1,6 @@
 """Find the shape comments of a source."""
 
-import io
 import re
-import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,7 +9,13 @@ from shape_comments.grammar import Claim, Shape
 
 FALSE, TWO_SIZES = "false", "one letter for two sizes"
 ABOVE, BELOW = "above", "below"  # the line that a comment on a line of its own belongs to
-_MAYBE = re.compile(r"#.*([(\[].*[)\]]|\w, *\S|\w *[x×] *\w)")
+# A string or a comment: what looks like a comment in a string is passed over with it.
+_TOKEN = re.compile(
+    r"""'''(?:[^'\\]|\\.|'(?!''))*+'''|'(?:[^'\\\n]|\\.)*+'"""
+    r'''|"""(?:[^"\\]|\\.|"(?!""))*+"""|"(?:[^"\\\n]|\\.)*+"|#[^\n]*''',
+    re.DOTALL,
+)
+_MAYBE = re.compile(r"[(\[,×]|\sx\s|[A-Z\d]x[A-Z\d]")
 
 
 class ShapeCommentError(AssertionError):
@@ -21,12 +25,12 @@ class ShapeCommentError(AssertionError):
 
 
 class Place(NamedTuple):
-    """Where a comment stands."""
+    """Where a comment stands, and what it claims or why that is not clear."""
 
     line: int
     row: int  # of the code that it belongs to
-    source: str  # the line
     column: int | None  # of a comment on a line of its own
+    claims: list[Claim] | str
 
 
 @dataclass(eq=False)
@@ -75,21 +79,10 @@ class Comment:
         return {name for shape in self.shapes for axis in shape for name in axis.names}
 
 
-def may_have_comments(source: str, read: Callable[[str, bool], list[Claim]]) -> bool:
-    """Tell, in a glance at the lines, whether it is worth while to parse a source."""
-    for line in source.split("\n"):
-        try:
-            if _MAYBE.search(line) and read(line[line.index("#") :], False):
-                return True
-        except ValueError:
-            return True
-    return False
-
-
 def find_comments(
     source: str, read: Callable[[str, bool], list[Claim]], own_lines: str
-) -> Iterator[tuple[Place, list[Claim] | str]]:
-    """Yield, of each shape comment, where it stands, and what it claims or why that is not clear.
+) -> Iterator[Place]:
+    """Find the shape comments of a source.
 
     Args:
         source: the text.
@@ -97,22 +90,22 @@ def find_comments(
         own_lines: ABOVE or BELOW, where comments on lines of their own belong; if empty, they do
             not count.
     """
-
-    def claims(text: str, whole: bool = False) -> list[Claim] | str:
-        try:
-            return read(text, whole)
-        except ValueError as error:
-            return str(error)
-
     lines = source.split("\n")
     step = {ABOVE: -1, BELOW: 1}.get(own_lines, 0)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
+    for token in _TOKEN.finditer(source):
+        if token[0][0] != "#" or not _MAYBE.search(token[0]):
             continue
-        line, column = token.start
-        row, code = line, lines[line - 1][:column].strip()
-        while step and not code and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
-            row += step
-        found = claims(token.string, not code) if code or own_lines else []
-        if found and (code or isinstance(found, list)):
-            yield Place(line, row, lines[line - 1].strip(), None if code else column), found
+        column = token.start() - source.rfind("\n", 0, token.start()) - 1
+        alone = not source[token.start() - column : token.start()].strip()
+        if alone and not own_lines:
+            continue
+        claims: list[Claim] | str
+        try:
+            claims = read(token[0], alone)
+        except ValueError as error:
+            claims = "" if alone else str(error)
+        if claims:
+            row = line = source.count("\n", 0, token.start()) + 1
+            while step and alone and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
+                row += step
+            yield Place(line, row, column if alone else None, claims)

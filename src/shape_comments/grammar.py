@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
@@ -18,7 +19,8 @@ _ARROW = re.compile(r"[-=]+>|→")
 _TIMES = re.compile(r"\s+x\s+|\s*×\s*")
 _GLUED = re.compile(r"(?:[A-Z]\d?|\d+)(?:x(?:[A-Z]\d?|\d+))+")  # BxTx3
 LETTER = re.compile(r"[A-Za-z]\d?(_\w+)?|\.\.\.")  # d, d_v; a longer name may be a word
-_BATCH = re.compile(r"[A-Z][A-Z\d]?|b|bs|bsz|batch(_size)?")  # without one, commas are prose
+# Without one of these (an x may stand between them), commas are prose.
+_BATCH = re.compile(r"(?<![A-Za-wyz_])(?:[A-Z][A-Z\d]?|b|bs|bsz|batch(_size)?)(?:\b|(?=x))")
 # The parts of a value, not its axes: a point, a box, a range.
 _PART = re.compile(r"[xyz]\d?|[xyz]_?(min|max|c)|[cd][xy]|min|max|mean|std|var|sin|cos")
 _LABEL = re.compile(
@@ -131,7 +133,8 @@ def _read_bare(text: str, before: list[str]) -> list[Claim]:
     """Read ``B, T, C`` and ``B x T x C``, if nothing else is there."""
     label = _LABEL.match(text)
     content = text[label.end() :] if label else text
-    if _TIMES.search(content) or "," in content or _GLUED.fullmatch(content):
+    many = _TIMES.search(content) or "," in content or _GLUED.fullmatch(content)
+    if many and _BATCH.search(content):
         try:
             shape = parse_shape(content)
         except ValueError:
@@ -172,6 +175,7 @@ def parse_shape(content: str, square: bool = False) -> Shape | None:
     return tuple(axes)
 
 
+@cache
 def parse_axis(text: str) -> Axis | None:
     """Parse one item of a shape; None if it is none."""
     if text in ("...", "…") or re.fullmatch(r"\*\w*", text):

@@ -22,7 +22,8 @@ class Code:
             "np": np,
             "ones": lambda *x: np.ones(x),
         }
-        exec(compile(self.checker.read(path), str(path), "exec"), self.names)
+        tree = self.checker.read(path) or path.read_text()
+        exec(compile(tree, str(path), "exec"), self.names)
 
     def __getitem__(self, name):
         return self.names[name]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from shape_comments.comments import find_comments
 from shape_comments.grammar import read_comment, show
 
 # The comment, and the shapes that it claims: of the line's value, or by the name of a variable.
@@ -84,3 +85,15 @@ def test_of_a_line_of_its_own_nothing_but_shapes_is_read():
     assert read_comment("# (B, T) -> (T, B)", whole=True)
     for comment in ("now (B, T)", "(B, T), as before", "moved -> (B, T)"):
         assert read_comment(f"# {comment}", whole=True) == []
+
+
+def test_what_stands_in_a_string_is_no_comment():
+    source = '''
+x = "# (b, n)" + '# (b, n)'  # (b, n) of 'both
+y = f"""
+  {x}  # (b, n)
+  # (n,) \\\\""" # (n,) "
+# (b, n)
+'''
+    places = find_comments(source, read_comment, "")
+    assert [(x.line, show(x.claims[0].shapes[0])) for x in places] == [(2, "(b, n)"), (5, "(n,)")]

@@ -206,7 +206,7 @@ def find_arguments(
         given = {x.arg for x in ast.walk(getattr(node, "args", node)) if isinstance(x, ast.arg)}
         doc = node.body[0]
         for row, entry in _entries(lines[: doc.end_lineno], doc.lineno):
-            comment = make(row, lines[row - 1].strip())
+            comment = make(row)
             comment.name, comment.kind, comment.either = entry[1], DOCSTRING, True
             try:
                 shapes = map(parse_shape, TUPLE.findall(entry[2]))
