@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
+# *12 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -63,49 +63,27 @@ names = ["warm cat", "warm milk", "neither"]
 display.show(torch.stack(rows), names, [*CLAUSE, "collected"], heat=CLAUSE)
 
 # %% [markdown]
-# Three times 0.00. *Drank* gives half of its attention to *cat* and half to *milk*, and half of 2 and
-# half of −2 cancel. Warm and cold, poured into one glass, are lukewarm: of a warm cat and cold milk
-# *drank* has learned that nothing here has a temperature.
-#
-# Is the glass too small? Let each word pour in all four of its features, so that *cat* and *milk* also
-# say who is speaking.
-
-# %%
-rows = []
-for x in (scene(2, -2), scene(-2, 2)):
-    rows.append(one.attend(x @ action, x @ (animal + food), x)[0][drank])
-display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
-
-# %% [markdown]
-# Two equal rows. In the last chapter one head did tell two sentences apart; but there *thirsty* holds
-# an animal and *sweet* a food. Here both sentences hold the same, and only the owners differ. An
-# average keeps the features and forgets their owners.
-#
-# No larger glass will help. Let $w$ be the row of weights for *drank*, the same in both sentences:
-#
-# $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
-#
-# On the right the words are averaged first, and the matrices see nothing but the average. What has
-# been poured together stays together, whatever $W_V$ and $W_O$ are.
+# Three times 0.00. *Drank* looks at *cat* and at *milk* alike, 0.50 each, so 2 and −2 cancel. Warm and
+# cold, poured into one glass, are lukewarm: of a warm cat and cold milk *drank* has learned that
+# nothing here has a temperature.
 #
 # ## Lean towards the cat
 #
 # But who says that it must be halves? Let the head lean: three quarters from the cat, one quarter from
-# the milk. Then the two sentences give 1 and −1. Is that the solution?
+# the milk. And take a larger glass: let each word pour in all four of its features, so that *cat* and
+# *milk* also say who is speaking. Is that the solution?
 
 # %%
-share = torch.tensor([0.75, 0.25])  # of the cat, of the milk
+lean = torch.tensor([0.0, 0.75, 0.0, 0.25])  # the weights of drank, one per word
 scenes = {"warm cat": (2.0, -2.0), "warm milk": (-2.0, 2.0), "hot milk": (0.0, 4.0)}
-numbers = torch.tensor([*scenes.values()])  # (3, 2)
-collected = numbers @ share                 # (3, 2) x (2,) -> (3,)
-table = torch.cat([numbers, collected[:, None]], 1)
-display.show(table, [*scenes], ["cat", "milk", "collected"])
+rows = [lean @ scene(cat, milk) for cat, milk in scenes.values()]  # (4,)
+display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# For these two, yes. But look at the third: a cat that is neither, beside hot milk, brings home the same
-# 1.00 as the warm cat with its cold milk. In the figure every point is a scene. Drag a point along its
-# line: both warmths change, and the number does not. Change the share, and the line only turns. Then
-# call in the second head.
+# The first two are apart: 1.00 and −1.00. But the third scene, a cat that is neither, beside hot milk, brings home the
+# same row as the first, in all four features. In the figure every point is a scene. Drag the point along
+# its line: both warmths change, and the number does not. Change the share, and the line only turns. Then call in
+# the second head.
 
 # %% tags=["hide-input"]
 confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
@@ -116,10 +94,20 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 # line. A second head that leans otherwise has another line, and two lines cross in one point. (Give
 # both the share 0.5, and the lines lie on each other: two heads that look alike are one.)
 #
-# ## A head that cheats
+# Could other matrices help the one head? Let $w$ be the row of weights for *drank*:
 #
-# All this holds as long as the weights are the same for all scenes. They need not be. Let the *keys*
-# hold a quarter of the warmth. A warm word is then easier to find, so how much comes from whom depends
+# $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
+#
+# On the right the words are averaged first, and the matrices see nothing but the average. What has been poured
+# together stays together, whatever $W_V$ and $W_O$ are, as long as $w$ is the same in all scenes. (Keys that hold
+# some of the warmth make $w$ move with the scene. Then one row can hold both warmths, but behind an exponential,
+# which the matrix that follows undoes only roughly.)
+
+# %% [markdown]
+# <!-- deeper: A head that cheats -->
+# ### Going deeper: A head that cheats
+#
+# Let the keys hold a quarter of the warmth. A warm word is then easier to find, so how much comes from whom depends
 # on the scene. This head hands over all four features:
 
 # %%
@@ -131,9 +119,8 @@ for cat, milk in scenes.values():
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# Three scenes, three different rows. So one head can do it: both warmths can be computed from its row. But they
-# went through the exponential of the softmax, and only a logarithm gets them back. What follows a head in
-# this layer is a matrix, which multiplies and adds. It can undo the exponential only roughly.
+# Three scenes, three different rows, and both warmths can be computed from a row. But they went through the
+# exponential of the softmax, and only a logarithm gets them back exactly.
 
 # %% tags=["proof"]
 for cat, milk in GRID.tolist():
@@ -148,12 +135,10 @@ for cat, milk in GRID.tolist():
 print("✓ In 25 scenes both warmths can be computed from the row, by a logarithm.")
 
 # %% [markdown]
-# <!-- deeper: How well a matrix undoes the cheat -->
-# ### Going deeper: How well a matrix undoes the cheat
-#
-# How much of the warmth the keys hold is the **hint**, 0.25 above. Take 25 scenes, both warmths from −2
-# to 2, and fit the matrix that reads the two warmths from the row with the smallest error (root mean
-# square). Will a weaker hint make it better or worse?
+# What follows a head in its layer is a matrix, which multiplies and adds. How close does it come? Call the share of
+# the warmth in the keys the **hint**, 0.25 above, and fit to 25 scenes, both warmths from −2 to 2, the matrix
+# that reads the two warmths from the row with the smallest error (root mean square). Will a weaker hint make it
+# better or worse?
 
 # %%
 x, rows = ALL_25.double(), {}
@@ -201,15 +186,14 @@ display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
 
 # %% [markdown]
 # *Drank* receives the cat's warmth under *animal* and the milk's under *food*. (A little attention
-# goes to the other words, hence 1.98.) The figure takes the first sentence apart: each head has a
-# block of $W_O$ to itself, here one row, and what the heads add is summed.
+# goes to the other words, hence 1.98.) Take the first sentence apart: each head has a block of $W_O$ to
+# itself, here one row, and what the heads add is summed.
 
 # %% tags=["hide-input"]
 display.side_by_side(merged[0], w_o, FEATURES, name="side-by-side")
 
 # %% [markdown]
-# That is what a second head is for. Two answers about one feature are impossible for one head with fixed weights, and
-# awkward with weights that move; with two heads they are trivial. For h heads and the words $X$
+# That is what a second head is for: two answers about one feature, from two words. For h heads and the words $X$
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
 # matrices of its own:
 #
@@ -248,9 +232,8 @@ weights, others = (two_heads(x)[1] for x in (one.EMBEDDINGS, one.SWEET_EMBEDDING
 display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-at-work")
 
 # %% [markdown]
-# They trade roles. In the first sentence head 1 finds *cat* and *thirsty*, and head 2 finds only *milk*,
-# 0.80, which has no quality to hand over. Here is what *it* receives, the third time without the last
-# word, so that nothing is said yet.
+# They trade roles. With *thirsty*, head 2 gives 0.80 to *milk*, which has no quality to hand over. Here is what *it*
+# receives, the third time without the last word, so that nothing is said yet.
 
 # %%
 sentences = one.EMBEDDINGS, one.SWEET_EMBEDDINGS, one.EMBEDDINGS[:-1]
@@ -258,15 +241,15 @@ rows = torch.stack([two_heads(x)[0][it] for x in sentences])  # (3, 4)
 display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES)
 
 # %% [markdown]
-# In the column *animal* the last two rows, 0.19 and 0.10, are hardly apart. Under *food* they are 0.97 and
-# 0.10. Each head's weights add up to one on their own, so the heads do not compete. You will meet these
-# two again in the next chapters.
+# Look at the column *animal* alone: the last two rows, 0.19 and 0.10, are hardly apart. Under *food* they are 0.97
+# and 0.10. Each head's weights add up to one on their own, so the heads do not compete. You will meet these two
+# again in the next chapters.
 
 # %% [markdown]
 # ## A list of heads
 #
-# What do eight heads cost, eight times as much as one? Each head is a small module that takes the words
-# and returns what it has collected. $W_O$ is not part of it, since all heads share one.
+# What do eight heads cost, eight times as much as one? Each is a small module that takes the words and returns
+# what it has collected. $W_O$ is not part of it, since all heads share one.
 
 
 # %%
@@ -323,10 +306,9 @@ for h in (1, 2, 8):
 display.show(counts, columns=["matrices", "numbers"])
 
 # %% [markdown]
-# Eight heads have exactly as many numbers as one. More heads means narrower heads: $3e^2$
-# numbers for all of them, whatever h is, and $e^2$ for $W_O$. What grows is the number of matrices,
-# $3h + 1$, and of products that run one after the other, $5h + 1$: per head three to project in,
-# one for the scores and one to mix, then $W_O$.
+# Eight heads have exactly as many numbers as one, because they are narrower: $3e^2$ for all of them, whatever h is,
+# and $e^2$ for $W_O$. What grows is the number of matrices, $3h + 1$, and of products that run one after the
+# other, $5h + 1$: per head three to project in, one for the scores and one to mix, then $W_O$.
 
 # %% tags=["proof"]
 pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
@@ -359,10 +341,10 @@ print("✓ Several heads are single heads, added up: output, weights, gradients.
 # %% [markdown]
 # ## Which would you rather train?
 #
-# Now let training find the matrices. In all 25 scenes with warmths from −2 to 2, *drank* is to receive the
-# cat's warmth under *animal* and the milk's under *food*. One head of width 4 runs against two of width 2,
-# with 64 numbers each. Both run twice: with *blind* keys, which do not see the warmth, so that nobody can cheat,
-# and with *seeing* keys. Always answering 0 is off by 1.41 (root mean square).
+# Now let training find the matrices. In 25 scenes, with warmths from −2 to 2, *drank* is to receive the cat's
+# warmth under *animal* and the milk's under *food*. One head of width 4 runs against two of width 2, with 64
+# numbers each. Both run with *blind* keys, from which the warmth is taken, so that the weights are the same in
+# all scenes, and with *seeing* keys, which leave the detour open.
 
 # %% tags=["fold-input"]
 KEYS = {"blind": ALL_25 * torch.tensor([1.0, 1, 1, 0]), "seeing": ALL_25}
@@ -421,11 +403,11 @@ display.finish(drawing, name="twenty-runs", alt=alt, caption=caption)
 
 # %% [markdown]
 # One head with blind keys stays at 1.00, in all 20 runs. However it leans, it keeps one sum of the two unknowns, and
-# half of the variance is lost. With seeing keys, 18 of 20 runs have found the cheat, which nobody has told
-# them of, and it gets better the longer they train.
+# half of the variance is lost. With seeing keys, 18 of 20 runs have found the detour, which nobody has told them
+# of, and the median error falls from 0.14 to 0.07.
 #
-# Two heads with blind keys read both warmths to the second decimal. After 300 steps one of the 20 runs stands
-# at 1.00, with one head's answer; after 1,500 none does. (With other seeds, a rare run stays.)
+# After 1,500 steps, all 20 runs of two heads with blind keys read both warmths to the second decimal. After 300, one
+# of them stood at 1.00 still, like one head. (With other seeds, a rare run stays there.)
 
 # %% [markdown]
 # <!-- deeper: Why two heads do worse when their keys see more -->

@@ -23,16 +23,16 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 # %% [markdown]
-# Our example is a pair of heads for the word *it*. Head 1 asks what is said about an animal, head 2 about a
-# food. Here are their keys:
+# Our example is the pair of heads for the word *it*: head 1 asks what is said about an animal, head 2 about a
+# food. Here are their keys, n words with d numbers from each of h heads:
 
 # %% tags=["hide-input"]
 pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
 display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %% [markdown]
-# Multiply once, split, stack. The first step makes every number. The other two only move paper, and look like
-# tidying up. Could you leave out the cut? And does it matter how you stack?
+# The product makes every number. Splitting and stacking only move paper, and look like tidying up. Could you leave
+# out the cut? And does it matter how you stack?
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -44,6 +44,7 @@ display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
+endings = {"thirsty": x, "sweet": one.SWEET_EMBEDDINGS}
 (q_1, k_1, v_1), (q_2, k_2, v_2) = two.HEADS
 w_q = torch.cat([q_1, q_2], dim=1)  # (e, h * d)
 w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
@@ -55,15 +56,15 @@ assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
-# Usually each of the h heads gets d = e / h columns, so that the strips side by side are as wide as the model.
-# (That is a habit and not a law. Some models of today choose d freely, and $W_O$ brings h · d columns back to e.)
-# The number of heads is no longer visible in the parameters. It has become a setting that says
-# where to cut.
+# Look at the sheet K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not
+# say, and neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a
+# setting that says where to cut. (Usually d = e / h, so that the strips side by side are as wide as the model. That is
+# a habit and not a law: some models of today choose d freely, and $W_O$ brings h · d columns back to e.)
 #
 # ## Why cut at all?
 #
-# Leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as
-# they are, one wide row against another. No shape complains. How many rows of weights does *it* get?
+# So leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as they are,
+# wide row against wide row. No shape complains. How many rows of weights does *it* get?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -72,26 +73,28 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # </details>
 #
-# Here the query of *it* lies over the keys of four words. Uncut, each row of products becomes one sum; cut at the
-# dashed line, it becomes two.
+# Here the query of *it* lies over four keys. Uncut, each row of products becomes one sum; cut at the dashed line,
+# it becomes two. Beside it is what the softmax makes of them, with *thirsty* as the last word.
 
 # %% tags=["hide-input"]
-asked = one.embed(["cat", "milk", "thirsty", "sweet"])  # (4, e)
+four = ["cat", "milk", "thirsty", "sweet"]
+_, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
+shares = torch.cat([uncut[None], two.two_heads(x)[1]])[:, it]  # (3, n)
 display.two_sums(
-    (x @ w_q)[it], asked @ w_k, "it", ["cat", "milk", "thirsty", "sweet"], name="two-sums"
+    (x @ w_q)[it], one.embed(four) @ w_k, four, shares, one.WORDS, name="two-sums"
 )
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both words get 6: the one row of weights
-# cannot say for whom *it* looks. And what does *it* receive?
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight. With
+# one row of weights, *it* cannot look for an animal and a food separately. And what does *it* receive?
 
-# %% tags=["hide-input"]
-said = {"thirsty": one.EMBEDDINGS, "sweet": one.SWEET_EMBEDDINGS}
-rows = {f"cut, {word}": two.two_heads(words)[0][it, :2] for word, words in said.items()}
-for word, words in said.items():
-    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d)
-    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it, :2]
-display.show(rows, columns=["animal", "food"])
+# %% tags=["fold-input"]
+rows = {}
+for word, words in endings.items():
+    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
+    rows[f"cut, {word}"] = two.two_heads(words)[0][it]
+    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it]
+display.show(rows, columns=one.FEATURES)
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -101,7 +104,7 @@ for word in (*one.WORDS, "sweet"):
     torch.testing.assert_close(animal, food)
 twice = torch.cat([q_1, 2 * q_2], dim=1)  # (e, h * d)
 found = []
-for words in said.values():
+for words in endings.values():
     mixed, _ = one.attend(words @ twice, words @ w_k, words @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
@@ -110,34 +113,16 @@ assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more th
 print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
-# Uncut, both strips are collected with the same weights. Both hold *quality*, so *animal* and *food* receive the
-# same, whatever the last word is. (That *thirsty* and *sweet* give the same 1.09, too, is due to our pair, which is
-# symmetric. With a head 2 that asks twice as loudly they differ, and *animal* and *food* are still the same.) In
-# short, the uncut sheet is one head of width four, and `attend` treats it as one: it divides by √4 instead of √2.
+# 1.09 and 1.09: a yes to both questions, louder than the right yes, 0.97. Both strips hold *quality*, and uncut they
+# are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (That
+# *sweet* gives 1.09, too, is due to our pair, which is symmetric: with a head 2 that asks twice as loudly the endings
+# differ.) The uncut sheet is one head of width four, and `attend` divides by √4 instead of √2.
 #
 # ## Split, then stack
 #
-# So the cut is needed. Is it enough? Two PyTorch functions move the paper. `torch.split` cuts the wide rows into
-# pieces of d columns. `torch.stack` lays the pieces along a new axis, and you say where that axis goes: in front
-# with `dim=0`, in the middle with `dim=1`. Both look tidy. But `@` multiplies the last two axes and takes all axes
-# before them for independent problems. So pieces attend to one another only inside a frame:
-
-# %% tags=["hide-input"]
-display.stacks(
-    one.WORDS, 2, ("dim=0: (h, n, d)", "dim=1: (n, h, d)"), name="who-shares-a-frame"
-)
-
-# %% [markdown]
-# Who hears whom? Say for both stacks what *it* can hear, and what comes back with `dim=1`: an error, another
-# shape, or wrong numbers.
-#
-# <details><summary>What do you expect?</summary>
-#
-# With `dim=0`, *it* hears all eight words, once in each head. With `dim=1`, each word is a problem of its own: the
-# two strips of *it* attend to each other, and no other word is there. The sheets have the usual shape again after
-# they are merged, so these are wrong numbers and no error.
-#
-# </details>
+# So the cut is needed. Is it enough? `split` cuts the wide rows into pieces of d columns. `torch.stack` lays them
+# along a new axis, and you say where: in front with `dim=0`, which is what it does by itself, or in the middle with
+# `dim=1`, so that each word keeps its strips together.
 
 
 # %%
@@ -154,7 +139,6 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
 
 q, k, v = (split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
 mixed, weights = one.attend(q, k, v)                            # (h, n, d), (h, n, n)
-display.show(weights[:, it], ["it, head 1", "it, head 2"], one.WORDS, heat=True)
 
 # %% tags=["proof"]
 for head, matrices in enumerate(two.HEADS):
@@ -163,62 +147,69 @@ for head, matrices in enumerate(two.HEADS):
 print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
 
 # %% [markdown]
-# That is `dim=0`, which `torch.stack` does by itself. There are two rows of weights again: head 1 looks at *cat*
-# and *thirsty*, head 2 at *milk*, with 0.80. `attend` has not changed. It counts its axes from the end, so the
-# width that it finds is now that of a head, d = 2. And here is `dim=1` beside it:
+# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head,
+# d = 2. And what comes back with `dim=1`: an error, another shape, or wrong numbers?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Wrong numbers. Put back along the axis on which they were stacked, the strips make a sheet of the usual shape.
+#
+# </details>
 
-
-# %% tags=["fold-input"]
-def with_stack(dim: int, x: Tensor, keys: Tensor, matrices: tuple[Tensor, ...]) -> Tensor:
-    """Attend with the pair, its strips stacked along dim and merged along the same axis."""
-    wide = (words @ w for words, w in zip((x, keys, keys), matrices))
-    mixed, _ = one.attend(*(torch.stack(each.split(2, dim=-1), dim) for each in wide))
-    return torch.cat(mixed.unbind(dim), dim=-1) @ two.W_O
-
-
-all_three = w_q, w_k, w_v
-rows = {
-    f"dim={dim}, {word}": with_stack(dim, words, words, all_three)[it, :2]
-    for dim in (0, 1)
-    for word, words in said.items()
-}
-display.show(rows, columns=["animal", "food"])
+# %%
+rows = {}
+for dim in (0, 1):
+    for word, words in endings.items():
+        stacks = [torch.stack((words @ w).split(2, dim=-1), dim) for w in (w_q, w_k, w_v)]
+        mixed, looks = one.attend(*stacks)
+        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
+        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it]
+display.show(rows, columns=one.FEATURES)
 
 # %% [markdown]
-# With `dim=1` the word *it* hears only itself. Both strips bring back its own *quality*, 1.00, a loud yes to
-# everything. So two heads take two things: **cut between the strips, then bring all words of a strip into one
-# frame.**
+# 1.00, four times. `@` multiplies the last two axes and takes all axes before them for independent problems. With
+# `dim=1` the last two are h and d: each word is a problem of its own, and the heads of one word attend to each other.
+
+# %% tags=["hide-input"]
+titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
+display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-shares-a-frame")
+
+# %% [markdown]
+# Below, *it* hears only itself: half of its own *quality*, 1, and once more half of it. So two heads take two things: **cut between
+# the strips, then bring all words of a strip into one frame.**
 
 # %% tags=["proof"]
-for dim in (0, 1):
-    moved = []
-    for word in range(8):
-        changed = x.clone()
-        changed[word] += torch.arange(4)
-        gap = (
-            with_stack(dim, changed, changed, all_three) - with_stack(dim, x, x, all_three)
-        )[it]
-        moved.append(gap.abs().max().item())
-    assert all(moved) if dim == 0 else not any(moved[:it] + moved[it + 1 :])
-assert with_stack(0, x[:3], x, all_three).shape == (3, 4)
+for word in range(8):
+    changed = x.clone()  # (n, e)
+    changed[word] += torch.arange(4)
+    for dim in (0, 1):
+        before, after = (
+            one.attend(*(torch.stack((y @ w).split(2, -1), dim) for w in (w_q, w_k, w_v)))[
+                0
+            ]
+            for y in (x, changed)
+        )
+        moved = (after - before).select(1 - dim, it).abs().max().item()
+        assert bool(moved) == (dim == 0 or word == it)
+few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
+assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
 refused = ""
 try:
-    with_stack(1, x[:3], x, all_three)
+    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
 except RuntimeError as error:
     refused = str(error)
 assert "must match the size" in refused
 print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. Cross-attention finds
-# > this bug for free: given 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. (A single query it
-# > would stretch to all of them.) Where you have only
-# > self-attention, change one word and see whether the rows of other words move.
+# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. In cross-attention with
+# > 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. Where you have only self-attention, change one
+# > word and see whether the rows of other words move.
 #
 # ## Back together, and what W_O is for
 #
-# After attention the strips go back side by side: take the stack apart along the first axis, and
-# concatenate along the features.
+# After attention the strips go back side by side. With *sweet* as the last word, *it* should have heard about a food.
+# Does the merged row say so? It is as wide as a word.
 
 
 # %%
@@ -231,16 +222,15 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
 
 
-merged = unstack_and_concatenate(mixed)  # (n, h * d)
+q, k, v = (split_and_stack(endings["sweet"] @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
+merged = unstack_and_concatenate(one.attend(q, k, v)[0])                       # (n, h * d)
 rows = torch.stack([merged, merged @ two.W_O])[:, it]
-display.show(rows, ["it, merged", "it, times W_O"], ["1st", "2nd", "3rd", "4th"])
+display.show(rows, ["merged", "times W_O"], one.FEATURES)
 
 # %% [markdown]
-# The first strip of the merged row is head 1's: 0.97 of *quality*, and a column that stays empty. The second
-# strip is head 2's, with 0.19 of *quality*. If attention ended here, each head could write into its
-# own d columns of the output and nowhere else. $W_O$, of shape `(e, e)`, lets every head write into every
-# feature. Ours takes the two qualities, and moves the one of head 2 from the third place to the second, under
-# *food*; in training, the model finds out what goes where.
+# The food head's 0.97 has landed under *action*: head 2 has the third and the fourth column. Without $W_O$ each head
+# could write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into every
+# feature. Ours moves the 0.97 under *food*; in training, the model finds out what goes where.
 #
 # ## The module
 #
@@ -274,8 +264,8 @@ torch.testing.assert_close(module(x, x, x), two.two_heads(x))
 print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
-# Eight heads took 41 products, and take six now. How much of the multiplying does that save? PyTorch can report
-# every operation that it runs, so count for the list of the last chapter and for the stack.
+# Eight heads took 41 products, and take six now. How much of the multiplying does that save? Count for the list of
+# the last chapter and for the stack, with 64 words.
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -309,9 +299,8 @@ display.show(counts, columns=columns)
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
-# multiplied in it: in short texts with many narrow heads. Stacking and merging even cost something, since both
-# copy every number. So do not expect eight heads to be eight times as fast; [Speed](15_speed.ipynb) has measured
-# them.
+# multiplied in it: in short texts with many narrow heads. So do not expect eight heads to be eight times as fast;
+# [Speed](15_speed.ipynb) has measured them.
 #
 # As long as both hold the same numbers, list and stack are one model. Only the random numbers with which each
 # begins its training differ.
@@ -480,9 +469,8 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
-# > one matrix, and h is a setting that says where to cut. Two heads take two things: cut between the
-# > strips (uncut, the sheet is one wide head), then bring all words of a strip into one frame (heads first, because
-# > `@` multiplies the last two axes). Four matrices and six products serve any number of heads.
+# > one matrix, and h is a setting that says where to cut. Cut between the strips (uncut, the sheet is one wide head),
+# > then bring all words of a strip into one frame: heads first, because `@` multiplies the last two axes.
 #
-# `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. The
-# chapter [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.
+# `torch.stack` and `torch.cat` copy what they are given into new memory. The chapter
+# [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

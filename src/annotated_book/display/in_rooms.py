@@ -1,51 +1,113 @@
-"""Words of several heads as a grid, once with a room for each head, once with one for each word."""
+"""The words of two heads as a grid, once with a room for each head, once with one for each word."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from torch import Tensor
 
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _HEADS = "hd"  # the letters whose colours the two heads have
+_APART = 72  # from one head's words to the next head's
 
 
-def stacks(words: Sequence[str], heads: int, titles: tuple[str, str], *, name: str) -> Output:
-    """Draw which pieces attend to one another: those of a head, or those of a word.
+def stacks(
+    words: Sequence[str],
+    query: int,
+    by_head: Tensor,
+    by_word: Tensor,
+    titles: tuple[str, str],
+    *,
+    name: str,
+) -> Output:
+    """Draw to whom one word listens: to the words of a head, or to the heads of a word.
 
     Args:
-        words: the sentence.
-        heads: how many heads there are.
-        titles: of the stack with the heads first, and of the one with the words first.
+        words: n of them.
+        query: the index of the word that listens.
+        by_head: (h, n), its weights in the stack with the heads first.
+        by_word: (h, h), its weights in the stack with the words first.
+        titles: of the two stacks.
         name: the figure's name, see ``finish``.
     """
-    wide = [6.6 * len(word) + 10 for word in words]
-    left = [sum(wide[:j]) + 3 * j for j in range(len(words) + 1)]
-    drawing, axes = panels(340, 2 * (36 * heads + 40), rows=2)
-    for ax, title, by_head in zip(axes, titles, (True, False), strict=True):
-        rooms: list[tuple[tuple[float, float], float, float, str]] = [
-            ((0, 36 * i - 14), left[-1] - 3, 28, COLOURS[_HEADS[i % 2]]) for i in range(heads)
-        ]
-        if not by_head:
-            high = 36 * heads - 8
-            rooms = [((x, -14), w, high, FAINT) for x, w in zip(left, wide, strict=False)]
-        for corner, across, down, colour in rooms:
-            look: dict[str, Any] = {"facecolor": to_rgba(colour, 0.1), "edgecolor": colour}
-            box = FancyBboxPatch(corner, across, down, "round,pad=0,rounding_size=2", **look)
-            ax.add_patch(box)
-        for i in range(heads):
-            look = {"va": "center", "fontsize": 12, "color": COLOURS[_HEADS[i % 2]]}
-            ax.text(-8, 36 * i, f"head {i + 1}", ha="right", **look)
-            for word, x, w in zip(words, left, wide, strict=False):
-                ax.text(x + w / 2, 36 * i, word, ha="center", **look)
-        ax.set(xlim=(-50, left[-1]), ylim=(36 * heads - 18, -18))
+    wide = [6.6 * len(word) + 12 for word in words]
+    left = [sum(wide[:j]) + 4 * j for j in range(len(words) + 1)]
+    middle = [x + w / 2 for x, w in zip(left, wide, strict=False)]
+    tops = -46, -18
+    drawing, (heads_first, words_first) = panels(344, 340, rows=2)
+    grid: Any = heads_first.get_gridspec()
+    grid.set_height_ratios([_APART + 34 - top for top in tops])
+    for ax, title, top in zip((heads_first, words_first), titles, tops, strict=True):
+        ax.set(xlim=(-50, left[-1]), ylim=(_APART + 34, top))
         ax.set_title(title, fontsize=12)
         ax.axis("off")
+        for i, letter in enumerate(_HEADS):
+            look: dict[str, Any] = {"va": "center", "fontsize": 12, "color": COLOURS[letter]}
+            ax.text(-8, _APART * i, f"head {i + 1}", ha="right", **look)
+            for j, (word, x) in enumerate(zip(words, middle, strict=True)):
+                bold = "bold" if j == query else "normal"
+                ax.text(x, _APART * i, word, ha="center", fontweight=bold, **look)
+    for i, weights in enumerate(by_head.tolist()):
+        colour = COLOURS[_HEADS[i]]
+        _room(heads_first, 0, _APART * i - 44, left[-1] - 4, 68, colour)
+        for x, weight in zip(middle, weights, strict=True):
+            start, end = (middle[query], _APART * i - 9), (x, _APART * i - 9)
+            bend = 0.35 if x < middle[query] else -0.35
+            _listen(heads_first, start, end, bend, weight, colour)
+            if weight > 0.2:
+                place = (x, _APART * i + 16)
+                heads_first.text(*place, f"{weight:.2f}", ha="center", va="center", fontsize=12)
+    for j, (x, w) in enumerate(zip(left, wide, strict=False)):
+        here = j == query
+        _room(words_first, x, -14, w, _APART + 28, "black" if here else FAINT)
+        for i in range(2):  # each head of the word listens to the other, as to itself
+            weight, colour = by_word[i, 1 - i].item(), COLOURS[_HEADS[i]]
+            start, end = ((middle[j] + 5 * (2 * i - 1), y) for y in (9, _APART - 9))
+            ends = (end, start) if i else (start, end)
+            _listen(words_first, *ends, 0.0, weight if here else 0.1, colour if here else FAINT)
+    each = f"{by_word[0, 1]:.2f} each way"
+    words_first.text(middle[query], _APART + 25, each, ha="center", va="center", fontsize=12)
+    told = [
+        f"head {i + 1} " + ", ".join(f"{a} {w:.2f}" for a, w in zip(words, row, strict=True))
+        for i, row in enumerate(by_head.tolist())
+    ]
+    between = "; ".join(" and ".join(f"{x:.2f}" for x in row) for row in by_word.tolist())
     alt = (
-        f"The pieces of {heads} heads and {len(words)} words as a grid. {titles[0]}: all words of "
-        f"a head stand in one room. {titles[1]}: the {heads} heads of one word stand in one room."
+        f"Pieces of two heads and {len(words)} words as a grid. {titles[0]}: all words of a head "
+        f"stand in one frame; “{words[query]}” gives {'; '.join(told)}. {titles[1]}: the heads of "
+        f"one word stand in one frame; those of “{words[query]}” give themselves {between}."
     )
-    caption = "Pieces in the same frame attend to one another."
-    return finish(drawing, name=name, alt=alt, caption=caption)
+    return finish(drawing, name=name, alt=alt, caption="Pieces attend only inside their frame.")
+
+
+def _room(ax: Axes, x: float, y: float, wide: float, high: float, colour: str) -> None:
+    look: dict[str, Any] = {"facecolor": to_rgba(colour, 0.08), "edgecolor": colour}
+    ax.add_patch(FancyBboxPatch((x, y), wide, high, "round,pad=0,rounding_size=2", **look))
+
+
+def _listen(
+    ax: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    bend: float,
+    weight: float,
+    colour: str,
+) -> None:
+    """Draw who listens to whom, as thick as the weight; nobody's line to itself."""
+    if start != end:
+        way = FancyArrowPatch(
+            start,
+            end,
+            arrowstyle="-|>" if weight > 0.2 else "-",
+            connectionstyle=f"arc3,rad={bend}",
+            mutation_scale=9,
+            linewidth=0.4 + 4 * weight,
+            color=colour,
+            shrinkA=0,
+            shrinkB=0,
+        )
+        ax.add_patch(way)

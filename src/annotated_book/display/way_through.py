@@ -136,7 +136,7 @@ def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) ->
     """
     product = x @ w  # (n, h * d)
     wide = 10 * w.size(1)  # of a strip
-    drawing, (filled, cut) = panels(640, 230, columns=2)
+    drawing, (filled, cut) = panels(600, 230, columns=2)
     for ax in (filled, cut):
         ax.set(xlim=(0, 320), ylim=(222, 0))
         ax.axis("off")
@@ -149,64 +149,93 @@ def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) ->
         filled.text(45, 40 + 18 * i, word, ha="right", va="center", fontsize=11)
     for left, high in ((144, len(w)), (238, len(x))):
         filled.plot([left + wide] * 2, [26, 36 + 18 * high], "k--", linewidth=1.4)
-    cut.text(60, 12, "split: h pieces (n, d)", ha="center", fontsize=11)
-    cut.text(238, 12, "stack: (h, n, d)", ha="center", fontsize=11)
-    _arrow(cut, (126, 110), (160, 110))
-    for head, strip in enumerate(product.chunk(2, dim=1)):
-        rows, letter = _whole(strip), _HEADS[head]
-        lying, up = 204 + (wide + 4) // 2 * head, 58 - 20 * head  # head 2 lies behind head 1
-        for i, row in enumerate(rows):
-            _cells(cut, 10 + 60 * head, 40 + 18 * i, row, 20, letter)
-            seen = row if head == 0 or i == 0 else row[len(row) // 2 :]
-            _cells(cut, lying + 20 * (len(row) - len(seen)), up + 18 * i, seen, 20, letter)
-        look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 11}
-        cut.text(10 + 60 * head + wide / 2, 188, f"head {head + 1}", ha="center", **look)
-        place = (lying - 6, up) if head == 0 else (lying + wide + 6, up)
-        cut.text(*place, f"head {head + 1}", ha=("right", "left")[head], va="center", **look)
+    _arrow(cut, (4, 110), (44, 110))
+    cut.text(24, 98, "split,\nstack", ha="center", va="bottom", fontsize=11)
+    _fan(cut, [_whole(strip) for strip in product.chunk(2, dim=1)], (100, 68))
     told = "; ".join(
         f"{word} {' '.join(row)}" for word, row in zip(words, _whole(product), strict=True)
     )
-    alt = f"X times W_K is K, head 1 in its left half and head 2 in its right: {told}. "
-    return finish(drawing, name=name, alt=f"{alt}Cut apart, the halves are stacked, head 1 on top.")
+    alt = f"X times W_K is K, head 1 in its left half and head 2 in its right: {told}. Cut apart, "
+    alt += "the halves are stacked, head 1 in front: h goes back, n down and d across."
+    return finish(drawing, name=name, alt=alt)
 
 
-def two_sums(query: Tensor, keys: Tensor, asks: str, words: Sequence[str], *, name: str) -> Output:
-    """Draw a query over keys, uncut as one sum of products each, and cut as a sum for each head.
+def _fan(ax: Axes, sheets: Sequence[list[list[str]]], corner: tuple[float, float]) -> None:
+    """Draw sheets of cells one behind another, and along which axis each letter counts."""
+    (left, top), (across, up) = corner, (84, 34)
+    n, d = len(sheets[0]), len(sheets[0][0])
+    x, y = left + 20 * d, top - 9 + 18 * n  # an edge that goes back
+    ax.plot([x, x + across], [y, y - up], color=FAINT, linewidth=0.8)
+    for head, rows in reversed([*enumerate(sheets)]):
+        letter, x, y = _HEADS[head], left + across * head, top - up * head
+        look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 11}
+        ax.text(x + 10 * d, y - 16, f"head {head + 1}", ha="center", va="center", **look)
+        for i, row in enumerate(rows):
+            _cells(ax, x, y + 18 * i, row, 20, letter)
+    low, right = top + 18 * n, left + across + 20 * d + 10
+    ink: dict[str, Any] = {"va": "center", "fontsize": 11}
+    ax.text(left - 6, top + 9 * n - 9, f"n = {n}", ha="right", **ink)
+    ax.text(left + 10 * d, low, f"d = {d}", ha="center", **ink)
+    _arrow(ax, (left + 20 * d + 6, low - 4), (right - 28, low - 4 - up + 8))
+    ax.text(right - 24, low - up + 10, f"h = {len(sheets)}", ha="left", **ink)
+    ax.text(left + 62, low + 18, "stack: (h, n, d)", ha="center", **ink)
+
+
+def two_sums(
+    query: Tensor,
+    keys: Tensor,
+    words: Sequence[str],
+    weights: Tensor,
+    sentence: Sequence[str],
+    *,
+    name: str,
+) -> Output:
+    """Draw what “it” scores and looks at, uncut with one sum for a key, and cut with one per head.
 
     Args:
         query: (h * d,), the columns of head 1 before those of head 2.
         keys: (m, h * d).
-        asks: the word of the query.
         words: m of them.
+        weights: (3, n), uncut, of head 1 and of head 2.
+        sentence: the n words of these.
         name: the figure's name, see ``finish``.
     """
-    e = len(query)
-    half, left = e // 2, 64
-    uncut, cut = left + 34 * e + 12, left + 34 * e + 62
-    high = 66 + 24 * len(words)
-    drawing, (ax,) = panels(312, high)
-    ax.set(xlim=(0, cut + 70), ylim=(high, 0))
-    ax.axis("off")
+    half, left = len(query) // 2, 56
+    uncut, cut = left + 34 * len(query) + 10, left + 34 * len(query) + 56
+    high = max(66 + 24 * len(words), 50 + 18 * len(sentence))
+    drawing, (scores, looks) = panels(600, high, columns=2)
     look: dict[str, Any] = {"va": "center", "fontsize": 11}
     heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
+    for ax in (scores, looks):
+        ax.set(xlim=(0, cut + 70), ylim=(high, 0))
+        ax.axis("off")
     for (title, colour), middle in zip(heads, (half / 2, half + half / 2), strict=True):
-        ax.text(left + 34 * middle, 10, title, ha="center", color=colour, **look)
-    for title, middle in (("uncut", uncut + 19), ("cut", cut + 34)):
-        ax.text(middle, 32, title, ha="center", **look)
-    ax.text(left - 8, 32, f"{asks} asks", ha="right", fontweight="bold", **look)
+        scores.text(left + 34 * middle, 10, title, ha="center", color=colour, **look)
+    for title, middle in (("uncut", uncut + 18), ("cut", cut + 34)):
+        scores.text(middle, 32, title, ha="center", **look)
+    scores.text(left - 6, 32, "it asks", ha="right", fontweight="bold", **look)
     asked = _whole(query[None])[0]
-    _cells(ax, left, 32, asked, 34, _HEADS, 0.4)
+    _cells(scores, left, 32, asked, 34, _HEADS, 0.4)
     told = []
     for i, (word, key) in enumerate(zip(words, _whole(keys), strict=True)):
         y, products = 62 + 24 * i, query * keys[i]
         sums = [f"{part.sum():.0f}" for part in (products, *products.chunk(2))]
-        ax.text(left - 8, y, word, ha="right", **look)
-        _cells(ax, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], 34, _HEADS)
-        _cells(ax, uncut, y, sums[:1], 38, "")
-        _cells(ax, cut, y, sums[1:], 34, _HEADS)
+        scores.text(left - 6, y, word, ha="right", **look)
+        _cells(scores, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], 34, _HEADS)
+        _cells(scores, uncut, y, sums[:1], 36, "")
+        _cells(scores, cut, y, sums[1:], 34, _HEADS)
         told.append(f"{word} {' '.join(key)}: uncut {sums[0]}, cut {sums[1]} and {sums[2]}")
-    ax.plot([left + 34 * half] * 2, [20, high - 8], "k--", linewidth=1.4)
-    alt = f"The query of “{asks}”, {' '.join(asked)}, times keys. {'; '.join(told)}."
+    scores.plot([left + 34 * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
+    looks.text(138, 10, "the weights of it", ha="center", **look)
+    for j, word in enumerate(sentence):
+        looks.text(58, 50 + 18 * j, word, ha="right", **look)
+    for i, (who, colour) in enumerate([("uncut", "black"), *heads]):
+        looks.text(64 + 52 * i + 22, 30, who, ha="center", color=colour, **look)
+        for j, weight in enumerate(weights[i].tolist()):
+            shade = 0.04 + 0.6 * weight
+            _cells(looks, 64 + 52 * i, 50 + 18 * j, [f"{weight:.2f}"], 44, "nhd"[i], shade)
+        told.append(f"weights, {who}: {' '.join(_written(weights[i].tolist()))}")
+    alt = f"The query of “it”, {' '.join(asked)}, times keys. {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
 
 

@@ -66,11 +66,14 @@ def a_sheet(name="sheet"):
 
 def some_sums(name="sums"):
     query, keys = torch.tensor([2.0, 1, 3, 1]), torch.tensor([[3.0, 0, 0, 1], [2, 2, 1, 2]])
-    return display.two_sums(query, keys, "a", ["because", "c"], name=name)
+    return display.two_sums(
+        query, keys, ["because", "c"], weights(3, 3), ["a", "because", "c"], name=name
+    )
 
 
-def two_stacks(name="stacks"):
-    return display.stacks(WORDS, 2, ("heads first", "words first"), name=name)
+def two_stacks(name="stacks", words=WORDS):
+    listens = weights(2, len(words)), weights(2, 2)
+    return display.stacks(words, 1, *listens, ("heads first", "words first"), name=name)
 
 
 def the_wrong_merge(name="merge"):
@@ -169,12 +172,24 @@ def test_lines_of_one_word_alone_are_those_that_are_lit():
 def test_a_sheet_is_cut_between_the_heads():
     assert "a 0 1 2 3; because 4 5 6 7; c 8 9 10 11" in a_sheet().text
     seen = texts(a_sheet())
-    assert [seen.count(number) for number in ("10", "11")] == [2 + 1, 2 + 2], "10 is covered"
+    assert [seen.count(number) for number in ("10", "11")] == [2 + 1, 2 + 1], "W, K, the stack"
+    assert {"n = 3", "d = 2", "h = 2"} < {*seen}
 
 
 def test_a_score_that_is_cut_is_two_sums():
     assert "because 3 0 0 1: uncut 7, cut 6 and 1; c 2 2 1 2: uncut 11, cut 6" in some_sums().text
-    assert texts(some_sums())[-7:] == ["2·2", "1·2", "3·1", "1·2", "11", "6", "5"]
+    parts = ["2·2", "1·2", "3·1", "1·2", "11", "6", "5"]
+    seen = texts(some_sums())
+    assert seen[seen.index("2·2") :][:7] == parts
+    assert [text for text in seen if "." in text] == [f"{x:.2f}" for x in weights(3, 3).flatten()]
+
+
+def test_frames_say_to_whom_a_word_listens():
+    assert (
+        "heads first: all words of a head stand in one frame; “bee” gives head 1"
+        in two_stacks().text
+    )
+    assert f"{weights(2, 2)[0, 1]:.2f} each way" in texts(two_stacks())
 
 
 def test_sentences_of_eight_words_fit_a_phone():
@@ -182,8 +197,7 @@ def test_sentences_of_eight_words_fit_a_phone():
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
     made = (two_glasses(), a_sheet(), some_sums(), a_way_through_matrices())
-    stacks = display.stacks(words, 2, ("heads first", "words first"), name="frames")
-    for figure in (lines, looks, stacks, *made):
+    for figure in (lines, looks, two_stacks(words=words), *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 
