@@ -415,9 +415,9 @@ MyAttention = StepByStep
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
-# Outside this notebook, copy `compare` from [the short path](short_path.ipynb#cell-id=compared-with-pytorch). It
-# needs nothing but PyTorch, and compares outputs and gradients under a mask; the check above also asks for the
-# weights, and calls without one. [From memory](19_from_memory.ipynb) asks for all of it again, against the clock.
+# Outside this notebook, copy `compare` and `lend` from [the short
+# path](short_path.ipynb#cell-id=compared-with-pytorch). They need nothing but PyTorch, and ask for outputs, weights
+# and gradients, with masks and without. [From memory](19_from_memory.ipynb) asks again, against the clock.
 
 # %% tags=["proof"]
 compare = chapters.load("short_path").compare

@@ -12,9 +12,8 @@
 #
 # Is *it* an animal or a food? You know at once, although only the last word differs. To a model, *it*
 # is the same word with the same numbers in both sentences. To tell the two apart, *it* has to collect
-# something from the other words. **Attention** is the step in which this happens, and one copy of
-# that step is a **head**. Here are two. Exchange the last word, and watch the bars; press another word
-# to let it ask.
+# something from the other words. **Attention** is the step in which this happens, and one copy of it is a
+# **head**. Here are two. Exchange the last word, and watch the bars; press another word to let it ask.
 
 # %% tags=["hide-input"]
 from annotated_book.display import first_look
@@ -22,15 +21,14 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The bars trade places: with *thirsty* something is said of an animal, with *sweet* of a food. But look
-# at the upper curves. Head 1 gives *cat* as much of its attention as *thirsty*, 0.46 each, and the cat,
-# as you will see, adds nothing to that bar.
+# The bars trade places. But look at the upper curves: head 1 gives *cat* as much of its attention as *thirsty*,
+# 0.46 each, and the cat, as you will see, adds nothing to that bar.
 #
-# On this page you build that picture, with a pencil first. You end with a class of 18 lines whose outputs
-# and gradients are those of PyTorch's class, and with the test that shows it. Behind each ✓ is a test that
-# you can open. The links lead to the chapters that take their time.
+# You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
+# its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
+# the chapters that take their time.
 #
-# ## One head with a pencil
+# ## 1. One head with a pencil
 #
 # To a model, a word is a row of numbers. Ours are made by hand: how much of an animal, a food, an
 # action or a quality the word is. *Thirsty* is a quality that animals have.
@@ -58,17 +56,16 @@ display.show(first, words, features, decimals=0)
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
-# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (a section below says
-#    why), and take the exponential. All results are positive, and one more in the divided score makes
-#    the result about 2.7<!-- quoted --> times as large.
+# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (step 4 says why), and
+#    take the exponential. All results are positive, and one more in the divided score makes the result
+#    about 2.7<!-- quoted --> times as large.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# In the code, `first` and `second` hold the two sentences, and `it` is a number, 5, the place of the word. These
-# and all imports are in the fold below the table above. The comment `(m, e)` gives a shape, which is checked
-# when the page is built: m words that are asked, with e numbers each. The words that ask are counted by n; soon
-# all eight do.
+# In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word; the fold below
+# the table makes them. The comment `(m, e)` gives a shape, which is checked when the page is built: m words that
+# are asked, with e numbers each. The words that ask are counted by n; soon all eight do.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -116,13 +113,12 @@ my_numbers = [4, 0.30, 0.72, 1.32]
 exercises.short_path.check_sweet.folded(my_numbers)
 
 # %% [markdown]
-# ## All words at once
+# ## 2. All words at once
 #
-# Every word looks around like this, and matrix products let all of them do it at once. Three roles get
-# names: the word that asks brings a **query**, it is compared with the **keys**, and what is collected
-# are the **values**. So far all three are the words' own rows. The function below takes any width and calls
-# that d; here d is e, 4. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the last
-# one, the keys, and `...` stands for axes in front, of which there are none yet.
+# Matrix products let all words look around at once. Three roles get names: the word that asks brings a **query**, it
+# is compared with the **keys**, and what is collected are the **values**. So far all three are the words' own rows,
+# whose width the function calls d. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the
+# last one, the keys, and `...` stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -143,8 +139,8 @@ for x in (first, second):
 print("✓ The three lines give what the pencil gave, and PyTorch's own function.")
 
 # %% [markdown]
-# The last word decides. But nothing in these lines knows that it stands last. Turn a sentence around, and
-# ask *drank*:
+# The last word decides. But nothing in these lines knows that this word stands last. Turn a sentence around,
+# and ask *drank*:
 
 # %%
 tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
@@ -156,10 +152,10 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 # order: shuffle the words, and the outputs are shuffled along. Most models are told
 # [positions](20_positions.ipynb) from outside. Keep these two rows in mind.
 #
-# ## Three matrices
+# ## 3. Three matrices
 #
-# With the same numbers in all three roles, a word finds words that share its features. It had better ask
-# for something that it lacks. So a head has a [matrix for each
+# With the same numbers in all three roles, our words find words that share their features. A word had better
+# ask for something that it lacks. So a head has a [matrix for each
 # role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$ turns a word into
 # what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
@@ -179,9 +175,9 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
 # The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
-# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. So does the head combine
-# the two, one for *who* and one for *what*? Look at the last column. The cat has no quality to give, and
-# 0.46 times 0 is 0. Then what is the cat good for? Exchange the last word, and then take the cat away.
+# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. Does the head combine
+# *who* and *what*? Look at the last column: the cat has no quality to give, and 0.46 times 0 is 0. Then
+# what is the cat good for? Exchange the last word, and then take the cat away.
 
 # %%
 fewer = [0, *range(2, 8)]  # without the cat "it" moves up by one
@@ -192,15 +188,17 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 
 # %% [markdown]
 # *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
-# nothing: so the answer is *no*, 0.19. Attention cannot abstain. A head needs a word on which to dump its share:
-# without the cat, *it* finds itself, its *no* is 0.95, and only 1.78 is still louder.
+# nothing: so the answer is *no*, 0.19. The shares make one whole, so this head cannot abstain: to say *no*
+# it needs a word with nothing to give. Without the cat, *it* finds itself, and the *no* rises to 0.95, nearly
+# the *yes* that it was with the cat.
 #
-# ## Why the root
+# ## 4. Why the root
 #
 # The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
 # Why? A score adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1,
-# the sum has a variance of d, and a typical score has the size $\sqrt d$. What does that do to the shares?
-# Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a query.
+# each product has variance 1, the sum has variance d, and a typical score has the size $\sqrt d$. What does
+# that do to the shares? Here are random queries, each with eight random keys. A dot is the largest of the
+# eight shares of a query.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -208,10 +206,10 @@ drawing, (ax,) = display.panels(288, 270)
 names, told = [], []
 for divided in (False, True):
     for width in (64, 1024):
-        queries, keys = torch.randn(300, 1, width), torch.randn(300, 8, width)
-        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (300, 1, 8)
+        queries, keys = torch.randn(120, 1, width), torch.randn(120, 8, width)
+        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (120, 1, 8)
         largest = scores.softmax(-1).amax(-1).flatten()
-        heights = len(names) + 0.5 * (torch.rand(300) - 0.5)
+        heights = len(names) + 0.5 * (torch.rand(120) - 0.5)
         look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
         ax.plot(largest, heights, "o", markersize=3, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
@@ -226,61 +224,41 @@ ax.set(
     xlabel="largest of eight shares",
 )
 ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"])
-alt = f"The largest of eight shares, for 300 queries each. Medians: {'; '.join(told)}."
+alt = f"The largest of eight shares, for 120 queries each. Medians: {'; '.join(told)}."
 display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
 
 # %% [markdown]
-# Undivided, the width decides. At 1,024 one key takes everything for most queries. A small change of such a
-# query moves nothing, so no gradient comes back. Here is the size of the gradient that a query gets at 1,024, from
-# random values and a random loss.
-
-# %% tags=["hide-input"]
-torch.manual_seed(0)
-rows, sizes = {}, ((1, 1024), (8, 1024), (8, 16), (1, 16))
-queries, keys, values, factors = (torch.randn(2000, *size) for size in sizes)
-queries.requires_grad_()
-for name, root in (("undivided", 1), ("by √d", 32)):
-    loss = ((queries @ keys.mT / root).softmax(-1) @ values * factors).sum()
-    size = torch.autograd.grad(loss, queries)[0].norm(dim=-1)
-    shares = [(size < 0.1).double().mean(), (size > 7).double().mean()]
-    rows[name] = [size.median(), size.mean(), *shares]
-columns = ["median", "mean", "below 0.1", "above 7"]
-display.show(rows, columns=columns, decimals=[2, 2, ".0%", ".0%"])
-
-# %% [markdown]
-# Undivided, seven in ten queries get next to no gradient, and every ninth gets more than any query gets with the
-# root. Divided by the root, both widths behave alike. [One
-# head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) shows query by query what dividing by d does.
+# Undivided, the width decides. At 1,024 one key takes nearly everything from most queries. A small change of
+# such a query moves hardly anything, so hardly any gradient comes back. Divided by the root, both widths
+# behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measures these gradients, and
+# what dividing by d does.
 
 # %% [markdown] name="two-heads-in-a-loop"
-# ## Two heads, in a loop
+# ## 5. Two heads, in a loop
 #
-# And about the food? One head could hand over all it finds, and answer both questions at once. Try that
-# on a harder pair: a warm cat with cold milk, and a cold cat with warm milk. The fourth number is
-# warmth now, and the head gives each half of its attention. How will the two answers differ?
+# And about the food? One head could hand over all it finds, and answer both questions at once. Try that on
+# four scenes, in which the cat and the milk are warm, 2, or cold, −2. A word has three numbers here: animal, food,
+# warmth. The head gives each word half of its attention. How many of the scenes can its answer tell apart?
 
 # %%
-warm_cat = torch.tensor([[3.0, 0, 0, 2], [0, 3, 0, -2]])   # (m, e), warm cat, cold milk
-warm_milk = torch.tensor([[3.0, 0, 0, -2], [0, 3, 0, 2]])  # (m, e)
-both = torch.stack([torch.tensor([0.5, 0.5]) @ x for x in (warm_cat, warm_milk)])
-names = ["warm cat, cold milk", "cold cat, warm milk"]
-display.show(both, names, ["animal", "food", "action", "warmth"])
+warmths = [(cat, milk) for cat in (2, -2) for milk in (2, -2)]
+scenes = [torch.tensor([[3.0, 0, cat], [0, 3, milk]]) for cat, milk in warmths]
+by_one = [torch.tensor([0.5, 0.5]) @ x for x in scenes]
+by_two = [x[:, :2].mT.softmax(-1) @ x[:, 2] for x in scenes]  # by animal; by food
+table = torch.stack([torch.cat(rows) for rows in zip(by_one, by_two)])
+names = ["both warm", "warm cat, cold milk", "cold cat, warm milk", "both cold"]
+display.show(table, names, ["animal", "food", "warmth", "animal's head", "food's head"])
 
 # %% [markdown]
-# Not at all. An average keeps the features and forgets their owners. As long as the shares are the same in
-# both, no matrix behind it can bring them back. So take two heads, each with a sum of its own. Both hand over
-# warmth, but one looks at the animal, the other at the food.
-
-# %%
-shares = [x[:, :2].mT.softmax(-1) for x in (warm_cat, warm_milk)]  # by animal, by food
-both = [w @ x[:, 3] for w, x in zip(shares, (warm_cat, warm_milk))]
-display.show(torch.stack(both), names, ["animal's head", "food's head"])
-
-# %% [markdown]
-# Now each number has an owner. Back to *it*: a second head asks the same about food, and its $W_K$ picks food
-# where that of the first picks animal. Side by side, what the two collect makes four numbers for every word, and
-# a fourth matrix, $W_O$, says where each is written. Ours writes the first head's quality in the first place,
-# which now means *said of an animal*, and the second head's in the second, *said of a food*. The rest stays 0.
+# Three. In the middle two the answers are the same, 1.50, 1.50, 0.00: an average keeps the features and forgets
+# their owners. As long as the shares are the same in both, nothing behind it can bring them back. So take two heads,
+# each with a sum of its own. In the last two columns both hand over warmth, but one looks at the animal, the other at
+# the food, and all four scenes differ.
+#
+# Back to *it*: a second head asks the same about food, and its $W_K$ picks food where that of the first picks
+# animal. Side by side, what the two collect makes four numbers for every word, and a fourth matrix, $W_O$, says
+# where each is written. Ours writes the first head's quality in the first place, which now means *said of an
+# animal*, and the second head's in the second, *said of a food*.
 
 # %%
 W_K2 = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by food, quality
@@ -299,8 +277,8 @@ both = torch.stack([two_heads(first)[it, :2], two_heads(second)[it, :2]])
 display.show(both, ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# They trade places: these are the bars at the top. Two heads have two sets of shares, and keep two sums apart.
-# ([Two heads](02_two_heads.ipynb) shows how far one head can get.)
+# These are the bars at the top: two heads have two sets of shares, and keep two sums apart. ([Two
+# heads](02_two_heads.ipynb) shows how far one head can get.)
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -310,12 +288,11 @@ assert not two_heads(first)[:, 2:].any()
 print("✓ In the first place stands what the one head gave, for every word.")
 
 # %% [markdown]
-# ## One matrix for all heads
+# ## 6. One matrix for all heads
 #
-# With h heads the loop makes 3h products to begin with. Three are enough: put the heads' matrices
-# side by side, multiply once, and cut the result into h pieces. A stack of heads then goes through
-# the same `attend`, since PyTorch's products run over any axes in front, each head for itself, as
-# in the loop.
+# With h heads the loop begins with 3h products. Three are enough: put the heads' matrices side by side, multiply
+# once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's products
+# run over any axes in front, each head for itself.
 
 # %%
 W_QS = torch.cat([W_Q, W_Q], 1)                        # (e, h * d)
@@ -328,8 +305,7 @@ output = torch.cat([mixed[0], mixed[1]], -1) @ W_O     # (n, e)
 display.show(output[[it], :2], ["it, stacked"], SAID)
 
 # %% [markdown]
-# Here is the whole way of *it*, once, with every number on it. Behind $W_O$, *animal* means said of an
-# animal.
+# Here is the whole way of *it*, with every number. Behind $W_O$, *animal* means said of an animal.
 
 # %% tags=["hide-input"]
 display.whole_way(name="whole-way-of-it")
@@ -345,11 +321,11 @@ for head in range(2):
 print("✓ The stack gives what the loop gave.")
 
 # %% [markdown]
-# ## The reshape trick
+# ## 7. The reshape trick
 #
-# In practice, two views do the cutting and stacking, without copying a number: `unflatten` cuts the
-# last axis into (h, d), and `transpose` moves h in front of the words. The way back is `transpose`,
-# then `flatten`, which has to copy. A batch of b sentences is one more axis in front: here are both.
+# Two views cut and stack without copying a number: `unflatten` cuts the last axis into (h, d), and `transpose` moves h
+# in front of the words. The way back is `transpose`, then `flatten`, which here has to copy. A batch of b sentences is
+# one more axis in front: here are both.
 
 
 # %%
@@ -367,27 +343,25 @@ right = merge(mixed) @ W_O                                      # (b, n, e)
 display.show(right[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# Is the second `transpose` needed? A `reshape` goes straight to the shape that is wanted. Guess what
-# *it* gets.
+# Is the second `transpose` needed? A `reshape` goes straight to the shape that is wanted. What does *it* get?
 
 # %%
 wrong = mixed.reshape(2, 8, 4)  # (b, n, h * d)
 display.show((wrong @ W_O)[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. So where has the answer
-# gone? Look at whose numbers a row gets. Each cell stands for what a head has collected for the word in it.
+# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. Where has the answer gone? Each cell
+# stands for what a head has collected for the word in it.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
 
 # %% [markdown]
-# In memory all of head 1 lies before head 2, and `reshape` only counts off as many numbers as a row
-# needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even
-# average, which says that something has a quality, no longer whose. The answer is not lost. What head 1
-# found for *it* now stands at *drank*, what head 2 found at *was*. A model with this mistake even seems
-# to learn, as you see in [Training](12_training.ipynb). [The reshape trick](04_reshape_trick.ipynb)
-# shows the same slip in `split`.
+# In memory all of head 1 lies before head 2 of the same sentence, and `reshape` only counts off as many numbers as a
+# row needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The
+# answer is not lost. What head 1 found for *it* now stands at *drank*, what head 2 found at *was*. A model with this
+# mistake can even seem to learn, as [Training](12_training.ipynb) shows. [The reshape trick](04_reshape_trick.ipynb)
+# has the same slip in `split`.
 
 # %% tags=["proof"]
 torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
@@ -400,7 +374,7 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
-# ## Masks: before the softmax
+# ## 8. Masks: before the softmax
 #
 # A model that learns to write predicts the next word, at every place of a text at once:
 #
@@ -410,11 +384,10 @@ print("✓ The split copies no number, and the answers are those of the loop.")
 # | the cat | drank |
 # | the cat drank | milk |
 #
-# In the first row, *cat* must not be in sight, or the answer could be copied. So no word may look at later ones:
-# the **causal mask** is True where the key comes later than the query, and what is True has to be rubbed out.
-#
-# But where? You can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since
-# $e^{-\infty} = 0$. Add up the shares that *it* gives in the first sentence.
+# In the first row, *cat* must not be in sight, or the answer could be copied. So the **causal mask** is True where the
+# key comes later than the query, and what is True has to be rubbed out. But where? You can set a share to 0 after the
+# softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up the shares that *it* gives in the first
+# sentence.
 
 # %%
 q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -426,9 +399,8 @@ sums = torch.stack([weights[0, :, it].sum(-1) for weights in (late, early)])
 display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
-# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone
-# to what comes later, nearly all of it to *thirsty*, which *it* must not know. With $-\infty$ the
-# visible words share the whole.
+# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone to *thirsty* and
+# *was*. With $-\infty$ the visible words share the whole.
 #
 # Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
@@ -441,8 +413,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
 # The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees only what stands before, and so that word knows who came before and who did not. In one layer
-# that is all: which of two earlier words was first stays unknown.
+# *Drank* sees itself and what stands before, and so knows who came before. In one layer that is all: which of
+# two earlier words was first stays unknown.
 
 # %% tags=["proof"]
 both = []
@@ -453,10 +425,9 @@ torch.testing.assert_close(*both)
 print("✓ With cat and milk both before it, drank gets the same in either order.")
 
 # %% [markdown]
-# The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one
-# is filled up with **padding**, rows of zeros, here in front, as for a model that continues the text.
-# The **padding mask** hides them as keys, and `|` merges the two; an axis of size 1 is stretched. The scores have
-# an axis of heads as well, which `blocked[:, None]` will add.
+# The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up with
+# **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides them as
+# keys, and `|` merges the two; an axis of size 1 is stretched. `blocked[:, None]` will add the axis of the heads.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -485,12 +456,12 @@ for length in range(1, 9):
 print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
-# ## A fully masked row: NaN
+# ## 9. A fully masked row: NaN
 #
 # The rows of padding ask, too, and before them there is only padding. Such a row is **fully
 # masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
-# harmless? Let a loss read only the *first* sentence, which has no padding, and ask for the gradients
-# of the three matrices. Each has 16 numbers; how many are NaN?
+# harmless? Let a loss read only the *first* sentence, which has no padding. How many of the 16 numbers in the
+# gradient of each matrix are NaN?
 
 # %%
 three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
@@ -506,17 +477,23 @@ for name, weights in (("filled once", once), ("filled twice", twice)):
 display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimals=0)
 
 # %% [markdown]
-# All of $W_V$. The loss sends a gradient of 0 into those rows, but on its way to the values it is
-# multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share $W_V$, so one
-# empty row spoils it for all. $W_Q$ and $W_K$ are safe only because `masked_fill` lets no gradient through
-# where it fills. *Add* $-\infty$ to the scores instead, and all three are spoiled.
-#
-# A second fill cures it, of the weights and with 0: on the way back $0 \cdot 0$ is 0. So rub out twice,
-# before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail. Here is the second
-# sentence under both masks; what is hatched is blocked.
+# All of $W_V$. Here is one row of padding, forward and back, with every number. Once, only the scores are filled;
+# then the shares, too.
 
 # %% tags=["hide-input"]
 padded = [*"····", "the", "milk", "was", "sweet"]
+display.empty_row(scores[1, 0, 0], v[1, 0], padded, name="empty-row")
+
+# %% [markdown]
+# Filled once, the gradient of 0 is multiplied by the shares on its way to the values, and $0 \cdot \mathrm{NaN}$ is
+# NaN. All sentences share $W_V$, so one empty row spoils it for all. $W_Q$ and $W_K$ are safe only because
+# `masked_fill` lets no gradient through where it fills. *Add* $-\infty$ to the scores instead, and all three are
+# spoiled.
+#
+# Filled twice, $0 \cdot 0$ is 0. So rub out before the softmax and after. ([Masks](06_masks.ipynb) shows which other
+# cures fail.) Here is the second sentence under both masks; what is hatched is blocked.
+
+# %% tags=["hide-input"]
 display.masked_map(
     twice[1, 1].detach(),
     blocked[1],
@@ -567,14 +544,11 @@ exercises.short_path.check_mask.folded(my_mask)
 # %% [markdown]
 # ## The class
 #
-# Everything is there; put it into a class. In training the four matrices are learned, so each
-# becomes an `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by
-# side are e wide again. Queries may come from another text than keys and values, so `forward` takes
-# three inputs. `blocked` has three axes, (b, n, m), and `[:, None]` adds that of the heads. Without a
-# mask, nothing is blocked: False everywhere.
+# Everything is there. As a class it has 18 lines, and in the margin stand the steps that made them. The fold has it in
+# one piece, to copy.
 
 
-# %%
+# %% tags=["fold-input"]
 class PlainAttention(nn.Module):
     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
@@ -600,100 +574,127 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
+# %% tags=["hide-input"]
+display.built(
+    PlainAttention,
+    {
+        "class": ("", "New: a module, so that an optimiser finds the matrices in it."),
+        "if embed_dim": ("6", "The matrices are cut into h pieces, each e / h wide."),
+        "self.num_heads": ("6", "How many heads: a setting, in no matrix."),
+        "layers": (
+            "3 5",
+            "Four matrices. New: training sets them; each layer adds a bias.",
+        ),
+        "def split": ("7", "Cut the last axis, move the heads to the front."),
+        "def merge": ("7", "Transpose back first, or the answers stand at other words."),
+        "def forward": (
+            "2",
+            "New: queries may come from another text than keys and values.",
+        ),
+        "q, k, v": ("3 6", "One product for all heads, then the cut."),
+        "scores": ("1 4", "Products added up; the root of one head's width."),
+        "blocked": ("8", "(b, n, m) gets the axis of heads. New: no mask blocks nothing."),
+        "weights": ("1 8 9", "−∞ before the softmax, 0 after."),
+        "return self.w_o": ("1 5", "Collect; side by side; the fourth matrix."),
+    },
+)
+
+# %% tags=["proof"]
+by_class = PlainAttention(4, 2)
+layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
+for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
+    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
+torch.testing.assert_close(by_class(pair, pair, pair)[0], right)
+torch.testing.assert_close(
+    by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
+)
+print("✓ With our four matrices, the class gives the bars at the top, and the masked map.")
+
+
 # %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
-# Is the class right? Here is a test that you can copy, with the class and the imports `math`, `torch` and `nn`. It
-# lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs and masks, and lets neither
-# outputs nor gradients differ by more than rounding. All sizes differ, and of the three sentences the first has
-# five words, the second one, and the third none.
+# Is the class right? Here is a test that you can copy, with the class, `lend` and the imports `math`, `torch` and
+# `nn`. It lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, first without a mask and
+# then under two, and lets neither outputs nor weights nor gradients differ by more than rounding. All sizes differ,
+# and of the three sentences the first has five words, the second one, and the third none.
 
 
-# %%
-def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
-    """Raise where outputs or gradients are not those of nn.MultiheadAttention."""
-    ours, theirs = kind(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True)
+# %% tags=["fold-input"]
+def lend(ours, num_heads):
+    """Let nn.MultiheadAttention compute with the parameters of ``ours``."""
+    theirs = nn.MultiheadAttention(ours.w_o.in_features, num_heads, batch_first=True)
     shared = {f"out_proj.{name}": x for name, x in ours.w_o.named_parameters()}
     for name in ("weight", "bias"):
         into = [getattr(layer, name) for layer in (ours.w_q, ours.w_k, ours.w_v)]
         shared[f"in_proj_{name}"] = torch.cat(into)
-    sizes = [(len(lengths), length, h * d) for length in (n, m, m)]
-    query, key, value = (torch.randn(size, requires_grad=True) for size in sizes)
-    inputs = (query, key, key if same else value)
+    return lambda *inputs, **how: torch.func.functional_call(theirs, shared, inputs, how)
+
+
+# %%
+def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
+    """Raise where outputs, weights or gradients are not those of nn.MultiheadAttention."""
+    ours = kind(h * d, h)
+    theirs = lend(ours, h)
+    query, key, value = (torch.randn(len(lengths), rows, h * d) for rows in (n, m, m))
+    inputs = [x.requires_grad_() for x in (query, key, key if same else value)]
     padding = torch.arange(m) >= torch.tensor(lengths)[:, None]  # (b, m)
     future = torch.ones(n, m).bool().triu(1)                     # (n, m)
-    masks = {"key_padding_mask": padding, "attn_mask": future, "need_weights": False}
-    right, _ = torch.func.functional_call(theirs, shared, inputs, masks)
-    found, _ = ours(*inputs, padding[:, None, :] | future)
-    torch.testing.assert_close(found, right)
-    factors, leaves = torch.randn_like(right), [*inputs, *ours.parameters()]
-    slopes = [torch.autograd.grad((x * factors).sum(), leaves) for x in (found, right)]
-    torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-4)
+    both = {"key_padding_mask": padding, "attn_mask": future}
+    for blocked, masks in ((None, {}), (padding[:, None, :] | future, both)):
+        found, weights = ours(*inputs, blocked)
+        right, _ = theirs(*inputs, need_weights=False, **masks)
+        _, shares = theirs(*inputs, average_attn_weights=False, **masks)
+        torch.testing.assert_close((found, weights), (right, shares.nan_to_num()))
+        factors, leaves = torch.randn_like(right), [*inputs, *ours.parameters()]
+        slopes = [torch.autograd.grad((x * factors).sum(), leaves) for x in (found, right)]
+        torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-4)
 
 
 # %%
 compare(PlainAttention)
-print("✓ The class has the outputs and the gradients of PyTorch's.")
+print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# Done? A test that has never said *no* proves little. Here are five wrong classes. Each gets an easier test
-# first, such as a single sentence, and then this one. Which catches how many?
-
-
-# %% tags=["fold-input"]
-class WrongMerge(PlainAttention):
-    def merge(self, x):
-        return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
-
-
-class FromKey(PlainAttention):
-    def forward(self, query, key, value, blocked):
-        return super().forward(query, key, key, blocked)
-
-
-class NoPadding(PlainAttention):
-    def forward(self, query, key, value, blocked):
-        return super().forward(query, key, value, blocked[:1])  # that of a sentence without
-
-
-class NoAxis(PlainAttention):
-    def forward(self, query, key, value, blocked):
-        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(blocked, -math.inf)
-        weights = scores.softmax(-1).masked_fill(blocked, 0)
-        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
-
-
-class FilledOnce(PlainAttention):
-    def forward(self, query, key, value, blocked):
-        q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        weights = scores.masked_fill(blocked[:, None], -math.inf).softmax(-1)
-        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
-
+# (Asked for weights, PyTorch gives the empty sentence NaN, which `nan_to_num` takes for our 0.) Done? A test that has
+# never said *no* proves little. Here are five slips in the class. Each gets an easier test first, such as a single
+# sentence, and then this one. Which catches how many?
 
 # %% tags=["fold-input"]
-def verdict(kind, **easier):
-    """Say whether a class passes the comparison."""
+SOURCE = display.source(PlainAttention).text
+
+
+def verdict(old, new, **easier):
+    """Say whether the class passes the comparison with one part exchanged."""
+    assert SOURCE.count(old) == 1
+    exec(SOURCE.replace(old, new), changed := {"math": math, "torch": torch, "nn": nn})
     try:
-        compare(kind, **easier)
+        compare(changed["PlainAttention"], **easier)
     except (AssertionError, RuntimeError):
         return "caught"
     return "passes"
 
 
-tests = {
-    "x.reshape(b, n, e) in merge": (WrongMerge, "one query", {"lengths": (5, 3), "n": 1}),
-    "w_v(key)": (FromKey, "key is value", {"lengths": (5, 3), "same": True}),
-    "blocked[:1]": (NoPadding, "last key padded", {"lengths": (5, 4)}),
-    "no [:, None]": (NoAxis, "one sentence", {"lengths": (3,)}),
-    "filled once": (FilledOnce, "none empty", {"lengths": (5, 3)}),
+flat = ".reshape(x.size(0), x.size(2), -1)"
+slips = {
+    "merge by reshape": (".transpose(1, 2).flatten(2)", flat),
+    "w_v(key)": ("w_v(value)", "w_v(key)"),
+    "blocked[:1]": ("blocked[:, None]", "blocked[:1, None]"),
+    "no [:, None]": ("blocked[:, None]", "blocked"),
+    "filled once": (".masked_fill(blocked, 0)", ""),
+}
+easier = {
+    "one query": {"lengths": (5, 3), "n": 1},
+    "key is value": {"lengths": (5, 3), "same": True},
+    "last key padded": {"lengths": (5, 4)},
+    "one sentence": {"lengths": (3,)},
+    "none empty": {"lengths": (5, 3)},
 }
 rows = {
-    name: [easy, verdict(kind, **given), verdict(kind)]
-    for name, (kind, easy, given) in tests.items()
+    slip: [easy, verdict(*parts, **given), verdict(*parts)]
+    for (slip, parts), (easy, given) in zip(slips.items(), easier.items())
 }
-display.show(rows, columns=["easier test", "it says", "this test"], corner="wrong class")
+display.show(rows, columns=["easier test", "it says", "this test"], corner="slip")
 
 # %% [markdown]
 # The easier tests catch none, and this one all five. What does each easier test lack?
@@ -716,77 +717,49 @@ display.show(rows, columns=["easier test", "it says", "this test"], corner="wron
 
 # %% tags=["proof"]
 assert [row[1:] for row in rows.values()] == [["passes", "caught"]] * 5
-torch.manual_seed(0)
-b, n, m, h, d = 3, 4, 5, 2, 6
-ours, theirs = (PlainAttention(h * d, h), nn.MultiheadAttention(h * d, h, batch_first=True))
-three = (ours.w_q, ours.w_k, ours.w_v)
-for kind in ("weight", "bias"):
-    stacked = torch.cat([getattr(layer, kind) for layer in three])
-    getattr(theirs, f"in_proj_{kind}").data = stacked.detach()
-theirs.out_proj = ours.w_o
-ours, theirs = ours.double(), theirs.double()
-inputs = [torch.randn(b, length, h * d).double().requires_grad_() for length in (n, m, m)]
-padding = torch.arange(m) >= torch.tensor([[5], [1], [0]])  # (b, m)
-later = torch.ones(n, m, dtype=torch.bool).triu(1)          # (n, m)
-_, weights = ours(*inputs, padding[:, None, :] | later)
-masks = {"key_padding_mask": padding, "attn_mask": later}
-shares = theirs(*inputs, **masks, average_attn_weights=False)[1]  # (b, h, n, m)
-torch.testing.assert_close(weights[:2], shares[:2])
-assert not weights[2].any()
-torch.testing.assert_close(ours(*inputs)[0], theirs(*inputs)[0])  # without a mask
-print("✓ Weights agree head by head, which PyTorch's class averages unless told otherwise.")
+assert verdict("zeros_like", "ones_like") == "caught"
+assert verdict(", weights  #", ", weights.mean(1)  #") == "caught"
+print("✓ It also catches wrong weights alone, and a wrong call without a mask alone.")
 
 # %% [markdown]
 # <!-- deeper: PyTorch's own NaN -->
 # ### Going deeper: PyTorch's own NaN
 #
-# The comparison hides one thing: it asks PyTorch for no weights, `need_weights=False`, which is not the default.
-# Let the third sentence be empty, let the loss read the first one alone, and call PyTorch's class both ways.
-# Does the empty sentence reach the gradients?
+# The comparison asks PyTorch for the output without weights, `need_weights=False`, which is not the default. Let the
+# third sentence be empty, let the loss read the first one alone, and call PyTorch's class both ways. Does the empty
+# sentence reach the gradients?
 
 # %% tags=["fold-input"]
+torch.manual_seed(0)
+ours = PlainAttention(12, 2).double()
+theirs, matrices = lend(ours, 2), [x.weight for x in (ours.w_q, ours.w_k, ours.w_v)]
+inputs = [torch.randn(3, length, 12).double() for length in (4, 5, 5)]
 empty, rows = torch.tensor([[False] * 5, [False] * 5, [True] * 5]), []
-for needed in (True, False):
-    output, _ = theirs(*inputs, key_padding_mask=empty, need_weights=needed)
-    (gradient,) = torch.autograd.grad(output[0].sum(), theirs.in_proj_weight)
-    rows.append([output[2].isnan().sum(), gradient.isnan().sum()])
 mine, _ = ours(*inputs, empty[:, None, :])
-matrices = [layer.weight for layer in three]
-gradients = torch.cat(torch.autograd.grad(mine[0].sum(), matrices))  # (3 * e, e)
-rows.append([mine[2].isnan().sum(), gradients.isnan().sum()])
+given = [theirs(*inputs, key_padding_mask=empty, need_weights=x)[0] for x in (True, False)]
+for output in (*given, mine):
+    gradients = torch.cat(torch.autograd.grad(output[0].sum(), matrices, retain_graph=True))
+    rows.append([output[2].isnan().sum(), gradients.isnan().sum()])
 names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
 columns = ["NaN in output", "NaN in gradient"]
 title = f"PyTorch {torch.__version__.split('+')[0]}"
 display.show(torch.tensor(rows), names, columns, title=title, decimals=0)
 
-# %% tags=["proof"]
-wild = torch.randn(3, 5, h * d).double()
-alone = {"key_padding_mask": empty, "need_weights": False}
-with torch.no_grad():
-    quick = theirs.eval()(wild, wild, wild, **alone)[0]
-theirs.train()
-assert quick[2].isnan().all()
-assert not theirs(wild, wild, wild, **alone)[0].isnan().any()
-print(
-    "✓ Self-attention in evaluation, without gradients and without weights: NaN once more."
-)
-
 # %% [markdown]
 # By default it does. PyTorch's class returns its weights, and then one empty sentence spoils the gradients of $W_Q$,
-# $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$. With `need_weights=False` it takes another
-# path, and nothing is spoiled. A flag that says what you want to *see* decides whether you can train. Our
-# class always returns its weights, and loses no number: an empty row collects nothing, and gets the bias of
-# the last layer. PyTorch's *function* gives it zeros in this version.
+# $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$. With `need_weights=False` it takes another path, and
+# nothing is spoiled. A flag that says what you want to *see* decides whether this model can train. Our class returns
+# its weights, and loses no number: an empty row collects nothing, and gets the bias of the last layer. PyTorch's
+# *function* gives it zeros in this version.
 
 # %% tags=["proof"]
-torch.testing.assert_close(mine[2], ours.w_o.bias.expand(n, -1))
-query, key, value = (torch.randn(b, h, length, d).double() for length in (n, m, m))
-hidden = padding[:, None, None] | later  # (b, 1, n, m)
-weights = (query @ key.mT / math.sqrt(d)).masked_fill(hidden, -math.inf).softmax(-1)
+torch.testing.assert_close(mine[2], ours.w_o.bias.expand(4, -1))
+query, key, value = (torch.randn(3, 2, length, 6).double() for length in (4, 5, 5))
 fused = F.scaled_dot_product_attention(
-    query.requires_grad_(), key, value, attn_mask=~hidden
+    query.requires_grad_(), key, value, attn_mask=~empty[:, None, None]
 )
-torch.testing.assert_close((weights @ value)[:2], fused[:2])
+plain = (query @ key.mT / math.sqrt(6)).softmax(-1) @ value
+torch.testing.assert_close(fused[:2], plain[:2])
 assert not fused[2].any()
 (gradient,) = torch.autograd.grad(fused[0].sum(), query)
 assert gradient.isfinite().all()
@@ -796,39 +769,6 @@ print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function 
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## Back to the picture
-#
-# One thing is left. Give the class our matrices, transposed, since `nn.Linear` multiplies by `weight.T`. What does *it* get, also
-# under the causal mask?
-
-# %%
-by_class = PlainAttention(4, 2)
-layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
-for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
-    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
-rows = [by_class(pair, pair, pair, mask)[0][:, it, :2] for mask in (None, future[None])]
-names = ["it, thirsty", "it, sweet", "causal, thirsty", "causal, sweet"]
-display.show(torch.cat(rows).detach(), names, SAID)
-
-# %% [markdown]
-# The first two rows are the bars at the top. Under the causal mask, *it* cannot tell: the word that
-# decides comes later. Mind the axis in `future[None]`: given a bare (n, m) with n = h, each head takes one
-# row of the mask, without an error.
-
-# %% tags=["proof"]
-torch.testing.assert_close(
-    by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
-)
-four, bare = torch.randn(3, 2, 4), torch.ones(2, 2).bool().triu(1)  # n = h = 2
-for head, row in enumerate(bare):
-    taken = [
-        by_class(four, four, four, given)[1][:, head]
-        for given in (bare, row.expand(1, 2, 2))
-    ]
-    torch.testing.assert_close(*taken)
-print("✓ With the matrices made by hand, the class gives what this page has built.")
-
-# %% [markdown]
 # ## Exercises
 #
 # ### Write it
@@ -836,7 +776,7 @@ print("✓ With the matrices made by hand, the class gives what this page has bu
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
 # up. `blocked` is `(b, n, m)`, or None, and then nothing is blocked: `torch.zeros_like(scores).bool()` will do.
 # Return the output and the weights of each head. The check says what is wrong. Without this book's package,
-# `compare(MyAttention)` says whether something is wrong under masks.
+# `compare(MyAttention)` says whether something is.
 
 
 # %% tags=["exercise"]
@@ -881,15 +821,14 @@ exercises.short_path.check_attention.folded(MyAttention)
 # %% [markdown]
 # ## What you have now
 #
-# You began with a pencil and eight words, and you have a class that you could write again and know to be
-# right. Three ways lead on: the book takes each step slowly, beginning with [One head](01_one_head.ipynb);
-# [From memory](19_from_memory.ipynb) lets you write the class against the clock; and the
+# You began with a pencil and eight words, and you have a class that you could write again, and a test that says
+# whether it is right. Three ways lead on: the book takes each step slowly, beginning with [One
+# head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class against the clock; and the
 # [package](../docs/package/index.md) has one that takes the place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.
 # >
 # > Queries `(b, h, n, d)`, keys and values `(b, h, m, d)`, scores and weights `(b, h, n, m)`. Split by cutting the
-# > last axis, merge by transposing first. Fill twice. Compare with PyTorch's class and `need_weights=False`:
-# > sizes that all differ and none 1, three different inputs, padding that the causal mask leaves in sight, and
-# > an empty sentence.
+# > last axis, merge by transposing first. Fill twice. Compare with PyTorch's class: sizes that all differ and none 1,
+# > three different inputs, padding that the causal mask leaves in sight, and an empty sentence.
