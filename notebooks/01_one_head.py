@@ -47,12 +47,12 @@ EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 
 # %% [markdown]
-# *Thirsty* is a quality that animals have, *sweet* one that foods have. *It* stands for something
-# without saying what: a bit of an animal, a bit of a food, and something that has a quality.
+# *Thirsty* is a quality that animals have, *sweet* one that foods have. *It* stands for something without saying
+# what: a bit of an animal, a bit of a food, and something that has a quality.
 #
-# What does attention make of that? PyTorch has it built in as one call: all words go in, and out
-# come the numbers that each word has collected. They go in three times, because every word plays
-# three roles. (The fold above has made `WORDS`, and `EMBEDDINGS` for the sentence with *thirsty*.)
+# PyTorch has attention built in as one call: all words go in, and out come the numbers that each has collected. They
+# go in three times, because every word plays three roles. (The fold above makes `EMBEDDINGS`, the sentence with
+# *thirsty*.)
 
 # %%
 it = WORDS.index("it")
@@ -77,8 +77,7 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 #
 # A **soft look-up** never comes back empty. You compare your question, the **query**, with the title
 # on every spine, its **key**. The better a key fits, the more you read of that book's pages, its
-# **value**. You go home with one page of notes, mostly from the books that fit well, and a little
-# from all the others.
+# **value**. You go home with one page of notes, with more from the books that fit better.
 
 # %% tags=["hide-input"]
 display.soft_look_up(
@@ -90,9 +89,9 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# In one point the library is unlike a sentence: it keeps readers and books apart, and a word is both.
-# *It* asks all eight words, itself included, and all of them ask *it*. For now the query, the key and
-# the value of a word, its question, its title and its pages, are the same four numbers.
+# In one point the library is unlike a sentence: a word is both reader and book. *It* asks all eight words, itself
+# included, and all of them ask *it*. For now a word's query, key and value, its question, title and pages, are the
+# same four numbers.
 
 # %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
@@ -112,8 +111,8 @@ scores = keys @ query       # (m, d) x (d,) -> (m,)
 display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
-# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score counts how well the
-# directions agree, but also how long the key is: a title in larger letters is easier to find.
+# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score counts how well the directions
+# agree, and also how long the key is: where they agree at all, a title in larger letters is easier to find.
 #
 # ### Warm-up: two scores
 #
@@ -155,9 +154,9 @@ exercises.one_head.check_scores.folded(my_scores)
 # %% [markdown] name="weights-shares-of-one-whole"
 # ## Weights: shares of one whole
 #
-# You have one evening to read, so the scores have to become shares of it: positive numbers that add up
-# to one. The obvious way is to divide each score by the sum of all. For *it* that works. But a score can
-# be negative, and nothing can be divided by the sum of 3 and −3.
+# You have one evening to read, so the scores have to become shares of it: positive numbers that add up to one.
+# Divide each score by the sum of all? For *it* that works. But a score can be negative, and nothing can be divided by
+# the sum of 3 and −3.
 #
 # An exponential is always positive. So take the exponential of each score first, and divide by the sum
 # of these: this is the **softmax**, and the shares are the **attention weights**. (Before that, each
@@ -177,9 +176,9 @@ display.attention_lines(weights, WORDS, it, name="it-looks", caption=caption)
 # Not nothing: 0.04 each, since the exponential of 0 is 1. Only differences count: a key whose divided score is one
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
-# Now look for who decides. *Cat* gets 0.18, and *milk* gets 0.18. With *sweet* as the last word both get
-# the same again, because *sweet* scores 4, too. In this pair, *it* looks the same way in both sentences.
-# So the look does not decide. What does?
+# Now look for who decides. *Cat* and *milk* get 0.18 each. With *sweet* as the last word both get the same again,
+# because *sweet* scores 4, too. In this pair *it* looks the same way in both sentences, so the look does not decide.
+# What does?
 
 # %% tags=["proof"]
 of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
@@ -201,14 +200,12 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 
 # %% [markdown]
 # Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
-# times the 2 of *thirsty* make 1.32. The sum under *food* lacks only what *thirsty* adds. So this
-# decides: not where *it* looks, but what the last word **hands over**. You read as much of each book in
-# either library, and the pages of the last one differ. A bright line in an attention map is a number,
-# not a reason.
+# times the 2 of *thirsty* make 1.32. The sum under *food* lacks only what *thirsty* adds. So here this decides: not
+# where *it* looks, but what the last word **hands over**. You read as much of each book in either library, and the
+# pages of the last one differ. A bright line in an attention map is a number, not a reason.
 #
-# > **What this example does not show.** The link between thirst and animals was written into the
-# > numbers by hand. A trained model has to find hundreds of such features, and few have a name. And
-# > *sweet* mirrors *thirsty*: a last word that scores more would change the look as well.
+# > **What this example does not show.** The link between thirst and animals was written in by hand; a trained
+# > model has to find its own. And *sweet* mirrors *thirsty*: a last word that scores more would change the look, too.
 #
 # ## All words at once
 #
@@ -242,8 +239,8 @@ who = ["because", "thirsty"]
 display.show(weights[[4, 7]].mT, WORDS, who, decimals=3, heat=who, corner="looks at")
 
 # %% [markdown]
-# One eighth of everything, 0.125: all keys fit equally badly, and the shares have to add up to one all the
-# same. Who comes without a question goes home with the average of the library.
+# One eighth of everything, 0.125: all keys fit equally badly, and the shares add up to one all the same. Who comes
+# without a question goes home with the average of the library.
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -257,11 +254,10 @@ rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
 display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
-# The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along. No row
-# waits for another, so all can be computed at once, which is one reason why attention replaced
-# networks that read word by word. The price: order has to be put in from outside. [The
-# Transformer](09_transformer.ipynb) adds it to the words, [Positions](20_positions.ipynb) to the
-# scores.
+# The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. No
+# row waits for another, so all can be computed at once, one reason why attention replaced networks that read word by
+# word. The price: order has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
+# [Positions](20_positions.ipynb) to queries, keys and scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
@@ -291,15 +287,14 @@ names = ["cats … sweet", "milk … thirsty"]
 display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
-# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It*
-# adds up all the animal and all the food in sight, and cats and kittens outvote one *sweet*. In the first two
-# sentences that went well only because the cat and the milk were a draw.
+# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It* adds up all
+# the animal and all the food in sight, and cats and kittens outvote one *sweet*. In the first two sentences that went
+# well only because the cat and the milk were a draw.
 #
-# *It* should not count who is there. It should ask: *is something said about an animal?* A word is then
-# found by its *animal*, and hands over something else, its *quality*. So question, title and pages
-# can no longer be the same four numbers. Begin with the question. A matrix between word and query, $W_Q$,
-# has a row for each feature that a word has, and a column for each that it asks for. Let a word with
-# *quality* ask for *animal* and nothing else.
+# Better not to count who is there, but to ask: *is something said about an animal?* A word is then found by its
+# *animal*, and hands over something else, its *quality*. So question, title and pages can no longer be the same four
+# numbers. Begin with the question. A matrix between word and query, $W_Q$, has a row for each feature that a word has,
+# and a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -359,10 +354,10 @@ display.through_matrices(
 )
 
 # %% [markdown]
-# To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which
-# says something about one, both score 6. What they hand over is their quality, and $W_O$ writes that under
-# *animal*. (The second place of the values stays empty: this head has one thing to hand over.) Are all four
-# sentences right now, and a fifth, about milk that was sweet?
+# To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which says
+# something about one, both score 6. They hand over their quality, and $W_O$ writes that under *animal*. (This head has
+# one thing to hand over, so the second place of the values stays empty.) Are all four sentences right now, and a
+# fifth, about milk that was sweet?
 
 # %%
 rows = []
@@ -375,34 +370,47 @@ names.append("milk … sweet")
 display.show(torch.stack(rows), names, ["it", "because"])
 
 # %% [markdown]
-# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in each of them. More than
-# that means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (This row is
-# not the new *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's
-# own row.)
+# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in each of them. More than that
+# means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (This row is not the new
+# *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's own row.)
 #
-# But where nobody is an animal, the head lies: 0.90. Attention cannot abstain. *It* finds itself and *sweet*, and
-# both hand over their quality. A *no* needs a word to look at that has nothing to give.
+# But where nobody is an animal, the head lies: 0.90. The weights add up to one, so it cannot abstain. *It* finds
+# itself and *sweet*, and both hand over their quality. For its *no*, this head needs a word that has nothing to give.
 #
 # ## How far along the arrow
 #
-# Two numbers are a place on paper, so a query and its keys can be drawn. The arrow is the query of *it*. Drag
-# its tip, or use the sliders, and find out what makes a score large.
+# Two numbers are a place on paper, so a query and its keys can be drawn. The arrow is the query of *it*. Drag its
+# tip, or use the sliders: what makes a score large? Exchange the last word: can you turn the arrow so that *it*
+# collects more with *sweet* than with *thirsty*?
 
 # %% tags=["hide-input"]
-q, k, v = EMBEDDINGS @ W_Q, EMBEDDINGS @ W_K, EMBEDDINGS @ W_V  # (n, d)
-display.needle(q[it], k, WORDS, ("animal", "quality"), name="needle")
+q = EMBEDDINGS @ W_Q  # (n, d)
+both = {
+    words[-1]: (x @ W_K, (x @ W_V)[:, 0])
+    for words, x in ((WORDS, EMBEDDINGS), (SWEET, SWEET_EMBEDDINGS))
+}
+display.needle(q[it], both, WORDS[:-1], ("animal", "quality"), who="it", name="needle")
 
 # %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all
-# scores are equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two
-# winners take more. Turn the arrow around, and the five words whose keys are (0, 0) win. (*Temperature* divides the
-# scores once more, beside the root.)
+# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
+# equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two winners take more. Turn
+# it around, and the five words whose keys are (0, 0) win. (*Temperature* divides the scores once more, beside the
+# root.) And if the arrow points away from *animal*, *sweet* is found, and collects more than *thirsty*.
 #
-# ## A book with blank pages
-#
-# Look at those two winners again. *Cat* and *thirsty* get 0.46 each, but a cat has no quality to hand over.
-# Its title fits, and its pages are blank: nearly half of the attention brings home nothing at all. What
-# such a book is good for, you have seen: without an animal the head lies.
+# Look at the two winners again: 0.46 each, and a cat has no quality to hand over. Its title fits, and its pages are
+# blank: nearly half of the attention brings home nothing. What such a book is good for, you have seen: without an
+# animal this head lies.
+
+# %% tags=["proof"]
+turned, away = torch.tensor([[-2.0, -1.0], [-1.0, 1.0]])
+(k, v), (of_sweet_k, of_sweet_v) = both.values()
+weights = (k @ turned).softmax(-1)  # (m,)
+assert weights[[0, 2, 3, 4, 6]].min() > weights[[1, 5, 7]].max()
+of_thirsty = (k @ away / math.sqrt(2)).softmax(-1) @ v
+assert (of_sweet_k @ away / math.sqrt(2)).softmax(-1) @ of_sweet_v > 2 * of_thirsty
+print(
+    "✓ Turned around, the five win; turned away from animal, “it” collects more with sweet."
+)
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -430,11 +438,43 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# A head 2 or 4 wide could do without the root; real ones are 64 or 128 wide. A score adds up d products. If
-# the entries of query and key are independent, with mean 0 and variance 1, the sum has variance d: a
-# typical score has the size $\sqrt d$. What does that do to the weights, and to the gradient that comes back
-# to a query? Here are 32 random queries with 16 random keys and values, and a random loss. Each query is a
-# dot on either side. Guess first what dividing by d, the obvious repair, does.
+# A score adds up d products. Add them one after the other, for random queries and keys whose numbers are independent,
+# with mean 0 and variance 1: the sum takes a walk, as often up as down. Here are ten such walks. After 1,024 products
+# the walk is 16 times as long as after 64. How much further from 0 will it be?
+
+# %% tags=["hide-input"]
+torch.manual_seed(0)
+walks = (torch.randn(4000, 1024) * torch.randn(4000, 1024)).cumsum(-1)
+drawing, (ax,) = display.panels(560, 270)
+places = [0, *range(32, 1025, 32)]
+for walk in walks[:10]:
+    heights = [0, *walk[31::32].tolist()]
+    ax.plot(places, heights, color=display.COLOURS["n"], linewidth=1.2, alpha=0.6)
+roots = [math.sqrt(place) for place in places]
+for way in (1, -1):
+    edge = [way * root for root in roots]
+    ax.plot(places, edge, color=display.COLOURS["d"], linestyle="--")
+ax.text(1040, 32, "√d", color=display.COLOURS["d"], va="center")
+told = []
+for d in (64, 256, 1024):
+    size = f"{walks[:, d - 1].square().mean().sqrt():.0f}"
+    ax.axvline(d, color="#808080", linewidth=0.8)
+    ax.text(d, 88, size, ha="center")
+    told.append(f"{size} at d = {d:,}")
+ax.set(xlim=(0, 1090), ylim=(-84, 84), xlabel="products added, d", ylabel="score")
+ax.set_xticks([64, 256, 1024], ["64", "256", "1,024"])
+caption = "Above: the typical size (root mean square) of 4,000 scores."
+alt = f"Ten scores as their products are added, between −√d and √d most of the time. Typical size: {', '.join(told)}."
+display.finish(drawing, name="walks", alt=alt, caption=caption)
+
+# %% [markdown]
+# Only four times, 32 against 8: most steps cancel. The *variances* of independent terms add up. Each product has
+# variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
+# scores have size 1 at every width.
+#
+# What does the size do to the weights, and to the gradient that comes back to a query? Here are 32 random queries
+# with 16 random keys and values, and a random loss. Each query is a dot on either side. Guess first what dividing by
+# d, the obvious repair, does.
 
 
 # %% tags=["fold-input"]
@@ -490,15 +530,12 @@ alt = (
 display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
 
 # %% [markdown]
-# Undivided, the width decides. At 256 one key takes nearly everything from many queries. A small change of such
-# a query moves nothing, so hardly any gradient comes back, 0.01 for the median query: the softmax is
-# **saturated**. But where two keys happen to score alike, a small change tips everything over, and the
-# gradient is as large as 87.35. The wider a head, the more queries get almost nothing, and the more a few get
-# too much.
+# Undivided, the width decides. At 256 one key takes nearly everything from many queries. A small change of such a query
+# moves nothing, so hardly any gradient comes back, 0.01 for the median query: the softmax is **saturated**. But where
+# two keys happen to score alike, a small change tips everything over, and one gradient is as large as 87.35.
 #
-# Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts as a plain
-# average. With the root, 64 and 256 behave alike. One weight can stand out, and every query gets a gradient
-# of about 1.
+# Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts near a plain
+# average. With the root, 64 and 256 behave alike. One weight can stand out, and the gradients lie around 1.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -525,13 +562,13 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
-WIDTHS = (4, 8, 16, 32, 64, 128, 256)
+WIDTHS = (4, 16, 64, 256)
 by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once
-# more, which is why those dots lie so low above.
+# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once more,
+# which is why those dots lie so low.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)
@@ -546,11 +583,10 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## The head as a module
 #
-# In a module an optimiser can train the four matrices. They begin at random, divided by a root, so that a
-# product with them is about as large as what goes in. As in PyTorch, the arguments of `forward` are called query, key
+# In a module an optimiser can train the four matrices. They begin at random, divided by a root, so that the numbers of
+# a product with them are about as large as those that go in. As in PyTorch, `forward` calls its arguments query, key
 # and value even though they hold words. Where all three are the same words, this is **self-attention**. In
-# translation, the words of the new sentence ask those of the original: **cross-attention**. For that, n and m
-# need not be equal.
+# translation, the words of the new sentence ask those of the original: **cross-attention**, where n and m may differ.
 
 
 # %%

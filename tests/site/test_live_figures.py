@@ -173,22 +173,26 @@ def mask_merger(data):
 
 
 def needle(data):
-    (names, keys, counts), (across, up) = zip(*data["keys"], strict=True), data["query"]
-    for done, query, temperature in [
-        (None, (across, up), 1),
-        (("slider", "asks for animal", "Home"), (data["reach"][0], up), 1),
-        (("slider", "temperature", "End"), (data["reach"][0], up), 10),
+    across, up = data["query"]
+    for done, which, query, temperature in [
+        (None, 0, (across, up), 1),
+        (("slider", "asks for animal", "Home"), 0, (data["reach"][0], up), 1),
+        (("slider", "temperature", "End"), 0, (data["reach"][0], up), 10),
+        (("button", "sweet", ""), 1, (data["reach"][0], up), 10),
     ]:
+        names, keys, counts, values = zip(*data["sentences"][which][1], strict=True)
         scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
         powers = (scores / math.sqrt(2) / temperature).exp()                 # (m,)
         weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
+        whole = (weights * torch.tensor(counts)) @ torch.tensor(values).double()
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
-        texts = ["score", "weight", *(text for row in parts for text in row)]
+        texts = ["score", "weight", f"{whole:.2f}", "it collects"]
+        texts += [text for row in parts for text in row]
         yield (
             done,
-            [f"Weights: {', '.join(each)}."],
+            [f"Weights: {', '.join(each)}.", f"“it” collects {whole:.2f} of quality."],
             {".aa-stage .aa-panels > :last-child text": texts},
         )
 
@@ -279,10 +283,10 @@ def saturation(data):
     one = chapters.load("01_one_head")
     for done, d, name, by, query in [
         (None, 64, "√d = 8", 8, 10),
-        (("slider", "width d", "ArrowRight"), 128, "√d = 11.3", 128**0.5, 10),
-        (("slider", "divide by", "ArrowLeft"), 128, "8.35", 128 ** (7 / 16), 10),
-        (("slider", "query", "ArrowRight"), 128, "8.35", 128 ** (7 / 16), 11),
-        (("button", "divide by d", ""), 128, "d = 128", 128, 11),
+        (("slider", "width d", "ArrowRight"), 256, "√d = 16", 16, 10),
+        (("slider", "divide by", "ArrowLeft"), 256, "11.3", 256 ** (7 / 16), 10),
+        (("slider", "query", "ArrowRight"), 256, "11.3", 256 ** (7 / 16), 11),
+        (("button", "divide by d", ""), 256, "d = 256", 256, 11),
     ]:
         scores = one.products(d).double().round(decimals=3) / by
         deviation, size, _ = one.measure(scores)

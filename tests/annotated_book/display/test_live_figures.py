@@ -251,8 +251,10 @@ def test_the_needle_gives_the_head_of_the_chapter_its_weights():
     one = chapters.load("01_one_head")
     it, x = one.WORDS.index("it"), one.EMBEDDINGS.double()
     query, keys = (x @ one.W_Q.double())[it], x @ one.W_K.double()  # (d,), (m, d)
-    figure = display.needle(query, keys, one.WORDS, ("animal", "quality"), name="try")
-    shown = given(figure)["keys"]
+    both = {"thirsty": (keys, (x @ one.W_V.double())[:, 0])}
+    axes = ("animal", "quality")
+    figure = display.needle(query, both, one.WORDS[:-1], axes, who="it", name="try")
+    ((_, shown),) = given(figure)["sentences"]
     for direction, temperature in (([2, 1], 1), ([-1, 0.3], 0.5)):
         asked = torch.tensor(direction).double()  # (d,)
         expected = (keys @ asked / math.sqrt(2) / temperature).softmax(-1).tolist()

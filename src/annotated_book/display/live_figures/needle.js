@@ -1,9 +1,10 @@
 // The needle: a query as an arrow among keys. A score is how far along it a key stands, times its length.
-// keys: [name, [x, y], how many words have this key] each; axes: what x and y count
+// sentences: the last word of each, and its keys: [name, [x, y], how many words have it, value] each
+// who: the word that asks; axes: what x and y count, y also what is collected
 // query: where the arrow begins; reach: the least and the greatest number on either axis
 //
 // A test compares scores and weights with Python's.
-import { element, readout, slider, svg } from "./host/figure.js";
+import { button, element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
 import { HALO, label } from "./host/panel.js";
 
@@ -17,24 +18,41 @@ export function weigh(query, keys, temperature) {
   return powers.map((power) => power / whole);
 }
 
+/** Add up the values of all words, each times its weight. */
+export const collect = (weights, keys) =>
+  keys.reduce((sum, [, , many, value], i) => sum + weights[i] * many * value, 0);
+
 const [UNIT, SIDE, BAR] = [54, 304, 34];
 const TEMPERATURES = [0.1, 0.25, 0.5, 1, 2, 4, 10];
 const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { keys, axes, query, reach } = model.get("data");
-    const now = { query: [...query], warm: TEMPERATURES.indexOf(1) };
-    const plane = drawPlane(keys, axes, reach, (place) => ask(place));
-    const bars = drawBars(keys);
+    const { sentences, who, axes, query, reach } = model.get("data");
+    const now = { query: [...query], warm: TEMPERATURES.indexOf(1), sentence: 0 };
+    const panels = element("div", { class: "aa-panels" });
     const words = readout();
+    let plane, bars;
+    const choose = (at) => {
+      now.sentence = at;
+      plane = drawPlane(sentences[at][1], axes, reach, (place) => ask(place));
+      bars = drawBars(sentences[at][1], `${who} collects`);
+      panels.replaceChildren(plane.root, bars.root);
+      choices.forEach((choice, i) => choice.setAttribute("aria-pressed", String(i === at)));
+      show();
+    };
+    const choices = sentences.map(([name], i) => button(name, () => choose(i)));
     const show = () => {
+      const [, keys] = sentences[now.sentence];
       const scores = score(now.query, keys);
       const weights = weigh(now.query, keys, TEMPERATURES[now.warm]);
+      const sum = collect(weights, keys);
       plane.show(now.query);
-      bars.show(scores, weights);
+      bars.show(scores, weights, sum);
       const each = keys.map(([name], i) => `${name} ${weights[i].toFixed(2)}`).join(", ");
-      words.textContent = `The query is (${now.query.map((x) => said(x)).join(", ")}). Weights: ${each}.`;
+      words.textContent =
+        `The query is (${now.query.map((x) => said(x)).join(", ")}). Weights: ${each}. ` +
+        `“${who}” collects ${sum.toFixed(2)} of ${axes[1]}.`;
     };
     const ask = (place) => {
       now.query = place.map((x) => Math.round(10 * Math.min(reach[1], Math.max(reach[0], x))) / 10);
@@ -56,11 +74,12 @@ export default {
     });
     const controls = [...knobs, warmth].map(({ label }) => label);
     el.append(
-      element("div", { class: "aa-panels" }, plane.root, bars.root),
+      element("div", { class: "aa-controls aa-endings" }, `${who} was`, ...choices),
+      panels,
       element("div", { class: "aa-controls aa-grid" }, ...controls),
       words,
     );
-    show();
+    choose(0);
   },
 };
 
@@ -109,8 +128,8 @@ function drawPlane(keys, axes, reach, ask) {
   return { root, show };
 }
 
-function drawBars(keys) {
-  const height = BAR * keys.length + 30;
+function drawBars(keys, collects) {
+  const height = BAR * (keys.length + 1) + 40;
   const root = svg("svg", { viewBox: `0 0 320 ${height}`, role: "img", fill: "currentColor" });
   const text = (x, i, more) => label("", x, 24 + BAR * (i + 0.5) + 4, { "font-size": 13, ...more });
   const rows = keys.map(([name], i) => ({
@@ -119,14 +138,22 @@ function drawBars(keys) {
     score: text(110, i, { "text-anchor": "end" }),
     weight: text(0, i, { "text-anchor": "start" }),
   }));
-  root.append(label("score", 98, 14), label("weight", 142, 14));
+  const low = 34 + BAR * (keys.length + 0.5);
+  const whole = svg("rect", { x: 120, y: low - 11, height: BAR - 12, fill: "var(--aa-d)" });
+  const total = label("", 0, low + 4, { "text-anchor": "start", "font-size": 13 });
+  root.append(label("score", 98, 14), label("weight", 142, 14), whole, total);
+  root.append(label(collects, 110, low + 4, { "text-anchor": "end", "font-size": 13 }));
   root.append(...rows.flatMap((row) => Object.values(row)));
-  const show = (scores, weights) =>
+  const show = (scores, weights, sum) => {
+    whole.setAttribute("width", 75 * sum);
+    total.setAttribute("x", 126 + 75 * sum);
+    total.textContent = sum.toFixed(2);
     rows.forEach(({ bar, score, weight }, i) => {
       bar.setAttribute("width", 150 * weights[i]);
       score.textContent = said(scores[i]);
       weight.textContent = weights[i].toFixed(2);
       weight.setAttribute("x", 126 + 150 * weights[i]);
     });
+  };
   return { root, show };
 }
