@@ -10,10 +10,9 @@
 #
 # > the cat drank milk because **it** was sweet
 #
-# You know at once who was thirsty and what was sweet, although only the last word differs. To a
-# model, *it* is the same word, and the same numbers, in both sentences. To tell the two apart, *it*
-# has to collect something from the other words. **Attention** is the computation that lets every
-# word do this. One copy of it, with its own numbers, is a **head**.
+# You know at once who was thirsty and what was sweet, although only the last word differs. To a model, *it* is the same
+# word, and the same numbers, in both sentences. To tell the two apart, *it* has to collect something from the other
+# words. **Attention** lets every word do this. One copy of it, with its own numbers, is a **head**.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -63,10 +62,9 @@ rows = torch.stack([x[it], collected[it], swapped[it]])
 display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 
 # %% [markdown]
-# *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against
-# 0.72 of food, and with *sweet* the two numbers trade places.
-#
-# The reason seems plain: *thirsty* makes *it* look at the cat, and *sweet* at the milk. Is that so?
+# *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against 0.72 of food, and with
+# *sweet* the two trade places. The reason seems plain: *thirsty* makes *it* look at the cat, and *sweet* at the milk.
+# Is that so?
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -209,15 +207,14 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 #
 # ## All words at once
 #
-# Every word asks in the same way. Stack the queries as rows of a matrix $Q$, the keys as rows of
-# $K$, the values as rows of $V$, and the whole of attention takes three lines [[Vaswani et al.,
-# equation 1](../docs/references.md#vaswani-2017)]:
+# Stack the queries as rows of a matrix $Q$, the keys as rows of $K$, the values as rows of $V$, and attention takes
+# three lines [[Vaswani et al., equation 1](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. In
-# the code, `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. Let all words ask,
-# and look at two of them. *Because* has four zeros, so that word asks for nothing. What will it get?
+# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. `key.mT` is $K^\top$, and
+# `softmax(-1)` runs over the last axis, the keys. Let all words ask, and look at two of them. *Because* has four
+# zeros, so that word asks for nothing. What will it get?
 
 
 # %%
@@ -244,8 +241,8 @@ display.show(weights[[4, 7]].mT, WORDS, who, decimals=3, heat=who, corner="looks
 #
 # ## The cat drank the milk, the milk drank the cat
 #
-# Look at `attend` once more and ask where it uses the order of the words. One of these sentences is
-# about an alarming glass of milk. What does *drank* collect in each?
+# Where does `attend` use the order of the words? One of these sentences is about an alarming glass of milk. What does
+# *drank* collect in each?
 
 # %%
 tame = embed(["the", "cat", "drank", "the", "milk"])  # (5, 4)
@@ -275,8 +272,8 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 #
 # > milk and cream vanished because **it** was thirsty
 #
-# Here *it* is none of the other words: a drink in the first sentence, an animal in the second. You hear it
-# from the last word, as before. What does *it* collect now?
+# Here *it* is none of the other words: a drink in the first sentence, an animal in the second. The last word tells you,
+# as before. What does *it* collect now?
 
 # %%
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
@@ -308,24 +305,23 @@ display.beside(
 )
 
 # %% [markdown]
-# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. It looks at the animals, and hardly at
-# *sweet*. Does it bring home the right answer?
+# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. It looks at the animals. Does it bring home the right
+# answer?
 
 # %%
 rows = [attend(x @ w_q, x, x)[0][it] for x in (cats, milk)]
 display.show(torch.stack(rows), names, FEATURES)
 
 # %% [markdown]
-# Now it says *animal* both times, and most, 2.57, where a drink is sweet. *It* asks for
-# animals, and what each hands over is, again, *animal*. The answer stands in the last column: 0.10 of quality
-# in the first sentence, 1.09 in the second. That is what an animal should hand over.
+# *Animal* both times, and most, 2.57, where a drink is sweet: *it* asks for animals, and each hands over, again,
+# *animal*. The answer stands in the last column: 0.10 of quality in the first sentence, 1.09 in the second. That is
+# what an animal should hand over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their
-# entries. Let e be the width of the embeddings and d that of queries and keys. Values could have a width
-# `d_v` of their own; from here on it is d, as in most models.
+# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their entries. Let e
+# be the width of the embeddings and d that of queries, keys and, from here on, values.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -337,9 +333,9 @@ display.show(torch.stack(rows), names, FEATURES)
 # Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
 # scores *it*: to ask and to be found would be one thing.
 #
-# Here is a head of width 2, set by hand, that asks our question. Follow *it*, *cat* and *thirsty* through the
-# four matrices. A product takes each row of the matrix times the word's number for it, and adds up the rows:
-# *it* has one quality, and so it asks with `(2, 1)`.
+# Here is a head of width 2, set by hand, that asks our question. Follow *it*, *cat* and *thirsty* through it. A product
+# takes each row of the matrix times the word's number for it, and adds up the rows: *it* has one quality, and so it
+# asks with `(2, 1)`.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
@@ -459,12 +455,12 @@ told = []
 for d in (64, 256, 1024):
     size = f"{walks[:, d - 1].square().mean().sqrt():.0f}"
     ax.axvline(d, color="#808080", linewidth=0.8)
-    ax.text(d, 88, size, ha="center")
+    ax.text(d, 88, f"size {size}", ha="center")
     told.append(f"{size} at d = {d:,}")
 ax.set(xlim=(0, 1090), ylim=(-84, 84), xlabel="products added, d", ylabel="score")
 ax.set_xticks([64, 256, 1024], ["64", "256", "1,024"])
 caption = "Above: the typical size (root mean square) of 4,000 scores."
-alt = f"Ten scores as their products are added, between −√d and √d most of the time. Typical size: {', '.join(told)}."
+alt = f"Ten scores as their products are added. Typical size: {', '.join(told)}."
 display.finish(drawing, name="walks", alt=alt, caption=caption)
 
 # %% [markdown]
@@ -531,7 +527,7 @@ display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
 
 # %% [markdown]
 # Undivided, the width decides. At 256 one key takes nearly everything from many queries. A small change of such a query
-# moves nothing, so hardly any gradient comes back, 0.01 for the median query: the softmax is **saturated**. But where
+# moves hardly anything, so hardly any gradient comes back, 0.01 for the median query: the softmax is **saturated**. But where
 # two keys happen to score alike, a small change tips everything over, and one gradient is as large as 87.35.
 #
 # Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts near a plain
@@ -801,6 +797,5 @@ exercises.one_head.check_attend.folded(my_attend)
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.
 #
-# A soft look-up never comes back empty, and it comes back with one page of notes, however many books
-# it has read. What if you had two questions? [The next chapter](02_two_heads.ipynb) shows two scenes
-# that one head confuses.
+# A soft look-up comes back with one page of notes, however many books it has read. What if you had two questions? [The
+# next chapter](02_two_heads.ipynb) shows two scenes that one head confuses.
