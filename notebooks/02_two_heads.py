@@ -60,7 +60,7 @@ for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
     found, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
     rows.append(torch.cat([weights[drank], found[drank]]))
 names = ["warm cat", "warm milk", "neither"]
-display.show(torch.stack(rows), names, [*CLAUSE, "collected"], heat=CLAUSE)
+display.show(torch.stack(rows), names, [*CLAUSE, "mixed"], heat=CLAUSE)
 
 # %% [markdown]
 # Three times 0.00. *Drank* looks at *cat* and at *milk* alike, 0.50 each, so 2 and −2 cancel. Warm and
@@ -166,7 +166,7 @@ display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
 #
 # Two heads need no such detour. One looks at the animal, the other at the food:
 #
-# | | who asks, $W_Q$ | found by, $W_K$ | handed over, $W_V$ | written under, $W_O$ |
+# | | asks, $W_Q$ | found by, $W_K$ | gives, $W_V$ | under, $W_O$ |
 # |---|---|---|---|---|
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
@@ -223,8 +223,8 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# With *thirsty* as the last word, head 1 divides its attention between two words, and head 2 looks
-# at one. Which head looks at two words when the last word is *sweet*?
+# With *thirsty* as the last word, head 1 looks mostly at two words, and head 2 mostly at one. Which head looks at two
+# words when the last word is *sweet*?
 
 # %% tags=["hide-input"]
 it = one.WORDS.index("it")

@@ -89,10 +89,9 @@ display.two_sums(
 # one row of weights, *it* cannot look for an animal and a food separately. And what does *it* receive?
 
 # %% tags=["fold-input"]
-rows = {}
+rows = {f"cut, {word}": two.two_heads(words)[0][it] for word, words in endings.items()}
 for word, words in endings.items():
     mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    rows[f"cut, {word}"] = two.two_heads(words)[0][it]
     rows[f"uncut, {word}"] = (mixed @ two.W_O)[it]
 display.show(rows, columns=one.FEATURES)
 
@@ -175,8 +174,9 @@ titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
 display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-shares-a-frame")
 
 # %% [markdown]
-# Below, *it* hears only itself: half of its own *quality*, 1, and once more half of it. So two heads take two things: **cut between
-# the strips, then bring all words of a strip into one frame.**
+# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself, and both hold the *quality* of *it*, 1.
+# Hence the 1.00. So two heads take two things: **cut between the strips, then bring all words of a strip into one
+# frame.**
 
 # %% tags=["proof"]
 for word in range(8):
@@ -293,8 +293,8 @@ for heads in (1, 2, 8):
         work.add(counter.get_total_flops() // 2)  # a product and a sum each
     (each,) = work
     counts[f"h = {heads}"] = [*calls, each]
-columns = ["products: list", "stack", "multiplications"]
-display.show(counts, columns=columns)
+columns = ["list", "stack", "multiplications"]
+display.show(counts, columns=columns, title="Products, and what is multiplied in them")
 
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
@@ -472,5 +472,5 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > one matrix, and h is a setting that says where to cut. Cut between the strips (uncut, the sheet is one wide head),
 # > then bring all words of a strip into one frame: heads first, because `@` multiplies the last two axes.
 #
-# `torch.stack` and `torch.cat` copy what they are given into new memory. The chapter
+# `torch.stack` and `torch.cat` copy every number onto new paper, that is, into new memory. The chapter
 # [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -100,8 +100,8 @@ def side_by_side(collected: Tensor, w_o: Tensor, features: Sequence[str], *, nam
         features: e names.
         name: the figure's name, see ``finish``.
     """
-    drawing, (ax,) = panels(326, 200)
-    ax.set(xlim=(0, 344), ylim=(200, 0))
+    drawing, (ax,) = panels(308, 200)
+    ax.set(xlim=(18, 342), ylim=(200, 0))
     ax.axis("off")
     added = collected[:, None] * w_o
     output = _written(added.sum(0).tolist())
@@ -280,7 +280,7 @@ def _whole(grid: Tensor) -> list[list[str]]:
 
 
 def _written(numbers: Iterable[float]) -> list[str]:
-    return [f"{number + 0.0:.2f}" for number in numbers]  # no -0.00
+    return [f"{number + 0.0:.2f}".replace("-", "−") for number in numbers]  # no -0.00
 
 
 def _cells(

@@ -151,8 +151,8 @@ def test_panels_are_drawings_of_their_own_that_lose_nothing():
 
 
 def test_what_heads_add_is_summed():
-    assert "x 1.50, y -4.00, z 0.00 is the sum" in two_glasses().text
-    assert texts(two_glasses()).count("-4.00") == 2, "what head 2 adds, and the sum"
+    assert "x 1.50, y −4.00, z 0.00 is the sum" in two_glasses().text
+    assert texts(two_glasses()).count("−4.00") == 2, "what head 2 adds, and the sum"
 
 
 def test_each_role_goes_through_its_matrix():
