@@ -66,7 +66,8 @@ def book(tmp_path_factory):
     os.utime(root / "requirements.lock", (0, 0))
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
     pages = (
-        "notation references glossary symptoms messages questions contributing codes shape-comments"
+        "notation references glossary symptoms messages questions contributing codes "
+        "shape-comments loaded-model"
     )
     for name in pages.split():
         (root / "docs" / f"{name}.md").write_text(f"# {name}\n\nText.\n")

@@ -54,13 +54,20 @@ def settings() -> Iterator[None]:
     torch.backends.cuda.enable_mem_efficient_sdp(True)
 
 
-ABOVE, *MESSAGES = sections("messages.md", "###")
+def messages() -> Iterator[tuple[str, str, str]]:
+    """Give each message's title and text, and the code that the page and its group share."""
+    (_, shared), *groups = sections("messages.md", "##")
+    for _, group in groups:
+        above, *rest = re.split(r"^### ", group, flags=re.MULTILINE)
+        for text in rest:
+            yield text.split("\n")[0], text, "\n".join(BLOCK.findall(shared + above))
 
 
-@pytest.mark.parametrize(("title", "text"), MESSAGES)
-def test_a_message_is_raised_word_by_word_and_mended(title, text):
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("title", "text", "shared"), [*messages()])
+def test_a_message_is_raised_word_by_word_and_mended(title, text, shared):
     message, (code,) = title.split("`")[1], BLOCK.findall(text)
-    exec(*BLOCK.findall(ABOVE[1]), space := {})
+    exec(shared, space := {})
     marks = ""
     for tree, mark in steps(code):
         heard = said(tree, space)
@@ -72,13 +79,17 @@ def test_a_message_is_raised_word_by_word_and_mended(title, text):
 
 
 BACKENDS = "Which backend computes it, and why does one refuse?"
-FIRST, *QUESTIONS = sections("questions.md", "##")
+QUESTIONS = sections("questions.md", "##")
+LOADED = sections("loaded-model.md", "##")
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("title", "text"), QUESTIONS)
-def test_the_code_of_an_answer_runs(title, text):
-    exec("\n".join(BLOCK.findall(FIRST[1] + text)), {})
+@pytest.mark.parametrize(
+    ("title", "shared", "text"),
+    [(title, page[0][1], text) for page in (QUESTIONS, LOADED) for title, text in page[1:]],
+)
+def test_the_code_of_an_answer_runs(title, shared, text):
+    exec("\n".join(BLOCK.findall(shared + text)), {})
 
 
 @pytest.mark.filterwarnings("ignore")
