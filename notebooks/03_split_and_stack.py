@@ -179,14 +179,13 @@ display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-share
 # frame.**
 
 # %% tags=["proof"]
+all_three = w_q, w_k, w_v
 for word in range(8):
     changed = x.clone()  # (n, e)
     changed[word] += torch.arange(4)
     for dim in (0, 1):
         before, after = (
-            one.attend(*(torch.stack((y @ w).split(2, -1), dim) for w in (w_q, w_k, w_v)))[
-                0
-            ]
+            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
             for y in (x, changed)
         )
         moved = (after - before).select(1 - dim, it).abs().max().item()
