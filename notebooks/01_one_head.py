@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *20 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *21 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -252,8 +252,7 @@ display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. No
-# row waits for another, so all can be computed at once, one reason why attention replaced networks that read word by
-# word. The price: order has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
+# row waits for another, so all can be computed at once. The price: order has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
 # [Positions](20_positions.ipynb) to queries, keys and scores.
 
 # %% tags=["proof"]
@@ -441,7 +440,7 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% tags=["hide-input"]
 torch.manual_seed(0)
 walks = (torch.randn(4000, 1024) * torch.randn(4000, 1024)).cumsum(-1)
-drawing, (ax,) = display.panels(560, 270)
+drawing, (ax,) = display.panels(344, 250)
 places = [0, *range(32, 1025, 32)]
 for walk in walks[:10]:
     heights = [0, *walk[31::32].tolist()]
@@ -457,7 +456,9 @@ for d in (64, 256, 1024):
     ax.axvline(d, color="#808080", linewidth=0.8)
     ax.text(d, 88, f"size {size}", ha="center")
     told.append(f"{size} at d = {d:,}")
-ax.set(xlim=(0, 1090), ylim=(-84, 84), xlabel="products added, d", ylabel="score")
+ax.set(
+    xlim=(0, 1090), ylim=(-84, 84), yticks=[-60, -32, 0, 32, 60], xlabel="products added, d"
+)
 ax.set_xticks([64, 256, 1024], ["64", "256", "1,024"])
 caption = "Above: the typical size (root mean square) of 4,000 scores."
 alt = f"Ten scores as their products are added. Typical size: {', '.join(told)}."

@@ -189,8 +189,8 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 # %% [markdown]
 # *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
 # nothing: so the answer is *no*, 0.19. The shares make one whole, so this head cannot abstain: to say *no*
-# it needs a word with nothing to give. Without the cat, *it* finds itself, and the *no* rises to 0.95, nearly
-# the *yes* that it was with the cat.
+# it needs a word with nothing to give. Without the cat, *it* finds itself, and the *no* rises to 0.95: as loud
+# as the *yes* was with the cat, 0.97.
 #
 # ## 4. Why the root
 #
@@ -821,8 +821,8 @@ exercises.short_path.check_attention.folded(MyAttention)
 # %% [markdown]
 # ## What you have now
 #
-# You began with a pencil and eight words, and you have a class that you could write again, and a test that says
-# whether it is right. Three ways lead on: the book takes each step slowly, beginning with [One
+# You began with a pencil and eight words, and you have a class that you could write again, and a test to hold it to.
+# Three ways lead on: the book takes each step slowly, beginning with [One
 # head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class against the clock; and the
 # [package](../docs/package/index.md) has one that takes the place of PyTorch's.
 #

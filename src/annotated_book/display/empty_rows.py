@@ -13,7 +13,7 @@ from torch import Tensor
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDE, _LEFT, _HIGH = 31, 108, 250  # of a cell, before the cells, of a panel
+_WIDE, _LEFT, _HIGH = 28, 92, 250  # of a cell, before the cells, of a panel
 _FILLS = {"NaN": ("h", 0.35), "−∞": ("d", 0.2)}
 _BACK = "back, from a loss that does not read the row"
 
