@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,12 +17,12 @@ from shape_comments.comments import (
     find_comments,
 )
 from shape_comments.grammar import Claim, read_comment
-from shape_comments.letters import Letters, Option, pair
-from shape_comments.rewrite import AGAIN, PLAIN, UNPACK, Rewriter
+from shape_comments.letters import Letters, Option, compare, forget, pair
+from shape_comments.rewrite import AGAIN, BEGIN, PLAIN, UNPACK, Rewriter
 from shape_comments.values import Found, find_shape, find_variables
 
 NOTHING = Claim(())
-Held = dict[Any, Any]  # the local that each call of a function has; Dynamo can make it, too
+UNBOUND = Letters()  # where every call and every section begins
 
 
 class Checker:
@@ -38,8 +39,7 @@ class Checker:
         self.elsewhere: list[tuple[str, tuple[Any, ...]]] = []  # states from other processes
         self.files: set[Path] = set()  # read so far
         self.paths: list[Path] = []  # the files and folders that all count
-        self.sections: Held = {}
-        self.unbound = Letters()  # where every call and every section begins
+        self.letters: dict[object, Letters] = {}  # what is bound in each place
         self.function = self._make_function()
 
     def read(self, path: Path) -> ast.Module | None:
@@ -119,7 +119,7 @@ class Checker:
         """Say which value may have which shape."""
         return pair(comment, found)
 
-    def fail(self, comment: Comment, error: Exception, held: Held | None) -> None:
+    def fail(self, comment: Comment, error: Exception, frame: FrameType) -> None:
         """Note that a comment is false, or that there was nothing to compare it with."""
         if isinstance(error, ShapeCommentError):
             comment.failed.setdefault(error.level, str(error))
@@ -134,34 +134,43 @@ class Checker:
     def _make_function(self) -> Callable[..., Any]:
         """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""
 
-        def check(held: Held | None, number: int, value: Any, mode: int = PLAIN) -> Any:
+        def check(number: int, value: Any, mode: int = PLAIN) -> Any:
             if mode == UNPACK and not isinstance(value, (tuple, list)):
                 value = tuple(value)
             torch = sys.modules.get("torch")  # not imported for code that does without
             if not (torch and (torch.compiler.is_compiling() or torch.jit.is_tracing())):
-                self.check(held, number, value, mode, sys._getframe(1))
+                self.check(number, value, mode, sys._getframe(1))
             return value
 
         return check
 
-    def check(
-        self, held: Held | None, number: int, value: Any, mode: int, frame: FrameType
-    ) -> None:
+    def check(self, number: int, value: Any, mode: int, frame: FrameType) -> None:
         """Compare a value with the comment of a number."""
         comment = self.comments[number]
-        kept, place = (self.sections, comment.section) if held is None else (held, "")
-        letters = kept.get(place, self.unbound)
+        place = find_place(comment, frame)
+        letters = self.letters.get(place, UNBOUND)
+        if mode == BEGIN:
+            self.letters[place] = UNBOUND
+            return
         if mode == AGAIN:
             lines = frozenset(x.line for x in self.comments[number:value])
-            kept[place] = letters.without(lines)
+            self.letters[place] = forget(letters, lines)
             return
         comment.reached = True
         try:
             found = find_shape(frame.f_locals.get(comment.name) if comment.name else value)
-            variables = find_variables(comment, frame)
-            kept[place] = letters.after(comment, found, variables, self.pair)
+            variables = tuple(find_variables(comment, frame).items())
+            self.letters[place] = compare(letters, comment, found, variables, self.pair)
             comment.compared += 1
         except Exception as error:
             if getattr(error, "level", "") == TWO_SIZES:
-                kept[place] = self.unbound  # which of the two is meant is not known
-            self.fail(comment, error, held)
+                self.letters[place] = UNBOUND  # which of the two is meant is not known
+            self.fail(comment, error, frame)
+
+
+def find_place(comment: Comment, frame: FrameType) -> object:
+    """Say whose letters a comment shares: those of the call, or outside functions of the section.
+
+    A frame has its identity to itself until it ends; the next that gets it begins anew.
+    """
+    return id(frame) if frame.f_code.co_flags & CO_OPTIMIZED else comment.section

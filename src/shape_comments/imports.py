@@ -1,5 +1,6 @@
 """Check the shape comments of files and folders as their modules are imported."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -27,8 +28,8 @@ class Finder:
         sys.meta_path.insert(0, self)
 
     def _is_ours(self, file: str) -> bool:
-        path = Path(file).resolve()
-        return any(x == path or x in path.parents for x in self.checker.paths)
+        path = os.path.realpath(file) + os.sep
+        return any(path.startswith(f"{x}{os.sep}") for x in self.checker.paths)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -6,67 +6,29 @@ known.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
 
 from shape_comments.comments import FALSE, TWO_SIZES, Comment, ShapeCommentError
 from shape_comments.grammar import ANY, ONE, Axis, Shape, show
-from shape_comments.values import Found, Sizes
+from shape_comments.values import Found, Several, Sizes
 
 Equation = tuple[Axis, int, int]  # the item, the size found, the line where
 Option = tuple[Shape, Sizes | str, str]  # a shape, a value that may have it, and which value it is
-REMEMBERED = 1000
+REMEMBERED = 10_000  # what came of the same letters and values before, which is most of the work
 
 
-class NotComparedError(Exception):
-    """A value is none that a comment could be compared with."""
-
-
-@dataclass
+@dataclass(eq=False)
 class Letters:
     """What the letters mean at one point of a call or of a section."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
-    known: dict[Any, "Letters"] = field(default_factory=dict)  # what came of the same before
 
-    def after(
-        self,
-        comment: Comment,
-        found: Found,
-        variables: Mapping[str, int],
-        pair: "Callable[[Comment, Found], Iterable[list[Option]]]",
-    ) -> "Letters":
-        """Compare the shapes found with those claimed; give the letters with the new ones bound.
-
-        ``pair`` says what has to hold, each as the options of which one must.
-        """
-        shapes = ("each", *found) if isinstance(found, list) else found
-        same = (comment, shapes, *variables.items())
-        if (letters := self.known.get(same)) is None:
-            letters = self
-            for options in pair(comment, found):
-                letters = letters._first(comment, options, variables)
-            self._remember(same, letters)
-        return letters
-
-    def without(self, lines: Set[int]) -> "Letters":
-        """Forget what was bound in some lines: another turn of a loop begins."""
-        if (letters := self.known.get(lines)) is None:
-            kept = {name: line for name, line in self.lines.items() if line not in lines}
-            still = [x for x in self.open if x[2] not in lines]
-            letters = Letters({name: self.sizes[name] for name in kept}, kept, still)
-            self._remember(lines, letters)
-        return letters
-
-    def _remember(self, same: object, letters: "Letters") -> None:
-        if len(self.known) == REMEMBERED:
-            self.known.clear()
-        self.known[same] = letters
-
-    def _first(
+    def first(
         self, comment: Comment, options: Sequence[Option], variables: Mapping[str, int]
     ) -> "Letters":
+        """Bind the letters of the first option that holds."""
         errors = list[ShapeCommentError]()
         for option in options:
             try:
@@ -127,6 +89,31 @@ class Letters:
         return None
 
 
+@lru_cache(REMEMBERED)
+def compare(
+    letters: Letters,
+    comment: Comment,
+    found: Found,
+    variables: tuple[tuple[str, int], ...],
+    pair: Callable[[Comment, Found], Iterable[list[Option]]],
+) -> Letters:
+    """Compare the shapes found with those claimed; give the letters with the new ones bound.
+
+    ``pair`` says what has to hold, each as the options of which one must.
+    """
+    for options in pair(comment, found):
+        letters = letters.first(comment, options, dict(variables))
+    return letters
+
+
+@lru_cache(REMEMBERED)
+def forget(letters: Letters, lines: Set[int]) -> Letters:
+    """Forget what was bound in some lines: another turn of a loop begins."""
+    kept = {name: line for name, line in letters.lines.items() if line not in lines}
+    still = [x for x in letters.open if x[2] not in lines]
+    return Letters({name: letters.sizes[name] for name in kept}, kept, still)
+
+
 def align(shape: Shape, sizes: Sizes) -> list[tuple[Axis, int]] | None:
     """Pair axes and sizes; None if their numbers differ."""
     axes, ends = list(shape), list(sizes)
@@ -138,31 +125,31 @@ def align(shape: Shape, sizes: Sizes) -> list[tuple[Axis, int]] | None:
 
 def name_values(found: Found) -> list[tuple[Sizes | str, str]]:
     """Give each value, and what a message calls it."""
-    if not isinstance(found, list):
+    if not isinstance(found, Several):
         return [(found, "")]
-    return [(x, f" of value {i}" * (len(found) > 1)) for i, x in enumerate(found, 1)]
+    return [(x, f" of value {i}" * (len(found.each) > 1)) for i, x in enumerate(found.each, 1)]
 
 
 def pair(comment: Comment, found: Found) -> list[list[Option]]:
     """Say which value may have which shape, where it is clear.
 
     Raises:
-        NotComparedError: it is not.
+        ValueError: it is not.
     """
     shapes, values = comment.shapes, name_values(found)
     given = [(x, which) for x, which in values if not isinstance(x, str)]
     options: list[Option] = [(shape, *value) for value in given for shape in shapes]
     if not options:
-        raise NotComparedError(f"{found} has no shape" if isinstance(found, str) else "no shapes")
+        raise ValueError(f"{found} has no shape" if isinstance(found, str) else "no shapes")
     if comment.either:
         return [options]
     if len(shapes) > 1:
         if len(shapes) != len(values):
-            raise NotComparedError(f"{len(shapes)} shapes for {len(values)} values")
+            raise ValueError(f"{len(shapes)} shapes for {len(values)} values")
         each = zip(shapes, values, strict=True)
         return [[(shape, *value)] for shape, value in each if not isinstance(value[0], str)]
     # One of several values has the shape, and those of other ranks are not meant.
     fit: list[Option] = [(shapes[0], *x) for x in given if align(shapes[0], x[0]) is not None]
-    if isinstance(found, list) and not fit:
-        raise NotComparedError(f"none of {len(found)} values has so many axes")
+    if isinstance(found, Several) and not fit:
+        raise ValueError(f"none of {len(values)} values has so many axes")
     return [fit or options]

@@ -3,12 +3,12 @@
 Every call stands on the line of its value, so that tracebacks stay true. A function becomes::
 
     def f(x):
-        __shapes__ = {}                                   # what this call binds
+        __check_shape__(0, None, BEGIN)         # no letter is bound
         for y in x:
-            __check_shape__(__shapes__, 0, 2, AGAIN)      # of comments 0 and 1: it is free again
-            y = __check_shape__(__shapes__, 0, y.mT)      # (d, n)
-            z, w = y.chunk(2)                             # z: (e, n)
-            __check_shape__(__shapes__, 1, None)
+            __check_shape__(0, 2, AGAIN)        # those of comments 0 and 1 are free again
+            y = __check_shape__(0, y.mT)        # (d, n)
+            z, w = y.chunk(2)                   # z: (e, n)
+            __check_shape__(1, None)
 
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 from shape_comments.comments import Comment, Place
 
 CHECK = "__check_shape__"  # the checker's function, in the globals of everything instrumented
-CALL = "__shapes__"  # a local of every function with comments: what this call has bound
-PLAIN, UNPACK, AGAIN = range(3)
+PLAIN, UNPACK, AGAIN, BEGIN = range(4)
 NO_VALUE = "this shape comment stands where no value is"
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOP = ast.For | ast.AsyncFor | ast.While
@@ -91,24 +90,22 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node, FUNCTION):
             self.begin(node, [])
         elif isinstance(node, _LOOP) and (inside := self.numbers[before:]):
-            first, end = node.body[0], ast.Constant(inside[-1] + 1)
-            again = ast.Expr(self.call(inside[0], end, AGAIN, first, scope))
-            node.body.insert(0, ast.copy_location(again, first))
+            end = ast.Constant(inside[-1] + 1)
+            node.body.insert(0, self.statement(inside[0], end, AGAIN, node.body[0]))
         later = [self.ask(comment, node, scope) for comment in self.later.get(node, [])]
         for comment, mode in self.wraps.get(node, []):
-            node = self.call(self._number(comment, scope), node, mode, node, scope)
+            node = self.call(self._number(comment, scope), node, mode, node)
         return [node, *later] if later else node
 
     def begin(self, node: Any, entry: list[ast.stmt]) -> None:
-        """Give a function what it begins with, and a place for its letters."""
+        """Give a function what it begins with."""
         if node in self.used:
-            entry = [ast.Assign([ast.Name(CALL, ast.Store())], ast.Dict([], [])), *entry]
+            entry = [self.statement(0, ast.Constant(None), BEGIN, node.body[0]), *entry]
         at = 0 if ast.get_docstring(node) is None else 1
-        for x in entry:
-            ast.fix_missing_locations(ast.copy_location(x, node.body[0]))
         node.body[at:at] = entry
 
     def _number(self, comment: Comment, scope: Any) -> int:
+        self.used.add(scope)
         names = comment.letters()
         if isinstance(scope, FUNCTION):
             names &= self._names(scope)
@@ -118,21 +115,15 @@ class Rewriter(ast.NodeTransformer):
 
     def ask(self, comment: Comment, at: ast.AST, scope: Any) -> ast.stmt:
         """Build the statement that checks a variable."""
-        number = self._number(comment, scope)
-        call = self.call(number, ast.Constant(None), PLAIN, at, scope)
-        return ast.copy_location(ast.Expr(call), at)
+        return self.statement(self._number(comment, scope), ast.Constant(None), PLAIN, at)
 
-    def call(
-        self, number: int | None, value: ast.expr, mode: int, at: ast.AST, scope: Any
-    ) -> ast.Call:
+    def statement(self, number: int, value: ast.expr, mode: int, at: ast.AST) -> ast.stmt:
+        """Build a call that stands for itself."""
+        return ast.copy_location(ast.Expr(self.call(number, value, mode, at)), at)
+
+    def call(self, number: int, value: ast.expr, mode: int, at: ast.AST) -> ast.Call:
         """Build the call that checks a value and returns it."""
-        letters: ast.expr = ast.Constant(None)
-        if isinstance(scope, FUNCTION) and self.shows_locals(scope):
-            letters = ast.Dict([], [])  # each comment for itself
-        elif isinstance(scope, FUNCTION):
-            letters = ast.Name(CALL, ast.Load())
-            self.used.add(scope)
-        arguments = [letters, ast.Constant(number), value, *[ast.Constant(mode)] * (mode != PLAIN)]
+        arguments = [ast.Constant(number), value, *[ast.Constant(mode)] * (mode != PLAIN)]
         call = ast.Call(ast.Name(CHECK, ast.Load()), arguments, [])
         return ast.fix_missing_locations(ast.copy_location(call, at))
 
@@ -143,10 +134,3 @@ class Rewriter(ast.NodeTransformer):
             names = {node.id for node in nodes if isinstance(node, ast.Name)}
             self.names[scope] = names | {node.arg for node in nodes if isinstance(node, ast.arg)}
         return self.names[scope]
-
-    def shows_locals(self, scope: ast.AST) -> bool:
-        """Tell whether a function asks for all its locals, and would get ours."""
-        if not self._names(scope) & {"locals", "vars"}:
-            return False
-        calls = (x for x in ast.walk(scope) if isinstance(x, ast.Call) and not x.args)
-        return any(getattr(x.func, "id", "") in {"locals", "vars"} for x in calls)

@@ -1,12 +1,20 @@
 """What shape a value has, and which letters are integer variables."""
 
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from shape_comments.comments import Comment
 
 Sizes = tuple[int, ...]
-Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape
+
+
+class Several(NamedTuple):
+    """The shapes of the values in a tuple or a list."""
+
+    each: tuple[Sizes | str, ...]
+
+
+Found = Sizes | str | Several  # a string names the type of a value without shape
 MANY = 100  # a longer list is data, not a list of tensors
 
 
@@ -19,7 +27,7 @@ def find_shape(value: object, inside: bool = False) -> Any:
     if isinstance(value, tuple) and type(value).__name__ == "Size":  # torch's x.shape
         return tuple(value)
     if isinstance(value, (tuple, list)) and not inside and len(value) <= MANY:
-        return [find_shape(item, inside=True) for item in value]
+        return Several(tuple(find_shape(item, inside=True) for item in value))
     return type(value).__name__
 
 

@@ -14,12 +14,12 @@ from types import FrameType
 from typing import Any
 
 from shape_comments.cells import Cells
-from shape_comments.checker import Checker, Held
+from shape_comments.checker import Checker, find_place
 from shape_comments.comments import Comment, Place, ShapeCommentError
 from shape_comments.grammar import LETTER, Claim, Shape, parse_axis
 from shape_comments.imports import Finder
 from shape_comments.letters import Option, name_values
-from shape_comments.rewrite import FUNCTION, NO_VALUE, Rewriter
+from shape_comments.rewrite import BEGIN, FUNCTION, NO_VALUE, Rewriter
 from shape_comments.values import Found
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,8 +28,7 @@ TUPLE = re.compile(r"(?<![\w\])])\(([^()]*)\)")  # f(x) is a call, not a shape
 _ITEM = re.compile(r"\w+(\s*[*+-]\s*\w+)*|\.\.\.")
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+): (\([^()]*\)(?:,? or \([^()]*\))*)")
 DOCSTRING = "docstring"
-LEAVE = 3  # beside the modes of ``shape_comments.rewrite``
-_REFUSED = "refused"  # among the letters of a call: an argument that does not fit its docstring
+LEAVE = -1  # beside the modes of ``shape_comments.rewrite``
 
 
 def read_comment(text: str, whole: bool = False) -> list[Claim]:
@@ -90,6 +89,8 @@ class StrictChecker(Checker):
     def __init__(self, root: Path = ROOT) -> None:
         """Start; a shape on a line of its own is refused, since there is nothing to check."""
         super().__init__(root, own_lines="refused")
+        # By place, as the letters: an argument that does not fit its docstring.
+        self.misfits: dict[object, tuple[Comment, Exception]] = {}
 
     def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
         """Put in the checks of docstrings, too."""
@@ -99,30 +100,31 @@ class StrictChecker(Checker):
         """Raise: a comment is malformed, or stands where it cannot be checked."""
         raise comment.error(reason)
 
-    def check(
-        self, held: Held | None, number: int, value: Any, mode: int, frame: FrameType
-    ) -> None:
+    def check(self, number: int, value: Any, mode: int, frame: FrameType) -> None:
         """Compare; what an argument should have been is raised once the function accepts it.
 
         A function that refuses the argument with an exception of its own is right to do so.
         """
         comment = self.comments[number]
-        if comment.kind == DOCSTRING and mode != LEAVE:
+        place = find_place(comment, frame)
+        if mode == BEGIN:
+            self.misfits.pop(place, None)
+        elif comment.kind == DOCSTRING and mode != LEAVE:
             if frame.f_locals.get(comment.name) is None:
                 return
-        elif held and _REFUSED in held:
-            comment, error = held[_REFUSED]
-            comment.failed.setdefault(error.level, str(error))
+        elif place in self.misfits:
+            comment, error = self.misfits[place]
+            super().fail(comment, error, frame)
             raise ShapeCommentError(str(error))
         if mode != LEAVE:
-            super().check(held, number, value, mode, frame)
+            super().check(number, value, mode, frame)
 
-    def fail(self, comment: Comment, error: Exception, held: Held | None) -> None:
+    def fail(self, comment: Comment, error: Exception, frame: FrameType) -> None:
         """Raise that a comment is false."""
-        if held is not None and comment.kind == DOCSTRING:
-            held.setdefault(_REFUSED, (comment, error))
+        if comment.kind == DOCSTRING:
+            self.misfits.setdefault(find_place(comment, frame), (comment, error))
             return
-        super().fail(comment, error, held)
+        super().fail(comment, error, frame)
         raise error
 
     def pair(self, comment: Comment, found: Found) -> list[list[Option]]:
@@ -171,7 +173,7 @@ class _Rewriter(Rewriter):
         """Visit; with its result a function has accepted its arguments."""
         scope, node = self.scopes.get(node), super().visit(node)
         if isinstance(node, ast.Return) and scope in self.arguments:
-            node.value = self.call(0, node.value or ast.Constant(None), LEAVE, node, scope)
+            node.value = self.call(0, node.value or ast.Constant(None), LEAVE, node)
         return node
 
     def begin(self, node: Any, entry: list[ast.stmt]) -> None:
@@ -179,13 +181,8 @@ class _Rewriter(Rewriter):
         if arguments := self.arguments.get(node):
             entry = [self.ask(comment, node.body[0], node) for comment in arguments]
             last = node.body[-1]
-            leave = ast.Expr(self.call(0, ast.Constant(None), LEAVE, last, node))
-            node.body.append(ast.copy_location(leave, last))
+            node.body.append(self.statement(0, ast.Constant(None), LEAVE, last))
         super().begin(node, entry)
-
-    def shows_locals(self, scope: ast.AST) -> bool:
-        """Let no function be without letters."""
-        return False
 
 
 def find_arguments(
