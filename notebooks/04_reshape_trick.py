@@ -17,7 +17,7 @@
 #
 # <details><summary>What do you expect?</summary>
 #
-# None. You can leave the shelf as it is, and walk along it in another way.
+# None. Leave the shelf as it is, and walk along it in another way.
 #
 # </details>
 
@@ -27,6 +27,8 @@ from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads  # what this page makes
 from annotated_book import chapters, display
+from annotated_book.display.memory import landings
+from annotated_book.display.verdicts import caught
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and its W_O
@@ -40,7 +42,7 @@ heads = cut.transpose(0, 1)            # (h, n, d)
 print("the same shelf:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# That is the whole trick. `view` reads each row of four as two heads of two. Then `transpose` puts the heads in
+# That is the whole trick. `view` reads each row of four as two heads of two, and `transpose` puts the heads in
 # front. No number has moved.
 
 # %% tags=["proof"]
@@ -53,9 +55,8 @@ print("✓ The same numbers as splitting and stacking.")
 #
 # A tensor is a shelf, the place where it begins, and a rule for walking on from there. For each axis, the
 # **stride** says how many places one step along that axis moves. So a number stands at the beginning plus the
-# sum of each index times its stride. Our tensors begin at place 0. (One that is cut out of another begins later:
-# in `torch.randn(n, 12).chunk(3, -1)`, a projection to queries, keys and values at once, the keys begin at
-# place 4.) Follow 3c through the three layouts:
+# sum of each index times its stride. (Ours begin at place 0. One that is cut out of another may begin later.)
+# Follow 3c through the three layouts:
 
 # %% tags=["hide-input"]
 walked = {}
@@ -71,13 +72,13 @@ for name, tensor, index in (
 display.show(walked, columns=["strides", "index of 3c", "place"])
 
 # %% [markdown]
-# It stands at place 10 in all of them. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
-# becomes (2, 4, 1). But whoever now reads `heads` from its first number to its last has to jump, and PyTorch
-# calls such a tensor *not contiguous*.
+# Always place 10. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
+# becomes (2, 4, 1). But whoever now reads `heads` from first to last has to jump, and PyTorch calls such a
+# tensor *not contiguous*.
 #
 # ## The shorter way
 #
-# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the shape (2, 3, 2), and loses no number.
+# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the right shape, and loses no number.
 # How many of the 12 stand where the trick puts them: all, half, or fewer?
 
 # %%
@@ -85,8 +86,7 @@ short = x.reshape(h, n, d)  # (h, n, d)
 print("in their place:", (short == heads).sum().item(), "of 12")
 
 # %% [markdown]
-# Four: the first two and the last two. Here is the walk of each along the shelf, up to the end of head 1, which is
-# orange:
+# Four: the first two and the last two. Here is each walk along the shelf, up to the end of head 1:
 
 
 # %% tags=["hide-input"]
@@ -104,19 +104,19 @@ layouts = {
 display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
 
 # %% [markdown]
-# The trick takes two numbers of each word and jumps over the other two. The reshape never jumps: it reads from the
-# left and fills head 1 until it is full. So head 1 gets all of *cat* and half of *drank*, and *milk* is not in it.
-# You wanted to cut every *row*, and you have cut the *shelf*.
+# For head 1, the trick takes two numbers of each word and jumps over the other two. The reshape never jumps: it
+# reads from the left until head 1 is full. So head 1 gets all of *cat* and half of *drank*, and *milk* is not in
+# it. You wanted to cut every *row*, and you have cut the *shelf*.
 #
 # ## The way back
 #
-# Each head attends, and then the heads have to go side by side again, all numbers of a word in one row. The
-# split copied nothing. How many numbers does the merge copy?
+# Each head attends, and then the heads go side by side again, all numbers of a word in one row. The split copied
+# nothing. How many numbers does the merge copy?
 #
 # <details><summary>What do you expect?</summary>
 #
-# All 12. `attend` writes its result to a new shelf, where the whole first head stands before the second. In
-# the row of a word they have to stand side by side.
+# All 12. `attend` writes its result to a new shelf, where the whole first head stands before the second. In the
+# row of a word, both have to stand side by side.
 #
 # </details>
 
@@ -131,39 +131,38 @@ merged = rows.reshape(n, h * d)  # (n, h * d)
 print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7. That is a step of 1, a jump of 5,
-# and a step of 1, and no single stride walks like that. So `view` refuses. `reshape` does not: where no walk
-# will do, it copies all the numbers, and does not say so.
+# On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1.
+# No single stride walks like that, so `view` refuses. `reshape` does not: where no walk will do, it copies all
+# the numbers, and does not say so.
 #
-# A copy costs time and memory. The trick saves it for queries, keys and values, and kernels such as
-# `F.scaled_dot_product_attention` take them as they lie. Only `@` copies the three after all where there is a batch:
-# [Batches](05_batches.ipynb) will count that.
-#
-# Here is the new shelf, with head 1 in its left half. Orange are the first four numbers that a merge reads:
+# Here the merge writes from the upper shelf to the lower one, with its transpose and without. A corner marks each
+# number that lands in a wrong place:
 
 # %% tags=["hide-input"]
-back = {
-    "mixed.transpose(0, 1)": ("n, h, d", places.view(h, n, d).transpose(0, 1)),
-    "mixed.reshape(n, h * d)": ("n, h·d", places.reshape(n, h * d)),
+fillings = {
+    "mixed.transpose(0, 1).reshape(n, h * d)": places.view(h, n, d)
+    .transpose(0, 1)
+    .flatten(),
+    "mixed.reshape(n, h * d)": places.flatten(),
 }
-display.shelf(
-    back, spell(heads), ["cat", "drank", "milk"] * 2, name="shelf-of-attend", step=4
-)
+landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-shelves")
 
 # %% [markdown]
-# The right merge goes from half to half: 1a and 1b of *cat*, then 1c and 1d. And there is the
-# temptation. Leave out the transpose, and `mixed.reshape(n, h * d)` has the same shape and needs no copy. Its
-# first row, which belongs to *cat*, holds two numbers of *cat* and two of *drank*.
+# With the transpose, the lines cross: *cat* gets 1a and 1b from head 1, and 1c and 1d from head 2. Without it, they
+# fall straight down. That is the temptation: the same shape, and nothing to copy. But the row of *cat* now holds
+# two numbers of *drank*.
 #
-# Here are the right split and the right merge as the package has them, a line each. They count axes from the end:
-# `unflatten` cuts the last axis in two, and `flatten` joins the last two.
+# The trick saves a copy of queries, keys and values, and fused kernels such as those behind
+# `F.scaled_dot_product_attention` can take them as they lie. What `@` does with them in a batch,
+# [Batches](05_batches.ipynb) will count.
+#
+# The package's split and merge count axes from the end. `unflatten` cuts the last one in two, `flatten` joins the
+# last two:
 
 # %% tags=["hide-input"]
 display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
 
 # %% tags=["proof"]
-packed = torch.randn(n, 12).chunk(3, -1)[1]  # (n, 4)
-assert (packed.storage_offset(), packed.stride()) == (4, (12, 1))
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
 assert torch.equal(merged, merge_heads(mixed))
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
@@ -177,7 +176,7 @@ print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same s
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
 # ## Two mistakes that keep every shape
 #
-# So there are two mistakes, and each leaves out a transpose: a **wrong split** and a **wrong merge**.
+# Each leaves out a transpose: the **wrong split** and the **wrong merge**.
 
 
 # %%
@@ -192,14 +191,13 @@ def merge_wrongly(mixed):
 
 
 # %% [markdown]
-# Which test finds them? Start a table: a row for each way, a column for each test. The usual first test is the
-# round trip: split, merge, and compare with the input. Each step can be right or wrong, which makes four ways.
-# Which of them give the input back?
+# Which test finds them? The usual first one is the round trip: split, merge, and compare with the input. Each step
+# can be right or wrong, which makes four ways. Which of them give the input back?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The right way does, and so does the way with *both* steps wrong. A reshape without a transpose never changes
-# the reading order, so two of them in a row change nothing at all.
+# The right way does, and so does the way with *both* steps wrong. A reshape never changes the reading order, so
+# two of them in a row change nothing at all.
 #
 # </details>
 
@@ -215,17 +213,16 @@ tests = {"round trip": lambda split, merge: merge(split(x, h)).equal(x)}
 
 
 def tried(tests):
-    """Put every way to every test."""
+    """Put every way to every test: does it pass?"""
     return {name: [test(*way) for test in tests.values()] for name, way in WAYS.items()}
 
 
-display.show(tried(tests), columns=[*tests])
+caught(tried(tests), [*tests])
 
 # %% [markdown]
-# A dot means *no*. The round trip approves of two mistakes at once. But between the split and the merge comes
-# attention, and it runs on heads that were split wrongly. Follow 2c through the split that lacks its transpose. Then
-# predict where it ends up if the merge lacks its own, too. (A black corner marks each number that stands in a wrong
-# place. A *token* is a word here; trained models also cut words into pieces.)
+# The round trip misses two mistakes at once. But between split and merge comes attention, on heads that were split
+# wrongly. Follow 2c through the split that lacks its transpose. Then predict where it ends up if
+# the merge lacks its own, too. (A *token* is a word here.)
 
 
 # %% tags=["hide-input"]
@@ -278,11 +275,9 @@ display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
-# With both transposes gone, 2c is back in its place, and yet each head has attended to the wrong numbers.
-#
-# What does that do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
-# merge, and ask what *it* collects when it is *thirsty*. With the wrong merge, the row of *it* holds what head 2
-# has found for two other words, *drank* and *milk*:
+# With both transposes gone, 2c is back in its place, and yet each head has attended to the wrong numbers. What does
+# a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
+# merge, and ask what *it* collects when the last word is *thirsty*, and when it is *sweet*:
 
 # %% tags=["fold-input"]
 WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
@@ -299,15 +294,24 @@ def layer(split, merge):
 
 
 sentence, it, cat = one.EMBEDDINGS, one.WORDS.index("it"), one.WORDS.index("cat")
-rows = {way: layer(*WAYS[way])(sentence)[it, :2] for way in ("right", "wrong merge")}
-display.show(rows, columns=["animal", "food"])
+endings = {"thirsty": sentence, "sweet": one.SWEET_EMBEDDINGS}
+rows = {
+    way: torch.cat([layer(*WAYS[way])(x)[it, :2] for x in endings.values()]).tolist()
+    for way in ("right", "wrong merge")
+}
+asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
+display.show(rows, columns=asked)
+
+# %% [markdown]
+# With the wrong merge, the row of *it* holds what head 2 has found for *drank* and *milk*. Their queries are zeros,
+# so they collect an average. One transpose is missing, nothing raises, and both sentences mean the same.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Two tests from outside
 #
-# You see it because you know the right numbers of this example. In a model of your own you do not. So test it from
-# outside. This attention does not know where a word stands: **shuffle** the words, and the rows of the output must
-# be shuffled along, and hold the same numbers up to rounding. The table's second column is the largest difference.
+# In a model of your own you do not know the right numbers. So test it from outside. This attention does not know
+# where a word stands: **shuffle** the words, and the rows of the output must be shuffled along, and hold the same
+# numbers up to rounding.
 
 
 # %%
@@ -318,25 +322,25 @@ def shuffle_gap(model, x):
 
 
 # %% tags=["hide-input"]
-tests["shuffle gap"] = lambda split, merge: shuffle_gap(layer(split, merge), sentence)
-display.show(tried(tests), columns=[*tests])
+tests["shuffle"] = lambda split, merge: shuffle_gap(layer(split, merge), sentence) < 1e-5
+caught(tried(tests), [*tests])
 
 # %% [markdown]
-# All three mistakes show, so this one test seems to be enough. Now give the table one more row, a mistake of
+# All three are caught, so this one test seems to be enough. Now give the table one more row, a mistake of
 # [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`.
 # Which of the two tests finds it?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Neither. No number leaves its row, so the round trip is content. The heads of one word attend to each other,
-# and no word sees another: that is wrong in the same way wherever the word stands, so the shuffle is content, too.
+# Neither. No number leaves its row, so the round trip is content. The heads of one word attend to each other, and
+# no word sees another. That is equally wrong wherever the word stands, so the shuffle is content, too.
 #
 # </details>
 #
 # It takes a third test: **change** one word, here *cat*, and see whether the row of another reacts, here *it*.
 
 
-# %%
+# %% tags=["fold-input"]
 def reacts(model, x, row, word):
     """Say whether one row of the output changes with one word."""
     changed = x.clone()
@@ -344,36 +348,38 @@ def reacts(model, x, row, word):
     return not torch.allclose(model(changed)[row], model(x)[row])
 
 
-# %% tags=["hide-input"]
 WAYS["heads in the middle"] = (
-    lambda x, h: x.unflatten(-1, (h, -1)),
+    lambda x, h: x.unflatten(
+        -1, (h, -1)
+    ),  # cut each row, and leave the heads where they are
     lambda mixed: mixed.flatten(-2),
 )
-tests["reacts"] = lambda split, merge: reacts(layer(split, merge), sentence, it, cat)
-display.show(tried(tests), columns=[*tests])
+tests["change"] = lambda split, merge: reacts(layer(split, merge), sentence, it, cat)
+caught(tried(tests), [*tests])
 
 # %% tags=["proof"]
-passed = [(back, gap < 1e-5, reaction) for back, gap, reaction in tried(tests).values()]
-one_wrong = (False, False, True)
-found = [
-    (True, True, True),
-    one_wrong,
-    one_wrong,
-    (True, False, False),
-    (True, True, False),
-]
-assert passed == found
+one_wrong = [False, False, True]
+assert tried(tests) == {
+    "right": [True, True, True],
+    "wrong merge": one_wrong,
+    "wrong split": one_wrong,
+    "both wrong": [True, False, False],
+    "heads in the middle": [True, True, False],
+}
+assert not (sentence @ WIDE[0])[2:4].any()  # the queries of drank and milk
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
 assert torch.equal(merge_wrongly(mixed)[it], mixed[1, 2:4].flatten())  # drank and milk
 print("✓ Only the right way passes all three tests.")
 
 # %% [markdown]
-# With both steps wrong, each head holds half of the sentence: *it* stands in the second half and can never find
-# *cat*, whatever the matrices are.
+# It also catches both steps wrong: each head then holds half of the sentence, and *it*, in the second half, never
+# finds *cat*, whatever the matrices are.
 #
-# The last two tests look only at inputs and outputs. So they work on any attention whose mask, positions and dropout
-# are switched off, and whose W_O does not begin with zeros. Here they are in one block to copy, which says nothing if all is well. It changes the last word and watches the first row, because not every pair
-# of words reveals two wrong steps.
+# The last two tests look only at inputs and outputs. Here they are in one block to copy, for attention with random
+# weights in float32 (a trained one may have learned to ignore a word), without mask, positions and dropout, its
+# $W_O$ not zero. The limit is a thousandth of the output's own standard deviation: far above rounding, and a small
+# output does not pass for a right one. The block changes the last word and watches the first row, because not every
+# pair reveals two wrong steps.
 
 
 # %%
@@ -382,16 +388,15 @@ def test_from_outside(model, x, num_heads):
     assert len(x) > num_heads > 1, "take two heads or more, and more words than heads"
     before = model(x)
     assert before.shape == x.shape, "return the output alone, a row for each word"
+    limit = before.std() / 1000
     order = torch.arange(len(x)).roll(1)
     gap = (model(x[order]) - before[order]).abs().max()
-    assert gap < 1e-4, "a row holds what was found for other words"
+    assert gap <= limit, "a row holds what was found for other words"
     changed = x.clone()
     changed[-1] = torch.randn_like(x[-1])
     moved = (model(changed)[0] - before[0]).abs().max()
-    assert moved > 1e-6, "the first row does not hear the last word"
+    assert moved > limit, "the first row does not hear the last word"
 
-
-test_from_outside(layer(split_heads, merge_heads), sentence, num_heads=2)
 
 # %% tags=["proof"]
 said = {}
@@ -406,24 +411,28 @@ ways = ("wrong merge", "wrong split", "both wrong", "heads in the middle")
 assert said == dict(zip(ways, (mixes, mixes, mixes, deaf)))
 torchs = nn.MultiheadAttention(4, 2, batch_first=True)
 test_from_outside(lambda x: torchs(x[None], x[None], x[None])[0][0], sentence, 2)
+for scale in (1e-6, 1e6):  # however small or large the output is
+    test_from_outside(lambda x, by=scale: by * layer(*WAYS["right"])(x), sentence, 2)
 refused = []
-for wrong, length in ((lambda x: x[None], 8), (layer(*WAYS["right"]), 2)):
+for wrong, length in (
+    (lambda x: x[None], 8),
+    (layer(*WAYS["right"]), 2),
+    (lambda x: 1e-6 * layer(*WAYS["wrong merge"])(x), 8),
+):
     try:
         test_from_outside(wrong, sentence[:length], 2)
     except AssertionError as error:
         refused.append(str(error))
-assert [text.split()[0] for text in refused] == ["return", "take"]
+assert [text.split()[0] for text in refused] == ["return", "take", "a"]
 print("✓ It passes the right way and PyTorch's class, and refuses the other four ways.")
 
 # %% [markdown]
 # If your model wants a batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x:
-# model(x[None])[0][0]`.
+# model(x[None])[0][0]`. [Testing attention](17_testing_attention.ipynb) has more tests.
 #
-# > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn: in [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
+# > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. In
+# > [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
 # > the wrong merge falls, and left to write on its own, it writes almost nothing that is right.
-#
-# [Testing attention](17_testing_attention.ipynb) has more tests.
 
 # %% [markdown]
 # <!-- deeper: how many words, and which -->
@@ -462,13 +471,13 @@ for length in (2, 3, 4, 5, 8):
     words = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
     pairs = [(i, j) for i in range(length) for j in range(length) if i != j]
     react = sum(reacts(both, words, i, j) for i, j in pairs)
-    first, caught = reacts(both, words, 0, length - 1), shuffle_gap(both, words) > 1e-12
-    found[length] = [caught, f"{react} of {len(pairs)}", first]
+    first, finds = reacts(both, words, 0, length - 1), shuffle_gap(both, words) > 1e-12
+    found[length] = [finds, f"{react} of {len(pairs)}", first]
 names = ["the shuffle finds it", "pairs that react", "first row to last word"]
 display.show(found, columns=names, corner="words")
 
 # %% tags=["proof"]
-assert [length for length, (caught, _, _) in found.items() if not caught] == [2, 4]
+assert [length for length, (finds, _, _) in found.items() if not finds] == [2, 4]
 assert not any(first for _, _, first in found.values())
 for heads in range(2, 6):
     for length in range(heads + 1, 10):
@@ -479,11 +488,11 @@ for heads in range(2, 6):
 print("✓ With more words than heads, up to 9 and 5, one shuffle finds each of the three.")
 
 # %% [markdown]
-# With 2 or 4 words, each head is filled by a single word. No word then sees another, and the
+# With 2 or 4 words, each head is filled from a single word. No word then sees another, and the
 # shuffle moves whole heads, so it finds nothing. This happens wherever the number of words divides
-# the number of heads, and never with more words than heads. Some pairs react at the other lengths,
-# so one pair taken at random may reveal nothing. (Nor would a random order do: with 3 words, one in six is the
-# order as it was.)
+# the number of heads, and in none of the cases tried with more words than heads. Some pairs react at the other
+# lengths, so one pair taken at random may reveal nothing. (Nor is a random order safe: with 3 words, one in six
+# is the order as it was.)
 
 # %% tags=["proof"]
 reshaped, stacked = Reshaped(24, 4).double(), three.SplitAndStack(24, 4).double()
@@ -609,13 +618,13 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
-# >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them
+# >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them, unless n = 1
 # > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
 # >
-# > A reshape reads the axes in order, the last one fastest; only a transpose changes which axis is
-# > read first. Both mistakes keep every shape, and together they survive the round trip. So shuffle
-# > the tokens, more of them than heads, and change one word.
+# > A reshape keeps the reading order, the last axis fastest; a transpose changes which axis is read first. Both
+# > mistakes keep every shape, and together they survive the round trip. So shuffle the words, more of them than
+# > heads, change the last one, and watch the first.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

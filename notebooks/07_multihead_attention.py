@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display, exercises
-from annotated_book.display.live_figures.wheels import told_apart, wheels
+from annotated_book.display.live_figures.wheels import wheels
+from annotated_book.display.verdicts import told_apart
 
 one = chapters.load("01_one_head")  # the words, their features, and gradients
 two = chapters.load("02_two_heads")  # the animal head and the food head
@@ -264,7 +265,7 @@ print("✓ In 18 lines: the same output, weights and gradients, with a mask and 
 
 # %% tags=["hide-input"]
 told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHEELS)}
-told_apart(told, [*heard])
+told_apart(told, [*heard], missed="unnoticed", corner="without")
 
 # %% [markdown]
 # Without a mask, nobody needs half of the parts. With padding, the missing transposes stop the call, because its

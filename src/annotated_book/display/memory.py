@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
 from torch import Tensor
 
 from annotated_book.display._html import Output
@@ -72,6 +72,82 @@ def shelf(
     }
     tall = 96 * boards / (22 * min(count, _BOARD) + 4)  # as a share of its width
     return live(static, "shelf", data, room=(round(145 + 512 * tall), round(200 + 350 * tall)))
+
+
+def landings(
+    labels: Sequence[str],
+    orders: Mapping[str, Tensor],
+    words: Sequence[str],
+    *,
+    heads: int,
+    name: str,
+) -> Output:
+    """Draw two shelves for each way to merge: where a number comes from, and where it lands.
+
+    Args:
+        labels: what stands in each place of the upper shelf, head by head.
+        orders: by the code that merges, the places of the upper shelf in the order in which the
+            lower one is filled; the first way is the right one.
+        words: to which the lower shelf belongs, from the left; as many places to each.
+        heads: how many of them the upper shelf holds.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book.display.memory import landings
+        >>> orders = {"right": torch.tensor([0, 2, 1, 3]), "wrong": torch.arange(4)}
+        >>> landings(["1a", "2a", "1b", "2b"], orders, ["it", "is"], heads=2, name="small-merge")
+        Figure: Two shelves. right: it 1a 1b, is 2a 2b, 4 of 4 where they belong. wrong: it 1a 2a, \
+is 1b 2b, 2 of 4 where they belong.
+    """
+    count, right = len(labels), next(iter(orders.values())).tolist()
+    each = count // len(words)
+    drawing, axes = panels(540, 215 * len(orders), rows=len(orders))
+    said = []
+    for ax, (made, order) in zip(axes, orders.items(), strict=True):
+        places = order.tolist()
+        _draw_heads(ax, labels, heads)
+        for to, place in enumerate(places):
+            look = _look(place * heads // count)
+            ax.plot([place + 0.47, to + 0.47], [1.06, 3.94], **look, alpha=0.9, lw=1.6)
+            _draw_place(ax, to, 4, labels[place], look["color"], astray=place != right[to])
+        for i, word in enumerate(words):
+            edge: dict[str, Any] = {"facecolor": "none", "edgecolor": FAINT, "linewidth": 1.2}
+            ax.add_patch(Rectangle((each * i - 0.01, 3.96), each - 0.04, 1.08, **edge))
+            ax.text(each * (i + 0.5), 5.6, word, ha="center", va="center", fontsize=17)
+        stay = sum(a == b for a, b in zip(places, right, strict=True))
+        ax.set_title(made, fontsize=17, loc="left")
+        ax.set(xlim=(-0.1, count + 0.1), ylim=(6, -1.1))
+        ax.axis("off")
+        rows = (
+            " ".join([word, *(labels[place] for place in places[each * i : each * (i + 1)])])
+            for i, word in enumerate(words)
+        )
+        said.append(f"{made}: {', '.join(rows)}, {stay} of {count} where they belong.")
+    return finish(drawing, name=name, alt=f"Two shelves. {' '.join(said)}")
+
+
+def _look(head: int) -> dict[str, Any]:
+    return {"color": COLOURS["hd"[head % 2]], "linestyle": "-" if head % 2 == 0 else "--"}
+
+
+def _draw_heads(ax: Axes, labels: Sequence[str], heads: int) -> None:
+    width = len(labels) // heads
+    for head in range(heads):
+        colour = _look(head)["color"]
+        middle = {"ha": "center", "va": "center", "fontsize": 17, "color": colour}
+        ax.text(width * (head + 0.5), -0.6, f"head {head + 1}", **middle)
+        for place in range(width * head, width * (head + 1)):
+            _draw_place(ax, place, 0, labels[place], colour, astray=False)
+
+
+def _draw_place(ax: Axes, x: float, y: float, label: str, colour: str, *, astray: bool) -> None:
+    """Draw a place with its number; a corner marks one that belongs elsewhere."""
+    ax.add_patch(Rectangle((x, y), 0.94, 1, color=colour, alpha=0.25, lw=0))
+    if astray:
+        corner = [(x + 0.7, y), (x + 0.94, y), (x + 0.94, y + 0.3)]
+        ax.add_patch(Polygon(corner, color="black", lw=0))
+    ax.text(x + 0.45, y + 0.54, label, ha="center", va="center", fontsize=17)
 
 
 def _draw_places(

@@ -326,8 +326,6 @@ def test_a_set_of_wheels_finds_its_verdict():
     assert parse(figure).select_one("pre").text == "y = x.T + 1\nz = y.T * 2"
     whole = wheels.wheels(["y = x.T"], {"turn": ".T"}, {"call": ["right", "stops"]}, [], name="try")
     assert whole.text.endswith("Nothing is missing.")
-    grid = parse(wheels.told_apart({"turn": ["unnoticed", "stops"]}, ["one", "two"]))
-    assert [x["class"] for x in grid.select("td > span")] == [["aa-unnoticed"], ["aa-noticed"]]
     with pytest.raises(ValueError, match="3 parts make 8 sets"):
         wheels.wheels([], parts, {"call": ["stops"]}, [], name="try")
 

@@ -5,6 +5,7 @@ import torch
 from bs4 import BeautifulSoup
 
 from annotated_book import display
+from annotated_book.display.verdicts import caught
 
 
 def cells(output):
@@ -84,3 +85,15 @@ def test_texts_are_written_from_the_left():
     assert shown.text == "   one        other\na  long text  –\nb  short      x"
     assert "aa-words" in shown.html
     assert "aa-words" not in display.show(words, columns=["one", "other"]).html
+
+
+def test_a_grid_marks_what_a_test_does_not_see():
+    passed = {"right": [True, True], "turned": [True, False]}
+    texts, (_, first, second) = cells(caught(passed, ["sum", "mean"]))
+    assert texts == [
+        ["", "sum", "mean"],
+        ["right", "passes", "passes"],
+        ["turned", "missed", "caught"],
+    ]
+    assert [cell.span["class"] for cell in first[1:]] == [["aa-noticed"]] * 2
+    assert [cell.span["class"] for cell in second[1:]] == [["aa-unnoticed"], ["aa-noticed"]]

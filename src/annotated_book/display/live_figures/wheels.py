@@ -6,7 +6,6 @@ from html import escape
 
 from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
-from annotated_book.display.tables import show
 
 
 def wheels(
@@ -58,29 +57,6 @@ def wheels(
         "out": gone,
     }
     return live(figure(name, told(still, escape(text)), text), "wheels", data, room=(400, 720))
-
-
-def told_apart(verdicts: Mapping[str, Sequence[str]], calls: Sequence[str]) -> Output:
-    """Show as a grid what each call says without a part: red where it does not see that.
-
-    Args:
-        verdicts: under the name of each part, what the calls say without it.
-        calls: their names.
-
-    Examples:
-        >>> from annotated_book.display.live_figures.wheels import told_apart
-        >>> told_apart({"turn": ["unnoticed", "stops"]}, ["sum", "mean"])
-        without        sum   mean
-        turn     unnoticed  stops
-    """
-    shown = show(verdicts, columns=calls, corner="without")
-    said = re.compile("<td>(.*?)</td>")
-
-    def shade(cell: re.Match[str]) -> str:
-        seen = "aa-unnoticed" if cell[1] == "unnoticed" else "aa-noticed"
-        return f'<td><span class="{seen}">{cell[1]}</span></td>'
-
-    return Output(shown.text, said.sub(shade, shown.html))
 
 
 def _listing(lines: Sequence[Sequence[tuple[str, int]]], out: Sequence[int]) -> str:
