@@ -440,7 +440,7 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # %% tags=["hide-input"]
 torch.manual_seed(0)
 walks = (torch.randn(4000, 1024) * torch.randn(4000, 1024)).cumsum(-1)
-drawing, (ax,) = display.panels(344, 250)
+drawing, (ax,) = display.panels(340, 250)
 places = [0, *range(32, 1025, 32)]
 for walk in walks[:10]:
     heights = [0, *walk[31::32].tolist()]
@@ -449,12 +449,12 @@ roots = [math.sqrt(place) for place in places]
 for way in (1, -1):
     edge = [way * root for root in roots]
     ax.plot(places, edge, color=display.COLOURS["d"], linestyle="--")
-ax.text(1040, 32, "√d", color=display.COLOURS["d"], va="center")
+ax.text(1000, 42, "√d", color=display.COLOURS["d"], fontsize=12)
 told = []
 for d in (64, 256, 1024):
     size = f"{walks[:, d - 1].square().mean().sqrt():.0f}"
     ax.axvline(d, color="#808080", linewidth=0.8)
-    ax.text(d, 88, f"size {size}", ha="center")
+    ax.text(d, 88, f"size {size}", ha="center", fontsize=12)
     told.append(f"{size} at d = {d:,}")
 ax.set(
     xlim=(0, 1090), ylim=(-84, 84), yticks=[-60, -32, 0, 32, 60], xlabel="products added, d"
