@@ -3,7 +3,7 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *15 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
+# *14 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
 # layer.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
@@ -45,7 +45,6 @@ MADE_IN = {
     "k =": "3",
     "v =": "3",
     "scores = q": "1",
-    "blocked = blocked": "6",
     "scores = scores": "6",
     "weights = scores": "1",
     "weights = weights": "6",
@@ -82,11 +81,10 @@ class StepByStep(nn.Module):
 
         scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
         if blocked is not None:
-            blocked = blocked[:, None]  # an axis for the heads
-            scores = scores.masked_fill(blocked, -math.inf)
+            scores = scores.masked_fill(blocked[:, None], -math.inf)
         weights = scores.softmax(-1)  # (b, h, n, m)
         if blocked is not None:
-            weights = weights.masked_fill(blocked, 0)
+            weights = weights.masked_fill(blocked[:, None], 0)
 
         merged = self.merge(weights @ v)  # (b, n, h * d)
         return self.w_o(merged), weights  # (b, n, e), (b, h, n, m)
@@ -98,7 +96,7 @@ display.margin(StepByStep, MADE_IN)
 # Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
 # axis for the heads, `blocked[:, None]`: it takes a mask `(b, n, m)`, True where a query must not look. So
 # padding needs one None fewer than in [Masks](06_masks.ipynb), and the staircase, which fitted the scores as it was,
-# needs one. Without it, head i would read row i of the staircase.
+# needs one.
 #
 # | you have | you give | on the scores, `(b, h, n, m)` |
 # |---|---|---|
@@ -137,9 +135,9 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # %% [markdown]
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here it is as short as it
-# gets, 18 lines with the constructor, of which ten are shown. Press an underlined part to take it out; press several.
-# Four calls compare what is left with the whole class:
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here it is in 18 lines with the
+# constructor, of which ten are shown. Press an underlined part to take it out; press several. Four calls compare what
+# is left with the whole class:
 #
 # - *no mask*: the call that you have just made;
 # - *padding*: the cat sentence and a shorter one;
@@ -268,11 +266,11 @@ told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHE
 told_apart(told, [*heard], missed="unnoticed", corner="without")
 
 # %% [markdown]
-# Without a mask, nobody needs half of the parts. With padding, the missing transposes stop the call, because its
+# Without a mask, nobody misses half of the parts. With padding, the missing transposes stop the call, because its
 # mask no longer fits the scores. The second fill matters in a [fully masked
 # row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one. And *differs* need not look
 # worse: without the root, *it* answers more clearly in these two sentences, and on them you would keep the change.
-# In a wide head, one key then [takes nearly
+# Among many random keys of a wide head, one then [takes nearly
 # everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
@@ -416,9 +414,9 @@ MyAttention = StepByStep
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
-# Outside this notebook, copy `compare` and `lend` from [the short
-# path](short_path.ipynb#cell-id=compared-with-pytorch). They need nothing but PyTorch, and ask for outputs, weights
-# and gradients, with masks and without. [From memory](19_from_memory.ipynb) asks again, against the clock.
+# For a class outside this notebook, copy `compare` and `lend` from [the short
+# path](short_path.ipynb#cell-id=compared-with-pytorch), which need nothing but PyTorch. [From
+# memory](19_from_memory.ipynb) asks again, against the clock.
 
 # %% tags=["proof"]
 compare = chapters.load("short_path").compare
@@ -445,9 +443,8 @@ print("✓ `compare` passes the class, and none from which one of the six parts 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
 # The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$
 # where True was; `read_masks` makes one `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below
-# the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as a
-# mask for each head, the appended keys of `add_zero_attn` and `add_bias_kv`, or dropout: a layer has 0.1 by default, so
-# set it to 0.
+# the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as
+# dropout: a layer has 0.1 by default, so set it to 0.
 
 
 # %% tags=["fold-input"]
@@ -525,8 +522,11 @@ def show_equal(found, right, mode):
     return display.show(equal(found, right), columns=["output", "gradient"], corner=mode)
 
 
-# %%
+# %% tags=["hide-input"]
 layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+stack = ask(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), texts, pairs)
+
+# %%
 before = ask(layer, texts, pairs)
 layer.self_attn = fit(layer.self_attn, MyAttention)
 show_equal(ask(layer, texts, pairs), before, "equal, in training")
@@ -535,7 +535,7 @@ show_equal(ask(layer, texts, pairs), before, "equal, in training")
 # Eight times yes: your lines are running inside PyTorch. Now switch the layer to evaluation, as everybody does
 # after training.
 
-# %%
+# %% tags=["fold-input"]
 try:
     layer.eval()(texts)
 except AttributeError as error:
@@ -544,12 +544,16 @@ except AttributeError as error:
 # %% [markdown]
 # It crashes before your class is called. In evaluation the layer looks for a shortcut, its **fast path**, which
 # multiplies by the matrices of PyTorch's class and skips every `forward`. To decide, it looks up `in_proj_bias`.
-# None means *no biases*. The fast path cannot do without, so the layer calls your `forward`. For a layer one line is
-# enough; inside an `nn.TransformerEncoder`, also pass `enable_nested_tensor=False`:
+# None means *no biases*, and without biases there is no fast path.
+#
+# One step up, a model is a stack of such layers. `nn.TransformerEncoder` makes the copies, and asks one thing more
+# before it is built: do $W_Q$, $W_K$ and $W_V$ lie packed? Yours do not.
 
 # %%
 layer.self_attn.in_proj_bias = None
-show_equal(ask(layer, texts, pairs), before, "equal, in evaluation")
+layer.self_attn._qkv_same_embed_dim = False
+encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+show_equal(ask(encoder, texts, pairs), stack, "equal, in evaluation")
 
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -606,11 +610,63 @@ for name, value in {**settings, "batch_first": False, "bias": False}.items():
 print("✓ In evaluation without gradients, too; what it cannot do, it refuses.")
 
 # %% [markdown]
-# The package's `MultiheadAttention` needs no `fit`. It [computes the same](../docs/package/line-by-line.md), with
-# PyTorch's names, layouts and options:
+# So loudly does a strange class get in: it crashed until it had answered. Now come quietly, with a subclass of PyTorch's
+# own class that overrides `forward`. It has every attribute, and nothing complains. Count whose `forward` runs in the
+# two layers.
 #
-#     layer.self_attn = MultiheadAttention(24, 4, batch_first=True)
-#     layer.load_state_dict(checkpoint)
+# <details><summary>What do you expect?</summary>
+#
+# In training, twice. In evaluation without gradients, never: the fast path finds all that it asks for, multiplies by
+# the matrices that your class inherited, and hands out PyTorch's result.
+#
+# </details>
+
+
+# %% tags=["fold-input"]
+def noting(kind, ran):
+    """Make a subclass that notes each call of its forward in a list."""
+
+    class Noting(kind):
+        def forward(self, *given, **options):
+            ran.append(kind)
+            return super().forward(*given, **options)
+
+    return Noting
+
+
+def count_runs(attention, ran, layer, texts, both):
+    """Count how often its forward runs in a stack of two layers, in three modes."""
+    layer.self_attn, counts = attention, []
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    for training, graded in ((True, True), (False, True), (False, False)):
+        ran.clear()
+        with torch.set_grad_enabled(graded):
+            encoder.train(training)(texts, *both)
+        counts.append(len(ran))
+    return counts
+
+
+# %% tags=["hide-input"]
+ran: list[type] = []
+mine = fit(
+    nn.MultiheadAttention(24, 4, batch_first=True).double(), noting(MyAttention, ran)
+)
+mine.in_proj_bias, mine._qkv_same_embed_dim = None, False
+made = {"yours": mine}
+for name, kind in (
+    ("PyTorch's", nn.MultiheadAttention),
+    ("the package's", MultiheadAttention),
+):
+    made[f"a subclass of {name}"] = noting(kind, ran)(24, 4, batch_first=True).double()
+given = ran, layer, texts, pairs["both"]
+runs = {name: count_runs(attention, *given) for name, attention in made.items()}
+modes = "in training", "in evaluation, with gradients", "without"
+display.show(runs, columns=modes, corner="runs, of 2")
+
+# %% [markdown]
+# None of two, where a model is put to use. Whatever you changed in that `forward`, the answers are PyTorch's, in the
+# right shape. The package's class needs no `fit` and none of these lines: [around yours](../docs/package/line-by-line.md)
+# it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's checkpoint, and the fast path leaves it alone.
 
 # %% tags=["proof"]
 from torch.func import functional_call
@@ -646,29 +702,22 @@ torch.testing.assert_close(*gradients)
 print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, too.")
 
 # %% [markdown] name="before-you-swap"
-# ## Before you swap
+# ## What bites silently
 #
-# For the day on which you put one class in the place of another. Each row was run when this page was built; *yours* is
-# the class of this chapter.
+# Before you put one class in the place of another: none of these raises an error, at least not always. *Yours* is the
+# class of this chapter.
 #
-# | you have | you write | because |
+# | you have | you write | otherwise |
 # |---|---|---|
-# | a checkpoint of PyTorch's class | `load_state_dict` for the package's class; `in_proj_weight.chunk(3)` for yours | $W_Q$, $W_K$ and $W_V$ are packed into one `(3e, e)`. No setting is in it: the last exercise is about these |
-# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`. The checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
-# | a mask in which True is *allowed* | `~mask` | so it is for `F.scaled_dot_product_attention`; True is *blocked* in PyTorch's class, the package's and yours |
-# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; yours: `future[None]` | PyTorch's flag alone is an error or no mask: see below. In yours, head i reads row i of a bare `future`: a silent leak with n = h, an error unless n is 1 or h |
-# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; yours: `mask` | mask i · h + j is for sample i, head j |
-# | samples that may be empty | the package's class or this one, which give zeros before $W_O$; PyTorch's with `need_weights=False`, off its fast path | otherwise NaN. The fast path is self-attention with `batch_first` and an even number of heads, in evaluation, without gradients |
-# | no use for the weights | `need_weights=False` | otherwise an `(n, m)` matrix of each head is kept (dropout in training on a CPU keeps it anyway) |
-# | a use for them | `.eval()` and `average_attn_weights=False` | they come *after* dropout, and as a mean over the heads |
-# | a `forward` of your own, inside PyTorch's layer | a subclass of the package's class | the fast path skips `forward` of PyTorch's class, also one that you overrode |
-# | a model to train from scratch | yours: `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | then it starts as PyTorch's and the package's. `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
-#
-# One row is worth a look. Ask PyTorch's class for a causal mask by `is_causal=True` alone: does a word react to a
-# later one?
+# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`: the checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
+# | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
+# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; yours: `future[None]` | PyTorch's flag alone is an error, and on the fast path no mask at all. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
+# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; yours: `mask` | the class reads mask i · h + j for head j of sample i; `mask.repeat(h, 1, 1)` fits as well, and mixes the samples |
+# | a use for the weights | `.eval()`, `average_attn_weights=False` | they come after dropout, and as a mean over the heads |
+# | a model to train from scratch | yours: `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 def sees_the_future(module, **asked):
     """Say whether the first word's output reacts to the last word."""
     y = torch.randn(2, 4, 24)  # (b, n, e)
@@ -691,10 +740,7 @@ for name, (training, graded) in modes.items():
     with torch.set_grad_enabled(graded):
         flags = {"is_causal": True}, {"is_causal": True, "attn_mask": ahead}
         rows[name] = [sees_the_future(of_torch, **flag) for flag in flags]
-display.show(rows, columns=["the flag alone", "and attn_mask"])
-
-# %% [markdown]
-# Twice an error, which is fair. The third time, where a model is put to use, the flag hides nothing, in silence.
+assert [*rows.values()] == [*[["an error", "causal"]] * 2, ["sees the future", "causal"]]
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -731,15 +777,14 @@ each = of_samples.repeat_interleave(4, 0)               # (8, 4, 4)
 by_sample = functional_call(final, packed, (y, y, y), by_head | {"attn_mask": each})
 torch.testing.assert_close(by_sample, small(y, y, y, of_samples))
 assert by_sample[1].shape == (2, 4, 4, 4)
+mixed = theirs(y, y, y, attn_mask=of_samples.repeat(4, 1, 1))[0]  # (2, 4, 24)
+assert not mixed.allclose(theirs(y, y, y, attn_mask=each)[0])
 for n in range(1, 7):  # queries, under a bare mask
     try:
         stopped = not small(torch.ones(2, n, 24).double(), y, y, torch.zeros(n, 4).bool())
     except RuntimeError:
         stopped = True
     assert stopped == (n not in (1, 4)), n
-
-# %% tags=["hide-input"]
-assert [*rows.values()] == [*[["an error", "causal"]] * 2, ["sees the future", "causal"]]
 
 # %% tags=["proof"]
 ours, near = StepByStep(256, 4).requires_grad_(False), {"rel_tol": 0.02}
@@ -755,83 +800,18 @@ assert math.isclose(ours.w_q.weight.std(), made.in_proj_weight.std(), **near)
 print("✓ The classes start as the last row of the table says.")
 
 # %% tags=["proof"]
-ran = []
-
-
-def counting(kind: type[nn.Module], ran: list[type]) -> nn.Module:
-    """Make a module of a subclass whose forward is noted."""
-
-    class Counting(kind):
-        def forward(self, *inputs, **options):
-            ran.append(kind)
-            return super().forward(*inputs, **options)
-
-    return Counting(24, 4, batch_first=True, dtype=torch.float64).eval()
-
-
-encoder = nn.TransformerEncoderLayer(24, 4, 30, batch_first=True).double().eval()
-for kind in (nn.MultiheadAttention, MultiheadAttention):
-    encoder.self_attn = counting(kind, ran)
-    with torch.no_grad():
-        encoder(y)
-assert ran == [MultiheadAttention]
+assert [*runs.values()] == [[2, 2, 2], [2, 2, 0], [2, 2, 2]]
 for kind in (nn.MultiheadAttention, MultiheadAttention):
     dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
     sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
     assert not sums.allclose(torch.ones_like(sums))
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
-print("✓ Masks, the empty sentence, dropout, a forward of one's own: as the table says.")
-
-# %% [markdown]
-# <!-- deeper: What the weights cost -->
-# ### Going deeper: What the weights cost
-#
-# Returning the weights is the default, and it has a price: the `(n, m)` matrices of all heads are kept
-# until the gradient has been computed. In the cell, PyTorch calls `count` for every tensor that it keeps
-# for the backward pass; each piece of memory is counted once, in bytes.
-
-
-# %%
-def count_kept(
-    n: int, need_weights: bool, dropout: float = 0, kind: type = MultiheadAttention
-) -> int:
-    """Count the bytes that a call on n tokens keeps for its gradient."""
-    sizes: dict[int, int] = {}
-
-    def count(x: Tensor) -> Tensor:
-        sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x
-
-    module = kind(64, 8, dropout)
-    x = torch.randn(n, 1, 64)
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
-        module(x, x, x, need_weights=need_weights)
-    return sum(sizes.values())
-
-
-# %%
-calls = {"with weights": (True,), "without": (False,), "without, dropout": (False, 0.1)}
-kept = {n: [count_kept(n, *call) for call in calls.values()] for n in (256, 512, 1024)}
-theirs = [count_kept(256, *call, kind=nn.MultiheadAttention) for call in calls.values()]
-for full, bare, dropping in (*kept.values(), theirs):
-    assert dropping > full > bare
-display.show(kept, columns=[*calls], corner="tokens", title="bytes kept")
-
-# %% [markdown]
-# From 512 to 1024 tokens the first column grows almost fourfold, and the second almost doubles. The third is
-# the exception, in PyTorch's class as well: with dropout in training a CPU has no fused kernel, and the steps
-# keep even more than the weights do. Weights take time, too; [Speed](15_speed.ipynb) measures how much. So pass
-# `need_weights=False` unless
-# you want to look at them.
+print("✓ Flags, masks, weights after dropout: each row was run.")
 
 # %% [markdown] name="dropout"
-# And call `.eval()` before you look: in training, **dropout** sets each weight
-# to zero with probability p and divides the others by 1 − p, and what comes back are the weights that
-# mixed the values, after dropout. A row of them adds up to one only on average.
-
-# %% [markdown]
-# <!-- /deeper -->
+# About the weights: in training, **dropout** sets each to zero with probability p and divides the others by 1 − p, and
+# what comes back is what mixed the values. A row adds up to one only on average.
 
 # %% [markdown]
 # ## Exercises
@@ -887,17 +867,16 @@ exercises.multihead_attention.check_shapes.folded(my_shapes)
 # ## More exercises
 
 # %% [markdown] name="a-score-of-your-own"
-# ### ALiBi
+# ### A score of your own
 #
-# In the package's class the scores are a method, `score(q, k)`: from `(b, h, n, d)` and `(b, h, m, d)` to
-# `(b, h, n, m)`. So you can put in a part that nobody gave you.
+# *Medium, 15 minutes.* In the package's class the score is a method, `score(q, k)`, from `(b, h, n, d)` and `(b, h, m,
+# d)` to `(b, h, n, m)`. Let near words count more: take $s \cdot |i - j|$ off the score of query i and key j, as
+# ALiBi does [[Press et al.](../docs/references.md#press-2022)]. Each head has a slope $s$ of its own, which is not
+# learned: with h heads, a power of two, $2^{-8/h}$ for the first, $2^{-16/h}$ for the second, and $2^{-8}$ for the last.
 #
-# *Medium, 15 minutes.* Attention does not know the positions of the words. ALiBi makes up for this
-# by taking a little off each score for each step of distance [[Press et
-# al.](../docs/references.md#press-2022)]. Query i and key j get their scaled score **minus** $s
-# \cdot |i - j|$, and each head has its own slope $s$. With h heads, where h is a power of two,
-# the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and so on; the last has $2^{-8}$. The
-# slopes are not learned. Override `score`.
+# With a pencil first: two keys fit a query equally well, one stands beside it, the other four places further. In a
+# head whose slope is 1/4, how much weight has the far key for each 1.00 of the near one? ($e^{-1} \approx 0.37$.) Then
+# override `score`.
 
 
 # %% tags=["exercise"]
@@ -946,8 +925,8 @@ exercises.multihead_attention.check_alibi.folded(AlibiAttention)
 # %% [markdown]
 # ### What a state_dict does not know
 #
-# *Medium, 10 minutes.* The first two rows of *Before you swap*, as code: write a function that takes any
-# `nn.MultiheadAttention` and returns a module of the package's class with the same parameters and settings.
+# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module of the package's
+# class with the same parameters and settings, which no checkpoint holds.
 # The function below copies the parameters of a module that has default settings. What else does the new module
 # have to know?
 
@@ -1004,26 +983,35 @@ def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
 exercises.multihead_attention.check_take_over.folded(take_over)
 
 # %% [markdown]
+# ## Nine lines
+#
+# This is the `forward` that you wrote without looking back, or one like it. By heart it goes **three in, four across,
+# two out**: in from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the table of scores, `(b, h, n, m)`; out to `(b, n, e)`.
+
+# %% tags=["hide-input"]
+BY_HEART = {
+    "q =": "in      ask",
+    "k =": "        offer",
+    "v =": "        bring",
+    "scores = q": "across  compare",
+    "scores = scores": "        cover",
+    "weights = scores": "        share",
+    "weights = weights": "        cover",
+    "merged =": "out     collect",
+    "return": "        write",
+}
+display.margin(StepByStep.forward, BY_HEART)
+
+# %% [markdown]
 # ## What you have now
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
 # >
-# > In shapes: `(b, n, h * d)` is split into `(b, h, n, d)`, scored and masked as `(b, h, n, m)`, and
-# > merged into `(b, n, h * d)`. In PyTorch's place, from the package:
-# >
-# > ```python
-# > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)
-# > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
-# > ```
-# >
-# > PyTorch's own class wants `attn_mask=future` beside the flag. Alone, the flag is an error, and on the fast path
-# > no mask at all.
-# >
 # > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
 # > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
-# > settings: compare `batch_first` and `dropout` by eye.
+# > settings: compare `batch_first` and `dropout` by eye. And count that your `forward` runs.
 #
 # This is the end of Part I. The watch goes: you can compute a head with a pencil, say what each line of the class
 # is for, and show that it keeps time with PyTorch's.

@@ -54,7 +54,6 @@ _HOMES = {
     "tiles_visited": "live_figures.tiles_visited",
     "two_sums": "way_through",
     "way_of_the_nan": "mask_figures",
-    "where_the_nan_stops": "mask_figures",
     "whole_map": "computation",
     "whole_way": "way_through",
     "through_matrices": "in_matrices",

@@ -150,32 +150,15 @@ def _short(weight: float) -> str:
 
 
 _INK = {"NaN": COLOURS["h"], "finite": COLOURS["n"], "0": COLOURS["b"], "": FAINT}
-# Column, row, what stands in the box above its gradient.
-_BOXES = {
-    "loss": (0.5, 0, ("loss", "reads sentence 1 only")),
-    "first output": (0, 1, ("output of sentence 1", "holds {}")),
-    "dot's output": (1, 1, ("output, row of a dot", "holds {}")),
-    "first values": (0, 2, ("values of sentence 1",)),
-    "second values": (1, 2, ("values of sentence 2",)),
-    "W_V": (0.5, 3, ("W_V", "shared by both")),
-}
-# From where to where, what happens on the way, and the box whose gradient it carries.
-_WAYS = (
-    ("loss", "first output", "", "first output"),
-    ("loss", "dot's output", "", "dot's output"),
-    ("first output", "first values", "× weights", "first values"),
-    ("dot's output", "second values", "0 × NaN", "second values"),
-    ("first values", "W_V", "", "first values"),
-    ("second values", "W_V", "adds up", "second values"),
-)
-_CAPTION = (
-    "Coloured by what each gradient held when this page was built: "
-    "zeros (grey), finite numbers (blue), NaN (orange)."
-)
+# A box: its column and row, what stands in it, and what it holds, which gives its colour.
+_Boxes = Mapping[str, tuple[float, float, Sequence[str], str]]
 
 
 def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
-    """Draw where a NaN goes that stands in a row of the second sentence, which no loss reads.
+    """Draw where a NaN goes that stands in a row of the second sentence, which nobody reads.
+
+    The first panel goes back through one layer, from a loss that reads the first sentence alone.
+    The second goes forward through two.
 
     Args:
         x: (2, n, e), two sentences; the queries, keys and values before their matrices.
@@ -185,117 +168,122 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
     Examples:
         >>> import torch
         >>> from annotated_book import display
-        >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
-        >>> blocked[1, 1] = True
-        >>> shown = display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
-        >>> "first values: finite; second values: NaN; W_V: NaN." in shown.text
-        True
+        >>> blocked = torch.tensor([[[False, False]] * 2, [[True, True], [True, False]]])
+        >>> display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
+        Figure: What each holds. One layer, on the way back. output of sentence 1: finite; \
+output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN; W_V: NaN. Two \
+layers, on the way there. layer 1, the words: finite; layer 1, a dot: NaN; values, the words: \
+finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
     """
-    holds, found = _gradients(x, blocked, added=False)
-    drawing, (ax,) = panels(336, 370)
-    ax.set(xlim=(-0.53, 1.53), ylim=(3.4, -0.4))
-    ax.axis("off")
-    for box, (column, row, lines) in _BOXES.items():
-        text = [
-            line.format(holds.get(box, "").replace("finite", "finite numbers")) for line in lines
-        ]
-        _draw_box(ax, column, row, text, found.get(box, ""))
-    for start, end, step, carries in _WAYS:
-        _draw_way(ax, _BOXES[start][:2], _BOXES[end][:2], step, _INK[found[carries]])
-    said = "; ".join(f"{box}: {found[box]}" for box in _BOXES if box in found)
-    alt = f"Where the gradient goes, from the loss down, and what it holds. {said}."
-    return finish(drawing, name=name, alt=alt, caption=_CAPTION)
-
-
-def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:
-    """Draw the way back from a fully masked row's softmax, for a mask that overwrites or is added.
-
-    Args:
-        x: (2, n, e), as for ``way_of_the_nan``.
-        blocked: (2, n, n), as for ``way_of_the_nan``.
-        name: the figure's name, see ``finish``.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_book import display
-        >>> blocked = torch.zeros(2, 2, 2, dtype=torch.bool)
-        >>> blocked[1, 1] = True
-        >>> x = torch.eye(2).repeat(2, 1, 1)
-        >>> display.where_the_nan_stops(x, blocked, name="stops")
-        Figure: The gradient behind a fully masked row's softmax. masked_fill: masked scores NaN, \
-scores 0, W_Q and W_K finite. added: masked scores NaN, scores NaN, W_Q and W_K NaN.
-    """
-    drawing, (ax,) = panels(336, 290)
-    ax.set(xlim=(-0.53, 1.53), ylim=(2.4, -0.7))
-    ax.axis("off")
-    boxes = {
-        "masked scores": ("masked scores", "of a dot, all −∞"),
-        "scores": ("scores of a dot",),
-        "W_Q and W_K": ("W_Q and W_K",),
+    drawing, axes = panels(700, 400, columns=2)
+    flows = {
+        "One layer, on the way back": _back(x, blocked),
+        "Two layers, on the way there": _forth(x[1], blocked[1]),
     }
     said = []
-    for column, (title, step) in enumerate((("masked_fill", "writes 0"), ("added", "passes on"))):
-        _, found = _gradients(x, blocked, added=column == 1)
-        ax.text(column, -0.5, title, ha="center", va="center", fontsize=13)
-        for row, (box, lines) in enumerate(boxes.items()):
-            _draw_box(ax, column, row, [*lines], found[box])
-        for row, label in enumerate((step, "")):
-            ink = _INK[found["scores"]]
-            _draw_way(ax, (column, row), (column, row + 1), label, ink)
-        said.append(f"{title}: {', '.join(f'{box} {found[box]}' for box in boxes)}")
-    alt = f"The gradient behind a fully masked row's softmax. {'. '.join(said)}."
-    return finish(drawing, name=name, alt=alt)
-
-
-def _gradients(x: Tensor, blocked: Tensor, *, added: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """Attend with three shared matrices, and say what outputs and gradients hold."""
-    e = x.size(-1)
-    w_q, w_k, w_v = (torch.eye(e, dtype=x.dtype, requires_grad=True) for _ in range(3))
-    q, k, v = x @ w_q, x @ w_k, x @ w_v  # (2, n, e)
-    scores = q @ k.mT / math.sqrt(e)     # (2, n, n)
-    if added:
-        covered = scores + torch.zeros_like(scores).masked_fill(blocked, -math.inf)
-    else:
-        covered = scores.masked_fill(blocked, -math.inf)  # (2, n, n)
-    output = covered.softmax(-1) @ v                      # (2, n, e)
-    kept: list[Tensor] = [v, scores, covered, output]
-    for tensor in kept:
-        tensor.retain_grad()
-    output[0].square().mean().backward()
-    of_v, of_scores, of_covered, of_output, of_q, of_k, of_w = map(
-        _gradient, (*kept, w_q, w_k, w_v)
+    for ax, (title, (boxes, ways)) in zip(axes, flows.items(), strict=True):
+        ax.set(xlim=(-0.53, 1.53), ylim=(3.4, -0.7))
+        ax.axis("off")
+        ax.text(0.5, -0.55, title, ha="center", va="center", fontsize=13)
+        for column, row, lines, state in boxes.values():
+            _draw_box(ax, column, row, lines, state)
+        for start, end, step, carries in ways:
+            _draw_way(ax, boxes[start][:2], boxes[end][:2], step, _INK[boxes[carries][3]])
+        held = "; ".join(f"{box}: {state}" for box, (*_, state) in boxes.items() if state)
+        said.append(f"{title}. {held}.")
+    return finish(
+        drawing,
+        name=name,
+        alt=f"What each holds. {' '.join(said)}",
+        caption="Coloured by what each gradient (one layer) or output (two) held when this page "
+        "was built: zeros (grey), finite numbers (blue), NaN (orange).",
     )
-    dot = int(blocked[1].all(-1).nonzero()[0])
-    holds = {"first output": _state(output[0]), "dot's output": _state(output[1, dot])}
-    return holds, {
-        "first output": _state(of_output[0]),
-        "dot's output": _state(of_output[1, dot]),
-        "first values": _state(of_v[0]),
-        "second values": _state(of_v[1]),
-        "masked scores": _state(of_covered[1, dot]),
-        "scores": _state(of_scores[1, dot]),
+
+
+def _back(x: Tensor, blocked: Tensor) -> tuple[_Boxes, Sequence[tuple[str, str, str, str]]]:
+    """Follow a gradient through one layer; a way says which box's colour it has."""
+    e, dot = x.size(-1), int(blocked[1].all(-1).nonzero()[0])
+    w_v = torch.eye(e, dtype=x.dtype, requires_grad=True)
+    v = x @ w_v                        # (2, n, e)
+    output = _weights(x, blocked) @ v  # (2, n, e)
+    of_v, of_output, of_w = torch.autograd.grad(output[0].square().mean(), (v, output, w_v))
+    states = {
+        "output of sentence 1": _state(of_output[0]),
+        "output, row of a dot": _state(of_output[1, dot]),
+        "values of sentence 1": _state(of_v[0]),
+        "values of sentence 2": _state(of_v[1]),
         "W_V": _state(of_w),
-        "W_Q and W_K": _state(torch.stack([of_q, of_k])),
     }
+    places = ((0, 1), (1, 1), (0, 2), (1, 2), (0.5, 3))
+    beside = (f"holds {_said(_state(output[0]))}", f"holds {_said(_state(output[1, dot]))}")
+    under = (*beside, "", "", "shared by both")
+    boxes: dict[str, tuple[float, float, Sequence[str], str]] = {
+        "loss": (0.5, 0, ("loss", "reads sentence 1 only"), "")
+    }
+    for (box, state), place, line in zip(states.items(), places, under, strict=True):
+        lines = [each for each in (box, line, f"gradient: {state}") if each]
+        boxes[box] = (*place, lines, state)
+    first, dots, values, lost, w = states
+    return boxes, (
+        ("loss", first, "", first),
+        ("loss", dots, "", dots),
+        (first, values, "× weights", values),
+        (dots, lost, "0 × NaN", lost),
+        (values, w, "", values),
+        (lost, w, "adds up", lost),
+    )
 
 
-def _gradient(tensor: Tensor) -> Tensor:
-    assert tensor.grad is not None
-    return tensor.grad
+def _forth(x: Tensor, blocked: Tensor) -> tuple[_Boxes, Sequence[tuple[str, str, str, str]]]:
+    """Follow a sentence through two layers."""
+    empty = blocked.all(-1)            # (n,)
+    once = _weights(x, blocked) @ x    # (n, e)
+    weights = _weights(once, blocked)  # (n, n)
+    twice = weights @ once             # (n, e)
+    (share,) = set(weights[~empty][:, empty].flatten().tolist())
+    assert twice.isnan().all()
+    words, dot, lost = map(_state, (once[~empty], once[empty], twice))
+    boxes: _Boxes = {
+        box: (*place, (*lines, f"holds {_said(state)}"), state)
+        for box, place, lines, state in (
+            ("layer 1, the words", (0, 0), ("layer 1", "rows of the words"), words),
+            ("layer 1, a dot", (1, 0), ("layer 1", "row of a dot"), dot),
+            ("values, the words", (0, 1), ("layer 2", "values of the words"), words),
+            ("values, a dot", (1, 1), ("layer 2", "value of a dot"), dot),
+            ("layer 2, every word", (0.5, 2), ("layer 2", "row of every word"), lost),
+            ("loss", (0.5, 3), ("loss", "reads any of these"), lost),
+        )
+    }
+    before, before_dot, values, of_dot, every, loss = boxes
+    return boxes, (
+        (before, values, "", values),
+        (before_dot, of_dot, "", of_dot),
+        (values, every, "", values),
+        (of_dot, every, f"{share:g} × NaN", of_dot),
+        (every, loss, "", loss),
+    )
+
+
+def _weights(x: Tensor, blocked: Tensor) -> Tensor:
+    scores = x @ x.mT / math.sqrt(x.size(-1))  # (..., n, n)
+    return scores.masked_fill(blocked, -math.inf).softmax(-1)
 
 
 def _state(numbers: Tensor) -> str:
     return "NaN" if numbers.isnan().any() else "finite" if numbers.any() else "0"
 
 
-def _draw_box(ax: Axes, column: float, row: float, lines: list[str], gradient: str) -> None:
-    edge, nan = _INK[gradient], gradient == "NaN"
+def _said(state: str) -> str:
+    return state.replace("finite", "finite numbers")
+
+
+def _draw_box(ax: Axes, column: float, row: float, lines: Sequence[str], state: str) -> None:
+    edge, nan = _INK[state], state == "NaN"
     fill = to_rgba(edge, 0.22 if nan else 0.06)
     corner = (column - 0.43, row - 0.28)
     ax.add_patch(FancyBboxPatch(corner, 0.86, 0.56, "round,pad=0.04", ec=edge, fc=fill, lw=1.6))
-    lines = [*lines, *([f"gradient: {gradient}"] if gradient else [])]
     for i, line in enumerate(lines):
-        last = bool(gradient) and i == len(lines) - 1
+        last = bool(state) and i == len(lines) - 1
         ax.text(
             column,
             row + 0.18 * (i - (len(lines) - 1) / 2),
@@ -318,5 +306,6 @@ def _draw_way(
         (x0, y0), (x1, y1), arrowstyle="->", mutation_scale=12, color=colour, lw=1.8
     )
     ax.add_patch(arrow)
-    middle = ((x0 + x1) / 2 + 0.05, (y0 + y1) / 2)
+    aside = (0.05, 0) if x0 == x1 else (0.1, 0.06)  # under a way that leads down to the left
+    middle = ((x0 + x1) / 2 + aside[0], (y0 + y1) / 2 + aside[1])
     ax.text(*middle, step, fontsize=12, style="italic", va="center", color=colour)
