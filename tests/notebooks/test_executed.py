@@ -67,6 +67,8 @@ def reading(cells):
             if "proof" in tags:
                 words += len(re.findall(r"\w[\w'’-]*", cell.outputs[0].text.partition("\n")[0]))
             listings = LISTING.findall(shown) + [source] * (not hidden)
+            if "aa-built" in shown:  # one listing, with a note over each of its parts
+                listings = ["\n".join(listings)]
             code += sum(max(0.5, len(x.strip().splitlines()) / 32) for x in listings)
     return math.ceil(words / 200 + code)
 
