@@ -70,7 +70,7 @@ display.rooms(
 # %% [markdown]
 # The third button is another mistake. A model expects the batch second, (8, 2, 4), and yours comes first, (2, 8, 4).
 # A transpose gives the shape that is wanted, and a reshape does, too. How many of the 16 words stand at the same
-# place in both? (In the tables, 1 and 2 number the sentences.)
+# place in both? (In the table, 1 and 2 number the sentences.)
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -89,19 +89,10 @@ print("at the same place:", (turned == straight).sum().item(), "of 16")
 named = [
     f"{word} {i}" for i, words in enumerate((one.WORDS, one.SWEET), 1) for word in words
 ]
-calls = {"transpose(0, 1)": turned, "reshape(n, b)": straight}
-display.beside(
-    *(
-        display.show(
-            [[named[i] for i in row] for row in rows.tolist()],
-            range(1, n + 1),
-            ["1st", "2nd"],
-            title=call,
-            decimals="<",
-        )
-        for call, rows in calls.items()
-    )
-)
+rows = zip(turned.tolist(), straight.tolist())
+pairs = [[f"{named[i]} · {named[j]}" for i, j in row] for row in rows]
+columns = ["transpose(0, 1)", "reshape(n, b)"]
+display.show(pairs, range(1, n + 1), columns, decimals="<")
 
 # %% [markdown]
 # Press *reshaped* in the figure: four rooms of eight words again, and each holds every second word of *both*
