@@ -142,6 +142,7 @@ class Future:
 
     leaks: Tensor
     turned: bool  # whether all of it is seen, and nothing of the past
+    inverted: bool  # nor a token itself; the last, to which all is hidden, may see everything
 
     @property
     def next_alone(self) -> bool:
@@ -162,8 +163,10 @@ def future(patient: Patient) -> Future:
     leaks = seen.triu(1)
     if deaf.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
-    every = torch.ones_like(seen)
-    return Future(leaks, leaks.equal(every.triu(1)) and deaf.tril().equal(every.tril(-1)))
+    future, past = (torch.ones_like(seen).triu(1), torch.ones_like(seen).tril(-1))
+    turned = leaks.equal(future) and deaf.tril().equal(past)
+    past[-2, -2] = True  # with one key alone, it does not matter who asks
+    return Future(leaks, turned, leaks.equal(future) and deaf.tril()[:-1].equal(past[:-1]))
 
 
 def brought_back(patient: Patient) -> Tensor:

@@ -134,6 +134,14 @@ RULES = (
         signs={
             "answers": inverted_answers,
             "blocked": which,
+            "future": told(
+                pairs.future,
+                "the past and itself are hidden from each token, and not the future",
+                "text",
+                lambda x: x.inverted,
+                remedy="Turn the mask: `masked_fill` hides where it is True, and "
+                "`scaled_dot_product_attention` where it is False.",
+            ),
         },
         explains=MASKED | {"attention"},  # one that must be given then hides everything
     ),
