@@ -17,6 +17,7 @@ class Mixing:
     """What weights do not depend on, as texts."""
 
     unmixed: str = ""  # neither of the two, or results depend on no other token
+    unread: str = ""  # on what is given as keys and values, though queries see each other
     unasked: str = ""  # on queries
     unscored: str = ""  # on keys
 
@@ -29,6 +30,11 @@ def mixing(patient: Patient) -> Mixing:
     output = patient.ask(inputs)
     judge = _within if inputs.query is inputs.key else _between
     if (found := judge(patient, inputs, output)) is None:
+        if inputs.query is not inputs.key:
+            first = exchanged(inputs.query, 0, patient.draw(42).query[:, :1])
+            after = patient.ask(replace(inputs, query=first))[:, 1:]
+            if not patient.same(after, output[:, 1:]):
+                return Mixing(unread="another query moves them, and other keys and values do not")
         return Mixing("results depend on no other token")
     asks, scores = found
     if not asks and not scores:

@@ -80,6 +80,21 @@ _OVER = {
 }
 RULES = (
     Rule(
+        "context-ignored",
+        "keys and values are made from the queries' tokens, and what is given beside them is not "
+        "read",
+        "Make keys and values from the context that is given.",
+        signs={
+            "attention": told(mixing.mixing, "the context that is given changes nothing", "unread")
+        },
+        explains=OUTPUTS,
+        neighbours=("no-attention",),
+        explanation="It is a self-attention where another was meant: every shape is right, and a "
+        "decoder never reads what it should translate.",
+        wrong="k, v = W_k(x), W_v(x)",
+        right="k, v = W_k(context), W_v(context)",
+    ),
+    Rule(
         "no-attention",
         "heads attended over, weights that are never used, or no attention at all",
         _MIX,
