@@ -136,6 +136,18 @@ class Dropping(Attention):
         return self.late(super().mix(q, k, v))
 
 
+class TableDropped(Attention):
+    """Drops what it adds to the scores by distance, and no scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.drop = nn.Parameter(torch.randn(31, H)), nn.Dropout(0.1)
+
+    def changed(self, scores):
+        place = torch.arange(scores.size(-1))
+        return scores + self.drop(self.table)[place - place[:, None] + 15].permute(2, 0, 1)
+
+
 class TwoOutputs(Attention):
     """Returns something besides that has parameters of its own."""
 
@@ -277,6 +289,7 @@ SAID = {
     "a spare layer beside a window": (Alone(), "window-of-one parameters-without-gradient"),
     "a halo": (Halo(), "sliding-window order-matters"),
     "scores and results dropped": (Dropping(), "dropout-before-softmax"),
+    "a table dropped": (TableDropped(), "order-matters"),
     "hidden scores dropped": (Dropping(True), "training-not-finite", "causal"),
     "a second output": (TwoOutputs(), ""),
     "keys from queries": (Packed(key="q"), "keys-from-queries"),

@@ -127,6 +127,26 @@ def test_mistakes_in_a_model_are_named(options, codes):
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
 
 
+class Padded(nn.Module):
+    """Hides the future, and the end of its second sample."""
+
+    def __init__(self):
+        super().__init__()
+        take = {"forward": lambda self, x, mask: demanded.Attention.forward(self, x, x, x, mask)}
+        self.embedding, self.layer = nn.Embedding(50, demanded.E), demanded.varied(**take)()
+
+    def forward(self, ids):
+        n = ids.size(1)
+        padding = torch.arange(n) >= torch.tensor([n, *[n - 2] * (len(ids) - 1)])[:, None, None]
+        return self.layer(self.embedding(ids), torch.ones(n, n).triu(1).bool() | padding)
+
+
+def test_padding_that_a_model_gives_is_no_choice_of_keys():
+    (report,) = examine_model(Padded(), IDS, attention="Varied").examined
+    assert "keys-selected" not in report.codes, report
+    assert "`mask`, which may hide tokens" in str(report)
+
+
 class Odd(demanded.Attention):
     """Takes tokens in either layout, and what only looks like them; may return fewer features."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_doctor.call.inputs import Failed, Inputs, NotAsked
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import describe
+from attention_doctor.call.state import dropouts
 from attention_doctor.evidence import parameters, situations
 from attention_doctor.evidence.conditions import DROPOUT, needs_full_precision, variation
 from attention_doctor.evidence.influence import across, influence
@@ -32,6 +33,8 @@ def dropped_scores(patient: Patient) -> str:
     if patient.kind == "cross" and not patient.memory:
         flat = Inputs(inputs.query, inputs.key, flat.value)
     for which in range(count):
+        if not _meets_keys(patient, inputs, which):
+            continue
         with patient.trained(DROPOUT, which):
             if (varied := variation(patient, inputs)) > patient.tolerance:
                 moving.append((variation(patient, flat), varied))
@@ -40,6 +43,17 @@ def dropped_scores(patient: Patient) -> str:
     steady = (varied for constant, varied in moving if constant <= patient.tolerance)
     said = "in training results vary by {:.0%}, and not at all where all values are equal"
     return next((said.format(varied) for varied in steady), "")
+
+
+def _meets_keys(patient: Patient, inputs: Inputs, which: int) -> bool:
+    """Tell whether a dropout gets tensors with an axis of the keys, as far as it is called."""
+    part, shapes = dropouts(patient.module)[which][0], list[torch.Size]()
+    handle = part.register_forward_pre_hook(lambda _, x: shapes.extend(y.shape for y in x[:1]))
+    try:
+        patient.ask(inputs)
+    finally:
+        handle.remove()
+    return not shapes or any(inputs.key.size(1) in shape for shape in shapes)
 
 
 def not_finite_in_training(patient: Patient) -> str:
