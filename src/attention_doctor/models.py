@@ -234,7 +234,10 @@ def _fitted(value: Any, fewer: list[tuple[int, int]], batch: int, dtype: torch.d
         value = value.narrow(axis, 0, sizes.get(size, size))
     if value.is_complex():
         return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
-    return value.to(dtype) if value.is_floating_point() else value
+    if not value.is_floating_point():
+        return value
+    low = torch.finfo(dtype).min  # which a finite number does not go below
+    return value.to(dtype).masked_fill(value.isfinite() & (value < low), low)
 
 
 def _hides_the_future(patient: Patient) -> bool:

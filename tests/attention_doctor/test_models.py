@@ -128,21 +128,26 @@ def test_mistakes_in_a_model_are_named(options, codes):
 
 
 class Padded(nn.Module):
-    """Hides the future, and the end of its second sample."""
+    """Hides the future, and the end or the beginning of its second sample."""
 
-    def __init__(self):
+    def __init__(self, left):
         super().__init__()
         take = {"forward": lambda self, x, mask: demanded.Attention.forward(self, x, x, x, mask)}
+        take |= {"hidden": lambda *_: None, "changed": lambda self, x: x + self.blocked[:, None]}
         self.embedding, self.layer = nn.Embedding(50, demanded.E), demanded.varied(**take)()
+        self.left = left
 
     def forward(self, ids):
-        n = ids.size(1)
-        padding = torch.arange(n) >= torch.tensor([n, *[n - 2] * (len(ids) - 1)])[:, None, None]
-        return self.layer(self.embedding(ids), torch.ones(n, n).triu(1).bool() | padding)
+        n, two = ids.size(1), torch.tensor([0, *[2] * (len(ids) - 1)])[:, None, None]
+        padding = torch.arange(n) < two if self.left else torch.arange(n) >= n - two
+        hidden = torch.ones(n, n).triu(1).bool() | padding
+        return self.layer(self.embedding(ids), hidden * torch.finfo(torch.float32).min)
 
 
-def test_padding_that_a_model_gives_is_no_choice_of_keys():
-    (report,) = examine_model(Padded(), IDS, attention="Varied").examined
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_that_a_model_gives_is_no_choice_of_keys_and_its_rows_leak_nothing(left):
+    (report,) = examine_model(Padded(left), IDS, attention="Varied").examined
+    assert report.ok, report
     assert "keys-selected" not in report.codes, report
     assert "`mask`, which may hide tokens" in str(report)
 

@@ -159,7 +159,10 @@ class Future:
 def future(patient: Patient) -> Future:
     """Measure which pairs react under the causal mask."""
     situations.only_for(patient, "causal")
-    seen, deaf = (x.any(0) for x in free(patient))
+    seen, deaf = free(patient)
+    if patient.given_masks:  # a token that the last one does not see may be padding
+        seen = seen & seen[:, -1, :, None]
+    seen, deaf = seen.any(0), deaf.any(0)
     leaks = seen.triu(1)
     if deaf.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
