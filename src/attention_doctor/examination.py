@@ -8,15 +8,19 @@ from typing import Any
 
 from annotated_attention.checks import check_settings
 from attention_doctor.answers import Answers
-from attention_doctor.call.calls import called, counts
-from attention_doctor.call.inputs import Failed
+from attention_doctor.call.calls import called
+from attention_doctor.call.fitting import fitting
+from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.masks import Called
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_at
 from attention_doctor.call.roles import KINDS, Sizes, Unasked, taken
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import Report, refused
-from attention_doctor.verdict import findings, summary
+from attention_doctor.rules.catalogue import RULES
+from attention_doctor.rules.rule import Observed
+from attention_doctor.verdict import finding, findings, summary
 
 
 def examine(
@@ -105,7 +109,7 @@ def examine_called(
         Unasked: an argument is not known, or no mask fits.
     """
 
-    def asked(sizes: Sizes) -> Report:
+    def patient_of(sizes: Sizes) -> tuple[Patient, Called]:
         further = dict(call or {})
         asked = called(attend, kind, sizes, layout, mask, further)
         asked.attend.window = window or asked.attend.window
@@ -114,29 +118,39 @@ def examine_called(
             further = taken(getattr(reference, "forward", reference), further)
             trusted = called(reference, kind, sizes, layout, mask, further)
             patient.reference = Patient(trusted.attend, sizes, kind)
-        tokens = f"{sizes.tokens} tokens, the number that its error names" * bool(sizes.tokens)
-        said = ", ".join(filter(None, [asked.how, tokens]))
-        how = (f"called with {said}",) if said else ()
-        return replace(examine_patient(patient), called=how, inferred=asked.inferred)
+        return patient, asked
 
-    first = asked(sizes)
-    for tokens in () if first.asked else counts(attend, first.findings[0].evidence):
-        longer = max(sizes.max_length, tokens)
-        with contextlib.suppress(Unasked):
-            again = asked(sizes._replace(tokens=tokens, max_length=longer))
-            if again.asked:
-                return again
-    return first
+    def runs(sizes: Sizes) -> bool:
+        with contextlib.suppress(Unasked, Failed, NotAsked):
+            patient = patient_of(sizes)[0]
+            with patient.admitted():
+                patient.ask(patient.draw(0))
+                return True
+        return False
+
+    patient, how = patient_of(sizes)
+    report = examine_patient(patient)
+    first, *_ = (*report.findings, None)
+    if first is not None and first.code == "fails" and not report.asked:
+        other = fitting(attend, kind, sizes, (first.evidence, first.where), runs)
+        if other is not None:
+            patient, how = patient_of(other)
+            report = examine_patient(patient)
+    tokens = patient.sizes.tokens
+    why = ", the number that its error names" * (patient.sizes.only[0] in ("", "length-fixed"))
+    said = f"{tokens} tokens{why}" * bool(tokens)
+    said = ", ".join(filter(None, [how.how, said]))
+    return replace(report, called=(f"called with {said}",) * bool(said), inferred=how.inferred)
 
 
 def examine_patient(patient: Patient) -> Report:
     """Examine what may be called in a way of its own."""
     with patient.admitted():
+        evidence = Evidence(patient)
         try:
             patient.ask(patient.draw(0))
         except Failed as failure:
-            return _refused(patient, failure)
-        evidence = Evidence(patient)
+            return _named(evidence) or _refused(patient, failure)
         with settled(evidence) as reason:
             answers = Answers(evidence, reason)
             return Report(
@@ -150,9 +164,19 @@ def examine_patient(patient: Patient) -> Report:
             )
 
 
+def _named(evidence: Evidence) -> Report | None:
+    """Report what is wrong with a call that fails, if steps before its end show it."""
+    for rule in RULES:
+        if (sign := rule.sign("failing call", evidence)) is not None:
+            found = finding(evidence, Observed(rule, sign, "answers"))
+            left = ("everything else: there is no output to compare",)
+            return Report(evidence.patient.name, (found,), left, {"answers": found.severity})
+    return None
+
+
 def check_arguments(attend: object, sizes: Sizes, kind: str) -> None:
     """Refuse what cannot be examined, with the errors of ``examine``."""
-    embed_dim, num_heads, _, max_length, _ = sizes
+    embed_dim, num_heads, _, max_length, *_ = sizes
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
@@ -176,4 +200,6 @@ def _refused(patient: Patient, failure: Failed) -> Report:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
     left = "everything else: there is no output to compare"
-    return refused(patient.name, code, (symptom, str(failure), asked, remedy, "answers"), left)
+    place = None if failure.error is None else raised_at(failure.error)
+    texts = (symptom, str(failure), asked, remedy, "answers")
+    return refused(patient.name, code, texts, left, place)

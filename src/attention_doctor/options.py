@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 from attention_doctor.call.roles import KINDS
 from attention_doctor.settings import CODES, PLACE, find
 
+_OF_TARGETS = ["kind", "embed_dim", "num_heads", "mask", "layout", "init", "call"]
+_OF_TARGETS += ["max_length", "window", "reference"]
+_ONE = "a target, and not of --model"
 FORMATS = ("text", "json", "github", "sarif")
 
 
@@ -76,6 +79,12 @@ def _check(reader: Parser, options: argparse.Namespace) -> None:
             reader.error(f"--num-heads {h} must divide --embed-dim {e}")
     elif options.target is not None or not options.attention:
         reader.error("--model has its own file, and needs --attention: the class of its attentions")
+    unused = {"attention": "--model"} if options.model is None else dict.fromkeys(_OF_TARGETS, _ONE)
+    if options.kind != "memory":
+        unused.setdefault("context_dim", "--kind memory")
+    for name, of in unused.items():
+        if getattr(options, name) != reader.get_default(name):
+            reader.error(f"--{name.replace('_', '-')} is of {of}")
     if options.max_length < 2:
         reader.error(f"--max-length {options.max_length} must be at least 2")
     options.context_dim = options.context_dim or options.embed_dim

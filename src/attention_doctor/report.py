@@ -223,9 +223,16 @@ def _wrapped(first: str, text: str) -> list[str]:
     return wrapper.wrap(text)
 
 
-def refused(name: str, code: str, texts: tuple[str, str, str, str, str], left: str) -> Report:
+def refused(
+    name: str,
+    code: str,
+    texts: tuple[str, str, str, str, str],
+    left: str,
+    place: Where | None = None,
+) -> Report:
     """Report what could not be asked: the texts of the finding, and what is left out therefore."""
-    return Report(name, (Finding(code, UNASKED, *texts),), (left,), {texts[-1]: UNASKED})
+    found = Finding(code, UNASKED, *texts, where=place)
+    return Report(name, (found,), (left,), {texts[-1]: UNASKED})
 
 
 def exit_code(*reports: Report | ModelReport) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from attention_doctor.call.build import build, is_factory, values
+from attention_doctor.call.build import build, is_factory, values, without_heads
 from attention_doctor.call.load import load
 from attention_doctor.call.paste import adapter
 from attention_doctor.call.places import describe
@@ -86,7 +86,9 @@ def _report(
     call = values("--call", options.call, names, sizes)
     how = (sizes, options.kind, options.layout, options.mask, call, options.window, trusted)
     report = examine_called(made, *how)
-    return replace(report, called=(*filter(None, [built]), *report.called))
+    unused = without_heads(target, init, sizes, options.kind)
+    inferred = ". ".join(filter(None, [unused, report.inferred]))
+    return replace(report, called=(*filter(None, [built]), *report.called), inferred=inferred)
 
 
 def _model(made: Any, name: str, attention: str) -> ModelReport:

@@ -39,8 +39,8 @@ def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
             continue
         explained = [x for x in observed if x.rule is cause.rule or _explains(cause, x)]
         observed = [x for x in observed if x not in explained]
-        written.insert(0, _finding(evidence, cause, explained))
-    written += [_finding(evidence, x) for x in (*observed, *meant)]
+        written.insert(0, finding(evidence, cause, explained))
+    written += [finding(evidence, x) for x in (*observed, *meant)]
     return sorted(written, key=lambda x: x.severity != WRONG)
 
 
@@ -94,7 +94,7 @@ def _explains(cause: Observed, one: Observed) -> bool:
     return bool(cause.rule.explains & {one.question, one.rule.code})
 
 
-def _finding(evidence: Evidence, one: Observed, explained: Sequence[Observed] = ()) -> Finding:
+def finding(evidence: Evidence, one: Observed, explained: Sequence[Observed] = ()) -> Finding:
     """Write a finding, with the codes that follow from it."""
     rule, sign, patient = one.rule, one.sign, evidence.patient
     symptoms = [sign.symptom, *(x.sign.symptom for x in explained if x.severity == WRONG)]

@@ -87,7 +87,7 @@ MASKS = {
     ),
     "True and False are added": (
         {"hide": f"scores + {PADDING}"},
-        ("fill-does-not-block",),
+        ("boolean-mask-added",),
         "`mask` is bm, True = allowed: guessed, though 0 and −∞ would hide",
     ),
     "an error that no mask brings about": (
@@ -185,28 +185,196 @@ def test_windows_of_an_image_are_asked_with_the_tokens_of_one():
 
 
 @pytest.mark.parametrize(
-    ("names", "kind"),
+    ("names", "kind", "said"),
     [
-        ("x, xa", "memory"),
-        ("x, c", "memory"),
-        ("Q, K", "memory"),
-        ("X_Q, X_KV", "memory"),
-        ("inputs_kv, inputs_q", "memory"),
-        ("Q, K, V", "cross"),
-        ("input_tensor", "self"),
+        ("x, xa", "memory", "x=x, xa=context"),
+        ("x, c", "memory", "x=x, c=context"),
+        ("Q, K", "memory", "Q=x, K=context"),
+        ("X_Q, X_KV", "memory", "X_Q=x, X_KV=context"),
+        ("inputs_kv, inputs_q", "memory", "inputs_q=x, inputs_kv=context"),
+        ("q, h=None, mask=None", "memory", "q=x, h=context"),
+        ("x, mask=None, ctx=None", "memory", "x=x, ctx=context"),
+        ("text, image_features", "memory", "text=x, image_features=context"),
+        ("image_features, text", "memory", "text=x, image_features=context"),
+        ("memory, decoder_input", "memory", "decoder_input=x, memory=context"),
+        ("enc_output, dec_input, enc_mask=None", "memory", "dec_input=x, enc_output=context"),
+        ("queries, features", "memory", "queries=x, features=context"),
+        ("here, there", "memory", "here=x, there=context"),
+        ("Q, K, V", "cross", "Q=query, K=key, V=value"),
+        ("x_q, x_k, x_v", "cross", "x_q=query, x_k=key, x_v=value"),
+        ("input_tensor", "self", "input_tensor=x"),
+        ("image_features, attn_mask=None", "self", "image_features=x"),
+        ("whatever, pos_mask", "self", "whatever=x"),
+        ("x, cache=None, pos_emb=None", "self", "x=x"),
     ],
 )
-def test_names_of_what_a_call_takes(names, kind):
+def test_names_of_what_a_call_takes(names, kind, said):
     exec(f"def attend({names}): pass", space := {})
-    assert matched(space["attend"], kind, "", {}).fits
+    plan = matched(space["attend"], kind, "", {})
+    assert (plan.fits, str(plan)) == (True, said)
+
+
+def test_what_no_name_says_is_no_reason_for_another_kind():
+    exec("def attend(here, there): pass", space := {})
+    assert not matched(space["attend"], "self", "", {}).fits
+    assert not matched(space["attend"], "memory", "", {}, by_order=False).fits
 
 
 @pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        *((name, "width") for name in ("emb", "feats", "n_feat", "q_dim", "out_channels")),
-        *((name, "heads") for name in ("head_num", "query_heads")),
-    ],
+    ("role", "names"),
+    {
+        "width": "emb feats n_feat q_dim out_channels hid_dim emb_size num_hidden d_model n_embd "
+        "hidden_size in_features d_in num_hiddens embedding_dim attn_dim output_size dim_model",
+        "context width": "context_dim kdim dim_k key_size kv_dim encoder_dim cross_attention_dim",
+        "heads": "head_num query_heads heads_count n_attention_heads nhead num_attn_heads h",
+        "groups": "n_kv_heads num_key_value_heads kv_heads n_query_groups",
+        "head width": "d_k head_dim dim_per_head d_head attention_head_size size_per_head",
+        "length": "ctx_len max_seq_len n_ctx max_position_embeddings num_tokens block_size maxlen",
+        "device": "device",
+        "dtype": "dtype",
+        "dropout": "attn_pdrop dropout_p",
+        "": "tokens context features hidden window_size scale p mode tokens_in",
+    }.items(),
 )
-def test_names_of_sizes(name, role):
-    assert size_of(name) == role
+def test_names_of_sizes(role, names):
+    assert {name: size_of(name) for name in names.split()} == dict.fromkeys(names.split(), role)
+
+
+def test_a_device_and_a_dtype_are_filled_in():
+    exec("def make(emb_size, heads_count, device, dtype): return locals()", space := {})
+    made = build(space["make"], {}, Sizes(12, 3, 12), "self")[0]
+    assert [*made.values()] == [12, 3, "cpu", torch.float32]
+
+
+class Reading(torch.nn.MultiheadAttention):
+    def forward(self, x, context):
+        return super().forward(x, *(context if self.training else x,) * 2)[0]
+
+
+def test_a_context_that_nobody_reads():
+    module = Reading(12, 3, batch_first=True)
+    report = examine_called(module, Sizes(12, 3, 12), "memory")
+    assert report.findings[0].code == "context-ignored", str(report)
+
+
+# Decorators, of classes.
+AROUND = {
+    "it is registered, and keeps its names": """
+    @functools.wraps(cls)
+    def make(*args, **kwargs):
+        return cls(*args, **kwargs)
+    return make
+""",
+    "no names are kept": "    return lambda *args, **kwargs: cls(*args, **kwargs)",
+    "a partial": "    return functools.partial(cls)",
+    "an object": "    return functools.lru_cache(cls)",
+    "a function is made": """
+    def make(*args, **kwargs):
+        module = cls(*args, **kwargs)
+        return lambda *given, **named: module(*given, **named)
+    return make
+""",
+    "a module around it": """
+    class Around(nn.Module):
+        def __init__(self, *args, **kwargs):
+            super().__init__()
+            self.inner = cls(*args, **kwargs)
+
+        def forward(self, *given, **named):
+            return self.inner(*given, **named)
+
+    return functools.update_wrapper(Around, cls, updated=[])
+""",
+}
+
+
+@pytest.mark.parametrize("hides", [True, False])
+@pytest.mark.parametrize("around", AROUND)
+def test_a_decorator_of_a_class_hides_no_lost_mask(around, hides, tmp_path, capsys):
+    text = BASE.replace("self):", "self, width):")
+    text = text if hides else text.replace("mask is not None", "False")
+    text = text.replace("class Att", f"def decorate(cls):\n{AROUND[around]}\n@decorate\nclass Att")
+    (tmp_path / "theirs.py").write_text("import functools\n" + text)
+    words = ["--kind", "self", "--embed-dim", "12", "--num-heads", "3", "--mask", "blocked"]
+    words += ["--init", "width=e"]
+    code = main([f"{tmp_path / 'theirs.py'}:Attention", *words])
+    said = capsys.readouterr().out
+    assert (code, "wrong: mask-ignored" in said) == ((0, False) if hides else (1, True)), said
+    assert "no module is given" not in said
+
+
+SIZED = """
+import math
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.h, self.d = heads, dim // heads
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
+        self.register_buffer("future", torch.ones(9, 9).triu(1).bool())
+
+    def forward(self, x, context=None):
+        context = x if context is None else context
+        (b, n, e), m = x.shape, context.size(1)
+        q = self.q(x).view(b, n, self.h, self.d).transpose(1, 2)
+        k = self.k(context).view(b, m, self.h, self.d).transpose(1, 2)
+        v = self.v(context).view(b, m, self.h, self.d).transpose(1, 2)
+        scores = q @ k.mT / math.sqrt(self.d)
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+"""
+SCORES = "q @ k.mT / math.sqrt(self.d)"
+CUT = "scores = scores.masked_fill(self.future[:n, :n], -math.inf)\n        return"
+IMAGE = "x.view(len(x), math.isqrt(n := x.size(1)), -1, 12)[n]\n        (b, n, e), m"
+# What is written in the place of what, the kind, the codes of what is wrong, and others.
+RUNS = {
+    "as it should": (SCORES, SCORES, "memory", "", ""),
+    "keys get the number of queries": (
+        "(context).view(b, m",
+        "(context).view(b, n",
+        "memory",
+        "lengths-mixed",
+        "",
+    ),
+    "and nobody notices in one sequence": ("view(b, m", "view(b, n", "self", "", ""),
+    "values are the queries' own": (
+        "self.v(context).view(b, m",
+        "self.v(x).view(b, n",
+        "memory",
+        "lengths-mixed",
+        "order-matters",
+    ),
+    "as many samples as heads": (
+        SCORES,
+        f"{SCORES} + torch.zeros(b, 1, 1)",
+        "self",
+        "axes-mixed",
+        "",
+    ),
+    "as many tokens as features": (
+        SCORES,
+        "q @ k / math.sqrt(self.d)",
+        "self",
+        "axes-mixed",
+        "order-matters",
+    ),
+    "squares alone": ("(b, n, e), m", IMAGE, "self", "fails", ""),
+    "all of a buffer": ("return", CUT.replace("[:n, :n]", ""), "causal", "", "length-fixed"),
+    "a buffer that is too short": ("return", CUT, "causal", "", "length-fixed"),
+    "a buffer that is long enough": ("return", CUT, "causal", "", ""),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_sizes_at_which_alone_it_runs(name):
+    old, new, kind, wrong, others = RUNS[name]
+    text = SIZED.replace(old, new)
+    text = text.replace("(9, 9)", "(16, 16)") if name.endswith("enough") else text
+    exec(text, space := {"__name__": "theirs"})
+    torch.manual_seed(0)
+    report = examine_called(space["Attention"](12, 3), Sizes(12, 3, 12), kind)
+    found = {x: x.severity == "convention" for x in report.findings}
+    assert [x.code for x, usual in found.items() if not usual] == wrong.split(), str(report)
+    assert [x.code for x, usual in found.items() if usual] == others.split(), str(report)
+    assert ("`future`" in str(report)) == (others == "length-fixed")

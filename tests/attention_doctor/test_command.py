@@ -278,6 +278,33 @@ def test_what_is_called(run, name):
     assert ("inferred from one call" in output) == ("inferred" in said or "added" in said)
 
 
+ONE = MINE.replace("dim, heads", "dim", 1).replace("= heads", "= 3")
+UNUSED = {
+    "no heads": (ONE, "", "`--num-heads 3` is not used: no argument"),
+    "no heads, and a mask": (ONE, "--mask none", "`--num-heads 3` is not used: no argument"),
+    "heads by their width": (ONE.replace("dim)", "dim, head_dim)", 1), "", ""),
+    "heads in a configuration": (CROSS, "--kind memory", ""),
+    "no mask": (
+        MINE.replace(", mask=None", "").replace("mask is not None", "False"),
+        "--mask allowed",
+        "`--mask allowed` is not used: its call takes no mask",
+    ),
+    "PyTorch's masks": (TORCHS, "--layout nbe --mask allowed", "its masks are PyTorch's"),
+    "PyTorch's masks, as they are": (TORCHS, "--layout nbe --mask blocked", ""),
+    "an adapter": (FUNCTION, "--layout nbe --mask allowed", "`--layout`, `--mask`: not used"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_an_option_that_is_not_used_is_said(run, name):
+    text, options, said = UNUSED[name]
+    kind = "" if "--kind" in options else "--kind self "
+    target = "factory" if text == FUNCTION else "Attention"
+    output = run(text, kind + options, target)[1]
+    assert said in output
+    assert ("not used" in output) == bool(said), output
+
+
 @pytest.mark.parametrize("name", FAILS)
 def test_what_cannot_be_asked_exits_with_2_and_an_adapter(run, name):
     text, options, said = FAILS[name]
@@ -379,6 +406,12 @@ def test_a_file_that_does_not_exist_exits_with_2(capsys):
         ("a.py:A --embed-dim 12 --num-heads 3 --init a", "a must be NAME=VALUE"),
         ("a.py:A --model b.py:b --attention A", "--model has its own file"),
         ("--model b.py:b", "needs --attention"),
+        ("--model b.py:b --attention A --num-heads 3", "--num-heads is of a target"),
+        ("a.py:A --embed-dim 12 --num-heads 3 --attention A", "--attention is of --model"),
+        (
+            "a.py:A --embed-dim 12 --num-heads 3 --context-dim 5",
+            "--context-dim is of --kind memory",
+        ),
         *(
             (f"a.py:A --embed-dim 12 --num-heads 3 {option} no-scale,no-code", "no code no-code")
             for option in ("--select", "--ignore", "--wrong")

@@ -98,6 +98,11 @@ EXAMPLES = {
     ),
     "mask-undone": ("Attention", (FILL, f"10 * ({FILL} / 10).tanh()")),
     "fill-does-not-block": ("Attention", (FILL, FILL.replace("-math.inf", "1e-9"))),
+    "boolean-mask-added": ("Attention", (FILL, "scores + hidden[:, None].float()")),
+    "mask-inverted": (
+        "Causal",
+        (FILL, "scores.masked_fill(~hidden[:, None], -1e9)"),
+    ),
     "future-leaks": ("Causal", (".triu(1)", ".triu(3)")),
     "past-unseen": (
         "Causal",
@@ -156,6 +161,13 @@ EXAMPLES = {
         ("return output", "return output.transpose(0, 1)"),
     ),
     "samples-mixed": ("Causal", ("return output", "return output + output.mean(0)")),
+    "split-along-the-wrong-axis": (
+        "Attention, bare",
+        (
+            "q, k, v = self.split(self.q(x))",
+            "q, k, v = torch.cat([x] * 3, -1).chunk(3, 1)\n        q",
+        ),
+    ),
     "scale-by-convention": ("Attention", ("math.sqrt(q.size(-1))", "0.7")),
     "no-attention": ("Attention", ("dropped @ v", "v")),
     "queries-ignored": (
@@ -258,6 +270,58 @@ def test_the_wrong_lines_give_this_code_and_no_neighbours(code):
         assert codes(found) == [], found
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("scores + hidden[:, None]", "mask == 1"),
+        ("scores - hidden[:, None].to(scores)", "mask == 1"),
+        ("scores + (~hidden[:, None]).to(scores)", "mask == 0"),
+        ("scores + torch.ones(x.size(1), x.size(1)).tril()", "mask == 0"),
+    ],
+)
+def test_a_mask_that_is_added_is_turned_by_where_its_ones_stand(line, said):
+    found = report("Causal" if "tril" in line else "Attention", (FILL, line))
+    assert codes(found) == ["boolean-mask-added"], found
+    assert f"masked_fill({said}, " in found.findings[0].remedy
+
+
+UNSCALED = ("        scores = scores / math.sqrt(q.size(-1))\n", "")
+
+
+@pytest.mark.parametrize(
+    ("severity", "edit", "said"),
+    [
+        ("convention", UNSCALED, ""),
+        (
+            "convention",
+            ("self.h, self.dropout = h,", "self.scale, self.h, self.dropout = 1.0, h,"),
+            "",
+        ),
+        (
+            "wrong",
+            ("self.h, self.dropout = h,", "self.scale, self.h, self.dropout = 6**-0.5, h,"),
+            "`scale` is 0.408, and no score",
+        ),
+        (
+            "wrong",
+            ("self.dropout = h", "self.sqrt_dim, self.dropout = h, torch.tensor(6.0).sqrt()"),
+            "`sqrt_dim` is 2.45, and no score",
+        ),
+        ("wrong", ("scores = q @ k.mT", "scores = q @ k.mT; scores / 6**0.5"), "is not used"),
+        (
+            "wrong",
+            ("scores = q @", "scaling = 6**-0.5; scores = q @"),
+            "`scaling` is computed, and",
+        ),
+    ],
+)
+def test_a_scale_that_is_made_and_not_used_is_missing(severity, edit, said):
+    found = report("Attention", UNSCALED, *[edit] * (edit != UNSCALED))
+    (finding,) = (x for x in found.findings if x.code == "no-scale")
+    assert finding.severity == severity
+    assert said in finding.evidence
+
+
 class OneHead(nn.Module):
     """A head in a list, as notebooks write it."""
 
@@ -294,6 +358,10 @@ def test_every_rule_has_an_example_here_or_in_the_record():
     recorded = {*re.findall(r"[\w-]+", RECORD.read_text(encoding="utf-8"))}
     beside = {code for _, said, *_ in SAID.values() for code in said.split()}
     elsewhere = {
+        "context-ignored",  # test_calling.py
+        "lengths-mixed",
+        "axes-mixed",
+        "length-fixed",
         "parameters-differ",  # test_reference.py
         "differs-from-reference",
         "window-off-by-one",  # test_protocols.py

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy as is_uninitialized
 
+from attention_doctor.call.around import within
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import (
     Sizes,
@@ -35,7 +36,7 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
             text = f"{getattr(target, '__name__', target)} is no class and is not constructed"
             raise Unasked("construction", text, "Leave `--init` away.")
         return target, ""
-    parameters, arguments = named_parameters(target), known(target, given, sizes, kind)
+    parameters, arguments = named_parameters(behind(target)), known(target, given, sizes, kind)
     extra = [name for name in given if name not in arguments]
     if extra and not any(isinstance(x, Config) for x in arguments.values()):
         text = f"the constructor has no {', '.join(extra)} (`--init`)"
@@ -59,14 +60,27 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
     return made, f"built with {said(guessed)}" if guessed else ""
 
 
+def without_heads(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> str:
+    """Say that a constructor has no number of heads; "" where it has, or may have."""
+    arguments = known(target, given, sizes, kind) if is_built(target) else {"config": 0}
+    roles = {size_of(name) for name in arguments} | {*map(size_of, given)}
+    heads = f"`--num-heads {sizes.num_heads}` is not used: no argument of its constructor is one"
+    return heads * roles.isdisjoint({"heads", "head width", "config"})
+
+
 def said(arguments: Mapping[str, Any]) -> str:
     """Write arguments as in a call."""
     return ", ".join(f"{name}={x!r}" for name, x in arguments.items())
 
 
+def behind(target: Any) -> Any:
+    """Give the class that a decorator was put around, or the target itself."""
+    return within(target, type) or target
+
+
 def is_built(target: Any) -> bool:
     """Tell whether a target has to be called first: a class, or a function of sizes alone."""
-    if inspect.isclass(target):
+    if inspect.isclass(behind(target)):
         return True
     if isinstance(target, nn.Module) or not inspect.isfunction(target):
         return False
@@ -77,13 +91,13 @@ def is_built(target: Any) -> bool:
 
 def is_factory(target: Any) -> bool:
     """Tell whether a target is a function that makes an attention, such as an adapter."""
-    return is_built(target) and not inspect.isclass(target)
+    return is_built(target) and not inspect.isclass(behind(target))
 
 
 def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dict[str, Any]:
     """Give the arguments of a constructor that are said, or that are sizes by their names."""
-    parameters = named_parameters(target)
-    arguments = taken(target, given)
+    parameters = named_parameters(behind(target))
+    arguments = taken(behind(target), given)
     needed = required(parameters)
     for name, parameter in parameters.items():
         role, default = size_of(name), parameter.default
@@ -96,10 +110,16 @@ def known(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> dic
         if role == "config" and name in needed:
             arguments[name] = Config(given, sizes, kind)
         elif name in needed or flag or (number and role in ("heads", "width", "length")):
-            arguments[name] = sizes.of(role, kind)
+            arguments[name] = value_of(name, sizes, kind)
         elif kind == "memory" and role == "context width":
             arguments[name] = sizes.context_dim
     return arguments
+
+
+def value_of(name: str, sizes: Sizes, kind: str) -> Any:
+    """Give what an argument of this name is; None if its name does not say."""
+    role = "causal" if name == "mask" else size_of(name)
+    return torch.float32 if role == "dtype" else sizes.of(role, kind)
 
 
 class Config:
@@ -107,7 +127,7 @@ class Config:
 
     def __init__(self, given: Mapping[str, Any], sizes: Sizes, kind: str) -> None:
         """Hold nothing but how to answer."""
-        self._given, self._of = given, lambda name: sizes.of(size_of(name), kind)
+        self._given, self._of = given, lambda name: value_of(name, sizes, kind)
 
     def __getattr__(self, name: str) -> Any:
         """Answer, and keep what was read; all other names are missing."""

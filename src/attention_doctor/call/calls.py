@@ -1,16 +1,14 @@
 """Call what is examined as its arguments ask for it."""
 
 import functools
-import itertools
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
+from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
+from attention_doctor.call.around import named, within
 from attention_doctor.call.masks import Called, masked, reaction
 from attention_doctor.call.matching import TENSORS, Plan, matched
 from attention_doctor.call.roles import (
@@ -19,12 +17,10 @@ from attention_doctor.call.roles import (
     Unasked,
     named_parameters,
     required,
-    size_of,
     taken,
 )
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
-_MOST_TOKENS = 256
 _ANGLES = ((2, 1), (2, 0), (1, 0))  # how often an angle stands there; axes in front
 
 
@@ -41,8 +37,13 @@ def called(
         Unasked: an argument is not known, or no mask fits.
     """
     if isinstance(attend, Adapted):
-        return _of_adapter(attend, kind, sizes, mask)
-    function = attend.forward if isinstance(attend, nn.Module) else attend
+        asked = _of_adapter(attend, kind, sizes, mask)
+        form = mask if attend.masked is None and mask != "none" else ""
+        said = {"layout": layout, "call": further, "mask": form}
+        unused = ", ".join(f"`--{name}`" for name, x in said.items() if x)
+        why = f"{unused}: not used, as it is an adapter, which says so itself" * bool(unused)
+        return asked._replace(inferred=". ".join(filter(None, [why, asked.inferred])))
+    function, call = named(attend)
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
         raise Unasked("call", text, "Name a class whose objects can be called, or a function.")
@@ -56,14 +57,17 @@ def called(
     torchs = {*parameters} >= _TORCHS and not others and not _TORCHS & {*words}
     if torchs and layout in ("nbe", "bne") and hasattr(attend, "num_heads"):
         options = {"batch_first": layout == "bne", **further}
-        return Called(_pytorchs(attend, kind, sizes, "none" * ("none" in words), options))
+        why = f"`--mask {mask}` is not used: its masks are PyTorch's, True = blocked"
+        adapted = _pytorchs(attend, kind, sizes, "none" * ("none" in words), options)
+        return Called(adapted, inferred=why * bool({*words} - {"none", "blocked"}))
     plan = matched(function, kind, mask, further)
     if not plan.fits:
         raise _unfit(plan, kind, function)
     words = [word for word in words if word != plan.mask]
-    made = _Attention(attend, plan, kind, sizes, layout).adapted
+    made = _Attention(attend, call, plan, kind, sizes, layout).adapted
     if not plan.mask or "none" in words:
-        return Called(made("none"), str(plan))
+        why = f"`--mask {mask}` is not used: its call takes no mask"
+        return Called(made("none"), str(plan), why * bool({*words} - {"none"}))
     return masked(made, made("none"), kind, sizes, plan, words)
 
 
@@ -87,7 +91,7 @@ def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
 
 def _unfit(plan: Plan, kind: str, function: Any) -> Unasked:
     names = named_parameters(function)
-    if kinds := [x for x in KINDS if matched(function, x, "", plan.further).fits]:
+    if kinds := [x for x in KINDS if matched(function, x, "", plan.further, False).fits]:
         text = f"its arguments, {', '.join(names)}, do not fit kind {kind}"
         others = " or ".join(f"`--kind {x}`" for x in kinds)
         return Unasked("call", text, f"Give the kind that fits: {others}.")
@@ -108,9 +112,11 @@ def _pytorchs(
 class _Attention:
     """Calls by a plan, and finds out what it does not say: a rotation's axes, a mask's form."""
 
-    def __init__(self, attend: Any, plan: Plan, kind: str, sizes: Sizes, layout: str) -> None:
-        self.attend, self.plan, self.kind, self.sizes = attend, plan, kind, sizes
-        self.layout = layout
+    def __init__(
+        self, attend: Any, call: Any, plan: Plan, kind: str, sizes: Sizes, layout: str
+    ) -> None:
+        self.attend, self.call, self.plan = attend, call, plan
+        self.kind, self.sizes, self.layout = kind, sizes, layout
         for self.angles in _ANGLES if plan.rotation else ():
             if reaction(self.adapted("none"), kind, sizes):
                 break
@@ -130,7 +136,7 @@ class _Attention:
         if plan.documents:
             one = torch.zeros(b, n, dtype=torch.long)
             given[plan.documents] = one if documents is None else documents
-        return self.attend(**given, **plan.further)
+        return self.call(**given, **plan.further)
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> dict[str, Any]:
         """Make cosines and sines for the positions of the tokens."""
@@ -144,7 +150,7 @@ class _Attention:
     def adapted(
         self, mask: str, positions: Tensor | None = None, documents: Tensor | None = None
     ) -> Adapted:
-        module = self.attend if isinstance(self.attend, nn.Module) else None
+        module = within(self.attend, nn.Module)
         abilities: dict[str, Any] = {}
         if self.plan.rotation and self.kind in ("self", "causal"):
             abilities["at_positions"] = lambda x, places: self.adapted("none", places)(x)
@@ -160,22 +166,3 @@ class _Attention:
         )
         adapted.name = name_of(self.attend)
         return adapted
-
-
-def counts(attend: Any, message: str) -> list[int]:
-    """Read how many tokens something takes that takes one number of them, as a window of an image.
-
-    An error names a number that is an attribute's, too. The attribute is no size that its name
-    tells; two stand for a height and a width.
-    """
-    module = module_of(attend)
-    own: list[int] = []
-    for name, x in ({} if module is None else vars(module)).items():
-        numbers = x if isinstance(x, tuple | list) else [x]
-        if not size_of(name) and numbers and all(type(y) is int and y > 0 for y in numbers):
-            own.append(math.prod(numbers))
-    own += [x * y for x, y in itertools.combinations(own, 2)]
-    said = {int(x) for x in re.findall(r"(?<![\w.])\d+(?![\w.])", message)}
-    for shape in re.findall(r"\[\d+((?:, \d+)+), \d+\]", message):  # but samples and width
-        said.add(math.prod(map(int, shape.strip(", ").split(", "))))
-    return [x for x in dict.fromkeys(own) if x in said and 1 < x <= _MOST_TOKENS]

@@ -44,12 +44,20 @@ class Plan(NamedTuple):
         return ", ".join([*parts, *(f"{name}=a rotation" for name in self.rotation)])
 
 
-def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> Plan:
-    """Match arguments with tensors; ``mask`` may name the argument that takes the mask."""
+def matched(
+    function: Any, kind: str, mask: str, further: Mapping[str, Any], by_order: bool = True
+) -> Plan:
+    """Match arguments with tensors; ``mask`` may name the argument that takes the mask.
+
+    What names do not say, the order does, which may be left out.
+    """
     parameters = named_parameters(function)
     inputs = {name: input_of(name) for name in parameters if name not in further}
     needed = [name for name in required(parameters) if name in inputs]
-    tokens = _tokens(inputs, kind)
+    others = [x for x in parameters if x in inputs and parameters[x].default is None][:1]
+    places = [*needed, *others] if by_order else []
+    unnamed = [x for x in places if not inputs[x] and x not in (*ROTATIONS, *DOCUMENTS)]
+    tokens = _tokens(inputs, kind, unnamed)
     masks = [
         name
         for name, role in inputs.items()
@@ -66,7 +74,7 @@ def matched(function: Any, kind: str, mask: str, further: Mapping[str, Any]) -> 
     return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown)
 
 
-def _tokens(inputs: dict[str, str], kind: str) -> dict[str, str]:
+def _tokens(inputs: dict[str, str], kind: str, unnamed: list[str]) -> dict[str, str]:
     """Say which argument takes which tensor; a self-attention may take one of them thrice."""
     names = {role: name for name, role in reversed([*inputs.items()])}
     if {"query", "key", "value"} <= {*names}:
@@ -75,5 +83,13 @@ def _tokens(inputs: dict[str, str], kind: str) -> dict[str, str]:
         return {names[role]: x for role, x in zip(TENSORS["cross"], order, strict=True)}
     names.setdefault("x", names.get("query", ""))
     names.setdefault("context", names.get("key", "") if "value" not in names else "")
+    if kind in ("self", "causal") and not names["x"] and len(unnamed) < 2:
+        names["x"] = next(iter(unnamed), "") or names["context"]
+    elif kind == "memory":
+        if names.get("query", names["x"]) != names["x"]:
+            names["x"], names["context"] = names["query"], names["context"] or names["x"]
+        others = iter(unnamed)
+        for role in ("x", "context"):
+            names[role] = names[role] or next(others, "")
     fits = all(names.get(role) for role in TENSORS[kind])
     return {names[role]: role for role in TENSORS[kind]} if fits else {}

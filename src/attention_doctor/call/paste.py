@@ -1,7 +1,7 @@
 """Write an adapter for what cannot be called as it is: the user completes it."""
 
 import contextlib
-import inspect
+import itertools
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from attention_doctor.call.build import Config, known
+from attention_doctor.call.build import Config, behind, is_built, known
 from attention_doctor.call.load import dotted
 from attention_doctor.call.matching import TENSORS, matched
 from attention_doctor.call.roles import Sizes, named_parameters, required, taken
@@ -40,9 +40,10 @@ def adapter(
     said is ``...``. Where nothing is, ``failed`` is what it raises.
     """
     folder, module = dotted(file.resolve())
-    built, first = inspect.isclass(target), name.split(".")[0]
+    built, first = is_built(target), name.split(".")[0]
     made = f"{name}({_arguments(target, kind, sizes, init, given)})" if built else name
-    call = getattr(target, "forward", None) or vars(target).get("__call__", target)
+    inner = behind(target)
+    call = getattr(inner, "forward", None) or vars(inner).get("__call__", inner)
     passed, mask = _passed(call, kind, [*named_parameters(call)][:built])
     inputs, shapes = [*TENSORS[kind]], [f"{x} {_SHAPES[x]}" for x in TENSORS[kind]]
     if mask or (kind != "causal" and _OPEN in passed):
@@ -98,13 +99,13 @@ def _arguments(
         except AttributeError as error:
             if isinstance(error.obj, Config) and error.name:
                 setattr(error.obj, error.name, ...)
-    written = dict.fromkeys(required(named_parameters(target)), _OPEN)
+    written = dict.fromkeys(required(named_parameters(behind(target))), _OPEN)
     for name, x in arguments.items():
         read = x.read if isinstance(x, Config) else {}
         fields = {x: init.get(x, _OPEN if y is ... else repr(y)) for x, y in read.items()}
         usual = f"SimpleNamespace({_listed(fields)})" if fields else _OPEN
         written[name] = init.get(name, usual if isinstance(x, Config) else repr(x))
-    return _listed(written | taken(target, init))
+    return _listed(written | taken(behind(target), init))
 
 
 def _listed(arguments: Mapping[str, str]) -> str:
@@ -117,6 +118,9 @@ def _passed(call: Any, kind: str, own: list[str]) -> tuple[str, str]:
     mask = plan.mask if kind != "causal" else ""
     passed = {**plan.tokens, **({mask: "blocked"} if mask else {})}
     open_ones = [x for x in required(parameters) if x not in own and x not in passed]
+    if not plan.tokens:  # a context may have a default, and stands behind what has none
+        others = (x for x in parameters if x not in (*own, *passed, *open_ones))
+        open_ones += itertools.islice(others, max(0, len(TENSORS[kind]) - len(open_ones)))
     written = _listed(passed | dict.fromkeys(open_ones, _OPEN)) or _OPEN
     if mask and not plan.needs_mask and parameters[mask].default is not None:
         without = f'**({{}} if blocked is None else {{"{mask}": blocked}})'

@@ -1,43 +1,59 @@
 """What arguments are called: the sizes of a constructor, and the tensors and masks of a call."""
 
 import inspect
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 KINDS = ("cross", "self", "causal", "memory")
-SIZES = {
-    role: names.split()
+_DIM = "(dims?|size|width|features?|channels?|units|d)"
+_OF = "(hid(den)?s?|emb(e?d(ding)?s?)?|model|feats?|features?|in|inputs?|out|outputs?|states?"
+_OF += "|units|channels|inner|qkv|att(entio)?n?)"
+_COUNT = "(no|num|number|n|nb)_?(of_)?"
+SIZES = {  # by the pattern of a name; the first that fits
+    "width": rf"({_OF}|query|q|token)_?{_DIM}|(d|dims?|n|num|size)_?{_OF}(_dim)?|dims?|d|e|emb|nx|"
+    "width|channels|feats|dim_(query|q)|num_q_input_channels",
+    "context width": "(context|cross(_attention)?|memory|mem|enc(oder)?|cond)_?(hidden_)?(dims?|"
+    rf"size|channels|features|width)(?<!context_size)|(kv?|v|keys?|values?)_?{_DIM}|"
+    "(dim|num)_(context|kv?|v|key|value)(_input_channels)?",
+    "groups": rf"({_COUNT})?(kv|key_value)_?(heads?|groups?)|(n|num)_query_groups|n_local_heads",
+    "heads": rf"({_COUNT})?((att(entio)?n?|query|q|self)_?)?heads?(_?(count|num|number))?|h",
+    "head width": "(att(entio)?n?_)?heads?_?(dims?|size|width|features|channels)|"
+    "(d|dims?|size|channels)_?(per_)?heads?|d_(kv?|v|q|keys?|values?)",
+    "length": "(max_?|n_|num_)?(seq(uence)?|ctx|context|block|token|pos(ition)?)_?(len(gth)?|"
+    "size)|max_?(len(gth)?|size|seq)|(max_|n_|num_)(ctx|tokens|pos(ition)?s?)(_embeddings)?",
+    "layer": "layer_?(idx|id|index|number|num|i)",
+    "layers": f"{_COUNT}(hidden_)?layers?",
+    "causal": "(is_|use_)?(causal|masked)(_mask)?|autoregressive",
+    "config": "((model|attn|attention)_)?(configs?|cfg|conf|args|hparams)",
+    "device": "device",
+    "dtype": "(torch_)?dtype",
+    "epsilon": "(\\w+_)?(eps|epsilon)",
+    "base": "(rope|rotary)_?(theta|base)",
+    "samples": "(max_)?batch_size",
+}
+INPUTS = {  # by whole names; then by the first word that is one of these
+    role: tuple(map(str.split, names))
     for role, names in {
-        "width": "embed_dim d_model n_embd hidden_size hidden_dim dim d_in d_out embed_size "
-        "emb_dim input_dim model_dim embedding_dim query_dim n_embed num_hiddens in_features "
-        "out_features channels width n_state nx e emb feats n_feat q_dim dim_q out_channels "
-        "num_q_input_channels state_size",
-        "context width": "context_dim cross_attention_dim kdim vdim dim_context kv_dim dim_k "
-        "num_kv_input_channels",
-        "heads": "num_heads n_heads n_head nhead heads num_attention_heads head_count h head "
-        "head_num query_heads",
-        "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads num_kv_groups "
-        "n_query_groups n_local_heads",
-        "head width": "head_dim dim_head d_k d_v d_head head_size",
-        "length": "context_length block_size max_len max_seq_len seq_len max_length "
-        "max_position_embeddings n_positions context_size n_ctx",
-        "layer": "layer_idx layer_id",
-        "causal": "causal is_causal",
-        "config": "config configs cfg args",
+        "query": ("xq", "q query queries"),
+        "key": ("xk", "k key keys"),
+        "value": ("xv", "v value values"),
+        "context": (
+            "key_value_states xa y c",
+            "context ctx memory mem encoder enc encoded image img images visual vision audio cond "
+            "conditioning kv source",
+        ),
+        "x": (
+            "z input_tensor",
+            "x input inputs src tgt hidden embeddings embeds embedding tokens seq sequence decoder "
+            "dec target text txt features latents",
+        ),
     }.items()
 }
-INPUTS = {
-    role: names.split()
-    for role, names in {
-        "query": "q query queries xq x_q inputs_q q_src query_states",
-        "key": "k key keys xk x_k k_src key_states",
-        "value": "v value values xv x_v v_src value_states",
-        "context": "context memory encoder_hidden_states encoder_output enc_out kv cond "
-        "key_value_states x_context x_kv inputs_kv xa y c",
-        "x": "x input inputs input_tensor src tgt hidden_states hidden embeddings tokens seq z",
-    }.items()
-}
+# A name with one of these words is no tensor of tokens.
+_NO_TOKENS = "cache past pos position positions len lengths size ids bias head type index num n dim"
+_NO_TOKENS += " scale output need return weights proj layer mask masks rate graph"
 ROTATIONS = ("cos", "sin", "position_embeddings")
 DOCUMENTS = ["documents", "document_ids", "doc_ids", "segment_ids", "seq_ids", "sequence_ids"]
 # What a name of a mask says about True in it.
@@ -56,6 +72,8 @@ class Sizes(NamedTuple):
     context_dim: int
     max_length: int = 16
     tokens: int = 0  # where it takes no other number of them
+    samples: int = 0  # the same
+    only: tuple[str, str, Any] = ("", "", None)  # the code of such sizes; what fails else, where
 
     def of(self, role: str, kind: str) -> Any:
         """Give the value of a role; None if it has none."""
@@ -69,6 +87,11 @@ class Sizes(NamedTuple):
             "head width": e // h,
             "length": self.max_length,
             "layer": 0,
+            "layers": 2,
+            "device": "cpu",
+            "epsilon": 1e-5,
+            "base": 10000.0,
+            "samples": 8,
             "dropout": 0.0,
             "causal": kind == "causal",
             "bias": True,
@@ -96,15 +119,19 @@ def size_of(name: str) -> str:
         return "dropout"
     if plain.endswith("bias"):
         return "bias"
-    return next((role for role, names in SIZES.items() if plain in names), "")
+    return next((role for role, names in SIZES.items() if re.fullmatch(names, plain)), "")
 
 
 def input_of(name: str) -> str:
     """Say which input an argument of a call is: "mask", or a key of ``INPUTS``; "" for none."""
     plain = plain_name(name)
-    role = next((role for role, names in INPUTS.items() if plain in names), "")
-    masks = re.search("mask|^(blocked|allowed|keep|attn_bias)$", plain) and "head" not in plain
-    return role or ("mask" if masks else "")
+    if re.search("mask|^(blocked|allowed|keep|attn_bias)$", plain) and "head" not in plain:
+        return "mask"
+    words = {*plain.split("_")}
+    words = set() if words & {*_NO_TOKENS.split()} else words
+    whole = (role for role, (names, _) in INPUTS.items() if plain in names)
+    parts = (role for role, (_, names) in INPUTS.items() if words & {*names})
+    return next(itertools.chain(whole, parts), "")
 
 
 def meaning_of(name: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 from torch import nn
 
-from attention_doctor.evidence import looks, order
+from attention_doctor.evidence import lengths, looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
@@ -25,6 +25,25 @@ def straight(*parts: str) -> Test:
         return Sign(symptom, "the numbers are those of a straight reshape")
 
     return inside(test)
+
+
+def by_chance(e: Evidence) -> Named | None:
+    """Tell what it means that it runs at these sizes, and not at the usual ones."""
+    code, said, place = e.patient.sizes.only
+    symptom = "it fails with other sizes"
+    return (code, Sign(symptom, said, place=place, alone=True)) if code else None
+
+
+def too_short(e: Evidence) -> Sign | None:
+    said = e.of(lengths.longest)
+    return Sign("longer texts fail", said) if said else None
+
+
+def split_apart(e: Evidence) -> Sign | None:
+    if (found := e.of(lengths.split_before_it_failed)) is None:
+        return None
+    step, said = found
+    return Sign("it fails: queries, keys and values are no parts of it", said, place=step.where)
 
 
 def summed_apart(seen: Seen) -> Sign | None:
@@ -72,6 +91,52 @@ def _alike(side: Operand, h: int) -> list[int]:
 
 
 RULES = (
+    Rule(
+        "lengths-mixed",
+        "keys or values are given the queries' number of tokens, or the result that of the keys",
+        "Read the number of keys from the keys: `k.view(b, m, h, d)`. If it is meant for one "
+        "sequence alone, ask so: `--kind self`.",
+        signs={"answers": by_chance},
+        neighbours=("axes-mixed",),
+        explanation="With as many queries as keys it runs, and so in self-attention. A decoder "
+        "that reads another text fails, or mixes samples where the numbers happen to fit.",
+        wrong="k = W_k(key).view(b, n, h, d)  # n queries",
+        right="k = W_k(key).view(b, m, h, d)",
+        ignore="it only ever gets one sequence",
+    ),
+    Rule(
+        "axes-mixed",
+        "an axis is taken for another: it runs where both are as long",
+        "Print the shapes at the line that fails, and give each axis its place.",
+        signs={"answers": by_chance},
+        neighbours=("lengths-mixed",),
+        explanation="A test with as many samples as heads, or as many tokens as features, does "
+        "not see it.",
+        wrong="scores = q @ k  # (b, h, n, d) x (b, h, n, d), with n = d",
+        right="scores = q @ k.mT",
+    ),
+    Rule(
+        "split-along-the-wrong-axis",
+        "`chunk` or `split` runs along the tokens or the samples, and not along the features",
+        "Split the last axis: `chunk(3, dim=-1)`.",
+        signs={"failing call": split_apart},
+        neighbours=("chunks-in-the-wrong-order",),
+        explanation="Without `dim`, the first axis is split: that of the samples. Where its size "
+        "is a multiple of three, later lines may even fit.",
+        wrong="q, k, v = W_qkv(x).chunk(3, dim=1)",
+        right="q, k, v = W_qkv(x).chunk(3, dim=-1)",
+    ),
+    Rule(
+        "length-fixed",
+        "a buffer or a parameter has a fixed number of tokens",
+        "Make it for the longest text, and cut it to the text that is given: `mask[:n, :n]`.",
+        severity=CONVENTION,
+        signs={"answers": by_chance, "longest": too_short},
+        explanation="Other numbers of tokens, or longer texts, raise an error.",
+        wrong="scores = scores.masked_fill(self.mask, -math.inf)",
+        right="scores = scores.masked_fill(self.mask[:n, :n], -math.inf)",
+        ignore="no other text is given; say so with `--max-length`",
+    ),
     Rule(
         "summed-apart",
         "an einsum that sums one operand on its own before it multiplies",
