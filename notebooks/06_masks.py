@@ -412,7 +412,8 @@ for mask, bad in ((added, [*NAMES[:2]]), (lifted, [])):
 print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does.")
 
 # %% [markdown]
-# And PyTorch's class, which adds its masks? Here is who does what to our two sentences; the loss reads their words.
+# And PyTorch's class, which adds its masks? Here is what comes of our two sentences: in the row of a dot, in the
+# gradients of a loss that reads the words, and in the words of sentence 2, a layer on.
 
 
 # %% tags=["fold-input"]
@@ -438,9 +439,9 @@ def in_words(row, even):
 # %% tags=["hide-input"]
 rows, even = {}, left[1].mean(0)
 for name, how in {
-    "a plain softmax": attend,
-    "the second fill as well": attend_safely,
-    "−10⁹ in the place of −∞": fill_low,
+    "plain softmax": attend,
+    "second fill": attend_safely,
+    "−10⁹ for −∞": fill_low,
 }.items():
     dot = how(left, left, left, blocked)[0][1, 0]  # (d,)
     later, _, _ = train(how, 2, left, blocked, ~front)
@@ -448,9 +449,9 @@ for name, how in {
     rows[name] = [in_words(dot, even), bad, in_words(later[1, 7], even) or "numbers"]
 both = {"key_padding_mask": front, "attn_mask": future}
 for name, (training, need_weights) in {
-    "PyTorch's class, with weights": (True, True),
-    "the same without, in training": (True, False),
-    "the same without, in evaluation": (False, False),
+    "class, with weights": (True, True),
+    "class, without": (True, False),
+    "class, evaluation": (False, False),
 }.items():
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
@@ -459,25 +460,24 @@ for name, (training, need_weights) in {
     if training:
         (gradient,) = torch.autograd.grad(y[~front].square().mean(), theirs.in_proj_weight)
         nan = [part.isnan().any() for part in gradient.chunk(3)]
-        bad = " ".join(name for name, found in zip(NAMES, nan) if found) or "none"
+        bad = "all three" if all(nan) else "none" * (not any(nan))
     rows[name] = [in_words(y[1, 0], even), bad, in_words(later[1, 7], even) or "numbers"]
-columns = ["a dot's row", "gradients with NaN", "the words, a layer later"]
+columns = ["dot's row", "NaN in gradient of", "a layer on"]
 display.show(rows, columns=columns, corner="mask", decimals="<")
 
 # %% [markdown]
-# PyTorch's class returns weights by default, and then all three gradients are NaN. Without weights it calls its
-# function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
+# PyTorch's class returns weights by default, and then all three gradients are NaN. Without weights, in training, it
+# calls its function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
 # gradients, self-attention with `batch_first` and an even number of heads takes a **fast path** of its own. And
 # $-10^9$ makes no NaN, but the row looks evenly at all that it must not see. [Masks in the
 # wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
 
 # %% tags=["proof"]
-every = " ".join(NAMES)
 assert [*rows.values()] == [
     ["NaN", "W_V", "NaN"],
     ["zeros", "none", "numbers"],
     ["uniform", "none", "numbers"],
-    ["NaN", every, "NaN"],
+    ["NaN", "all three", "NaN"],
     ["zeros", "none", "numbers"],
     ["NaN", "not asked", "NaN"],
 ]

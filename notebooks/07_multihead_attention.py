@@ -660,11 +660,12 @@ for name, kind in (
     made[f"a subclass of {name}"] = noting(kind, ran)(24, 4, batch_first=True).double()
 given = ran, layer, texts, pairs["both"]
 runs = {name: count_runs(attention, *given) for name, attention in made.items()}
-modes = "in training", "in evaluation, with gradients", "without"
-display.show(runs, columns=modes, corner="runs, of 2")
+modes = "training", "evaluation", "and no gradients"
+by_mode = dict(zip(modes, zip(*runs.values())))
+display.show(by_mode, columns=["yours", "PyTorch's", "package's"], corner="runs, of 2")
 
 # %% [markdown]
-# None of two, where a model is put to use. Whatever you changed in that `forward`, the answers are PyTorch's, in the
+# None of two, in the last row, which is where a model is put to use. Whatever you changed in that `forward`, the answers are PyTorch's, in the
 # right shape. The package's class needs no `fit` and none of these lines: [around yours](../docs/package/line-by-line.md)
 # it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's checkpoint, and the fast path leaves it alone.
 
