@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *20 minutes and 8 of exercises. Afterwards you can look at anybody's mask and say what a
+# *21 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
@@ -841,6 +841,62 @@ except RuntimeError as error:
 # %% [markdown]
 # <!-- /deeper -->
 
+# %% [markdown] name="several-documents-in-one-row"
+# ## Several documents in one row
+#
+# In training, short documents are often **packed**: one after the other in the same row, until it is full. A query
+# must then not look at the keys of another document. Many programs let the
+# [positions](20_positions.ipynb) start at 0 again with each document. Does that keep them apart?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
+# softmax.
+#
+# </details>
+#
+# A row holds a document of five tokens and one of four. Change the first one, and measure how far the outputs
+# of the second move.
+
+# %% tags=["fold-input"]
+from annotated_attention.modern import CachedAttention, RotaryEmbedding
+from attention_doctor.mistakes import MISTAKES
+
+
+def made(kind: type[nn.Module], **options) -> nn.Module:
+    """Make an attention from a fixed seed."""
+    torch.manual_seed(5)
+    return kind(24, 4, batch_first=True, dtype=torch.float64, **options)
+
+
+leak = MISTAKES["documents-leak"]
+documents = torch.tensor([[0] * 5 + [1] * 4])  # (1, 9)
+alone = made(CachedAttention, rotary=RotaryEmbedding(6))
+anew, masked = made(leak.version), made(leak.of)
+runs = {
+    "one text": alone,
+    "positions anew": lambda x: anew(x, documents),
+    "and a mask": lambda x: masked(x, documents),
+}
+row = torch.randn(1, 9, 24, dtype=torch.float64)  # (1, 9, 24)
+other = row.clone()
+other[:, :5] = torch.randn(1, 5, 24, dtype=torch.float64)
+moved = {
+    name: (run(other)[0] - run(row)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
+}
+display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
+
+# %% tags=["proof"]
+parts = [alone(part)[0] for part in row.split([5, 4], dim=1)]
+torch.testing.assert_close(masked(row, documents)[0], torch.cat(parts, 1))
+print("✓ With the mask, each document comes out as it does alone.")
+
+# %% [markdown]
+# With positions anew, the second document moves about as much as in one long text; with the mask, by exactly 0.
+# Published training code had this leak [[nanoVLM](../docs/references.md#documents-leak)]. The mask is
+# the causal one, joined with `documents[:, None] != documents`: it is **block-diagonal**. (Kernels are told
+# the lengths of the documents instead.) You write it in the [last exercise](#cell-id=stop-the-leak).
+
 # %% [markdown]
 # ## Exercises
 #
@@ -942,6 +998,53 @@ def make_ready(attention_mask: Tensor, n: int) -> Tensor:
 
 
 exercises.masks_in_the_wild.check_make_ready.folded(make_ready)
+
+# %% [markdown] name="stop-the-leak"
+# ### Stop the leak
+#
+# *Medium, 6 minutes.* Several documents stand in one row. Tokens with the same number belong to the
+# same document. Write the mask for a causal model, True = blocked, without a function of the
+# package.
+
+
+# %% tags=["exercise"]
+def block(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document.
+
+    Args:
+        documents: (n,), integers, the number of each token's document.
+
+    Returns:
+        blocked: (n, n), boolean, a row for each query.
+    """
+    ...
+
+
+# %%
+exercises.masks_in_the_wild.check_block(block)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Compare a column of numbers, `documents[:, None]`, with a row of them.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A key is hidden if one *or* the other condition holds: the key stands later, or the numbers differ.
+#
+# </details>
+
+
+# %% tags=["solution"]
+def block(documents: Tensor) -> Tensor:
+    """Hide what comes later, and what belongs to another document."""
+    places = torch.arange(len(documents))
+    return (places > places[:, None]) | (documents != documents[:, None])
+
+
+exercises.masks_in_the_wild.check_block.folded(block)
 
 # %% [markdown]
 # ## What you have now

@@ -3,7 +3,7 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
+# *22 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
 # MQA, GQA, latents (MLA).*
 #
 # For a text of 2,048 tokens, GPT-3 keeps 9.66 GB of keys and values in a [cache](21_cache.ipynb): each
@@ -13,9 +13,11 @@
 # Between the two lie three ways to share. All heads use the same keys and values (multi-query
 # attention, **MQA**); or a group of heads does (grouped-query attention, **GQA**); or one short vector is
 # kept, from which every head makes its own (multi-head latent attention, **MLA**). If keys are a catalogue, in
-# which a head looks up where to read, do 96 readers need 96 catalogues? You see what each way saves,
-# what it gives up, and which mistake hands readers the wrong catalogue. At the end you count what a GPU
-# waits for while it writes: for its memory, as is often said, or for its arithmetic?
+# which a head looks up where to read, do 96 readers need 96 catalogues?
+#
+# At DeepSeek's size, MLA keeps nine times less of a token than 16 shared heads of keys would. But such a model
+# is served on eight GPUs at once. How much of that nine is left on each of them? Guess now; you compute it
+# [at the end](#cell-id=on-eight-gpus).
 
 # %% tags=["hide-input"]
 import copy
@@ -41,9 +43,8 @@ from annotated_book import chapters, display, measured
 # Heads that attend are *query heads*; a head of keys together with its head of values is called a **KV
 # head**. The table says how many of both a layer has, and what the cache holds for one token and for a
 # text of 2,048 tokens, the longest that GPT-3 can read. Models with [windows](24_windows.ipynb), which
-# forget old tokens, are not in it. The function `cache_bytes`
-# takes the number of tokens and how many numbers a token's keys have in all; DeepSeek-V3 and Mistral
-# Small 4 keep a latent and one short key [instead](#cell-id=a-summary-instead-of-a-catalogue).
+# forget old tokens, are not in it. DeepSeek-V3 and Mistral Small 4 keep a
+# [latent](#cell-id=a-summary-instead-of-a-catalogue) in place of KV heads.
 
 # %% tags=["fold-input"]
 MODELS = {  # layers, query heads, KV heads, the widths of keys and values
@@ -128,9 +129,9 @@ display.annotated(repeat_heads)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
-# neighbours share. Here are modules with six query heads of width 4, in tokens 24 wide.
+# neighbours share.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 WIDTH, HEADS = 24, 6
 
 
@@ -140,25 +141,11 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
 
 
-rows = {}
-for g in (6, 3, 2, 1):
-    module = made(GroupedQueryAttention, g)
-    found = sum(p.numel() for p in module.parameters())
-    assert found == counting.attention_parameters(WIDTH, shared=g * 4)
-    w_k, _ = module.in_proj_weight[WIDTH:].split(g * 4)  # (..., 24), (..., 24)
-    rows[g] = [str(tuple(w_k.shape)), found]
-display.show(rows, columns=["W_K", "parameters"], corner="KV heads")
-
-# %% [markdown]
-# With six KV heads, the module has as many parameters as chapter 7's class, $4e^2 + 4e$. With one,
-# $W_K$ and $W_V$ have four rows each, and 1,400 of the 2,400 parameters are left.
-
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and the three ways to share. A line leads from
-# a query head to the keys and values that it reads. Without sharing, these heads keep 48 numbers for each
-# token, a key and a value in each head. In the last way, **latent attention**, each head makes keys and
-# values of its own from one vector, here of 8 numbers; 2 more are kept for positions. It comes
-# [below](#cell-id=a-summary-instead-of-a-catalogue).
+# a query head to the keys and values that it reads. In the last way, **latent attention**, each head makes
+# keys and values of its own from one vector. It is drawn in DeepSeek's proportions: the latent is as
+# wide as four heads, and half a head more is kept for positions. Which of the four keeps the fewest numbers?
 
 
 # %% tags=["fold-input"]
@@ -183,12 +170,14 @@ def draw_way(ax, name: str, g: int) -> None:
 
 # %% tags=["fold-input"]
 ways = {"multi-head": 4, "grouped-query": 2, "multi-query": 1, "latent": 1}
-kept = {name: 8 + 2 if name == "latent" else 2 * g * 6 for name, g in ways.items()}
-drawing, axes = display.panels(430, 430, columns=2, rows=2)
+kept = {name: 4 * 6 + 3 if name == "latent" else 2 * g * 6 for name, g in ways.items()}
+drawing, axes = display.panels(430, 480, columns=2, rows=2)
 for ax, (name, g) in zip(axes, ways.items()):
     draw_way(ax, name, g)
     ax.text(2, -0.4, f"{kept[name]} numbers a token", ha="center", fontsize=14)
-    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
+    as_many = f"as many as {kept[name] / 12:g} KV head{'s' * (kept[name] > 12)}"
+    ax.text(2, -1.1, as_many, ha="center", fontsize=13)
+    ax.set(xlim=(-0.1, 4.1), ylim=(-1.4, 3.5), aspect="equal")
     ax.axis("off")
 display.finish(
     drawing,
@@ -196,11 +185,18 @@ display.finish(
     alt=(
         "Four heads of queries above, what is kept of a token below. "
         + "; ".join(
-            f"{name}: {4 // g} to each, {kept[name]} numbers" for name, g in ways.items()
+            f"{name}: {4 // g} to each, {kept[name]} numbers, {kept[name] / 12:g} KV heads"
+            for name, g in ways.items()
         )
         + ". From the latent, keys and values of each head are made when needed."
     ),
 )
+
+# %% [markdown]
+# Not the latent. It takes 27 numbers, as many as 2.25 KV heads, and MQA gets by with 12. With
+# four heads it even keeps more than two groups do. Its strength is that it stays as it is when the heads
+# become many: 128 of them still share a latent worth 2.25 KV heads [[DeepSeek-AI 2024, section
+# 2.1.4](../docs/references.md#deepseek-2024)].
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch -->
@@ -266,41 +262,24 @@ display.show(rows, columns=[f"head {i}" for i in range(6)])
 # > happens even to experts: ONNX, a standard for exchanging models, first defined its attention
 # > operator with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 #
-# The package has a class that makes this mistake. Give it the parameters of the right class:
-
-# %%
-from attention_doctor.mistakes import MISTAKES
-
-tiled = MISTAKES["groups-tiled"].version
-right, wrong = made(GroupedQueryAttention, 2), made(tiled, 2)
-wrong.load_state_dict(right.state_dict())
-x = torch.randn(2, 3, WIDTH, dtype=torch.float64)  # (b, n, e)
-y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
-off = (wrong(x, y, y)[0] - right(x, y, y)[0]).abs().max()
-print(f"same parameters, same shapes, off by up to {off:.2f}")
-display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
-
 # %% [markdown] name="what-a-cache-keeps"
 # ## What a cache keeps
 #
 # The heads are repeated only within `attend`, so a cache keeps them before that. The class of the
 # last chapter, `CachedAttention`, is therefore a grouped-query attention itself, with as many KV
-# heads as query heads unless you pass `num_kv_heads`. Here it reads two samples of seven tokens in
-# chunks, and the result must be the same as for all tokens at once.
+# heads as query heads unless you pass `num_kv_heads`.
 
-# %%
+# %% tags=["proof"]
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
 tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64)  # (2, 7, e)
-held = {}
 for g in (6, 3, 2, 1):
     module = made(CachedAttention, num_kv_heads=g, rotary=RotaryEmbedding(4))
     cache, (whole, _) = KVCache(), module(tokens)
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
     assert cache.numel() == counting.cache_numbers(7, g * 4, b=2)
-    held[f"g = {g}"] = [cache.numel()]
-display.show(held, columns=["numbers kept"])
+print("✓ Read in chunks: what all tokens at once give, and only g heads are kept.")
 
 # %% [markdown]
 # Does sharing also save arithmetic? In the projections it does. But each query head still
@@ -370,7 +349,7 @@ assert fused == ["every head", "groups", "one head"]
 #
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="fewer-keys-for-a-trained-model"
 # ## Fewer keys for a trained model
 #
 # Training a large model from scratch is expensive. Can a model that is already trained be made to
@@ -415,8 +394,8 @@ row = {"averaged into two": accuracies(2, "averaged", ("0", "15", "75"))}
 display.show(row, columns=[0, 15, 75], corner="after steps")
 
 # %% [markdown]
-# <!-- deeper: Other ways to start, and one run -->
-# ### Going deeper: Other ways to start, and one run
+# <!-- deeper: Other ways to start -->
+# ### Going deeper: Other ways to start
 #
 # The command `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and
 # trained on. Besides **averaged** heads, it tried three other ways: **first** keeps the first head of
@@ -437,6 +416,8 @@ display.show(table, columns=[0, 15, 75, 300], corner="after steps")
 # first heads depends more on luck. Models that shared from the beginning get nearly everything right, so on
 # this small task four catalogues were more than was needed. On a large model, Ainslie et al. found the
 # mean best, then the first head, then new heads.
+#
+# The code that shares and trains on:
 
 # %%
 training = chapters.load("12_training")
@@ -468,13 +449,6 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
     return accuracy
 
 
-copier, curve = training.learn_to_copy(layers=2, heads=4)
-print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
-
-# %%
-rows = {f"g = {g}": [*retrain(share_keys(copier, g)).values()] for g in (2, 1)}
-display.show(rows, columns=CHECKED, decimals=3, corner="after steps")
-
 # %% [markdown]
 # <!-- /deeper -->
 
@@ -496,7 +470,11 @@ display.show(rows, columns=CHECKED, decimals=3, corner="after steps")
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
 # So instead of making every key, change the one query: multiply it by $U^\top$, and compare it with
-# the latents themselves.
+# the latents themselves. In the figure, with DeepSeek's widths, $U$ moves from the keys' side to the query's.
+# The dotted lines are dot products; the second one, of 64 numbers, is explained below.
+
+# %% tags=["hide-input"]
+display.two_forms(512, 64, 128, name="absorbed")
 
 # %%
 torch.manual_seed(9)
@@ -601,89 +579,157 @@ assert cache.numel() == 2 * 7 * (8 + 2)
 print(f"✓ Plain or absorbed, at once or in chunks: equal, with {len(inputs)} gradients.")
 
 # %% [markdown]
-# That is 10 numbers a token: 8 for the latent and 2 for the key that carries the position. Without
-# sharing, six heads of width 4 would keep 48.
+# ## What each way gives up
 #
-# ### What it saves, and what it costs
+# With one KV head, all heads compare the same d features. With latents, the 128 keys of a token, 16,384 numbers
+# in all, are made from the same 512, so they cannot all differ freely. Does that hurt? The table quotes
+# two papers [[Ainslie et al., table 1](../docs/references.md#ainslie-2023); [DeepSeek-AI 2024, tables 8 and
+# 9](../docs/references.md#deepseek-2024)]. Compare within a row: each is one kind of model, built in two or
+# three ways. (MoE: a mixture of experts.)
+
+# %% tags=["fold-input"]
+QUOTED = {  # MHA, GQA with 8 KV heads, MQA, MLA
+    "T5-XXL, 7 tasks": (47.2, 47.1, 46.6, ""),
+    "7B, MMLU": (45.2, 41.2, 37.9, ""),
+    "16B MoE, MMLU": (48.7, "", "", 50.0),
+    "250B MoE, MMLU": (57.5, "", "", 59.0),
+}
+columns = ["MHA", "GQA-8", "MQA", "MLA"]
+display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
+
+# %% [markdown]
+# In the first row, GQA costs 0.1<!-- quoted --> points, in the second 4.0<!-- quoted -->. The first was a trained model whose heads were
+# [averaged](#cell-id=fewer-keys-for-a-trained-model), and which was then tuned for each task, mostly summaries.
+# The models of the second were trained from scratch and asked for knowledge. So *GQA costs nothing* is
+# a claim about a task. I did not expect the last two rows: MLA keeps 14 %<!-- quoted --> and 4 %<!-- quoted --> of the numbers, and its
+# score is *higher*. These are measurements by MLA's own inventors, and in one of the eight comparisons that they
+# print, MLA is behind: 50.9<!-- quoted --> against 51.6<!-- quoted -->.
+
+# %% [markdown] name="on-eight-gpus"
+# ## One GPU or eight
 #
 # DeepSeek-V3 has 128 heads in a layer, with latents of 512 numbers and rotated keys of 64. With keys and
-# values for each head, a key would be 192 wide and a value 128. The cell takes one layer and one token
-# that is kept. To write a new token, how many of its bytes have to be read, and how many FLOPs are
-# its scores and its part of the mix? GQA stands beside it, with groups of eight, and MLA on eight devices
-# (**tensor parallelism**) of which each computes 16 heads.
+# values for each head, a key would be 192 wide and a value 128. Take GQA with 16 KV heads of these widths
+# beside it. While it writes, a model waits for its memory, so count bytes: those that are read, in one layer and
+# for one new token, of each token that is kept.
+#
+# With **tensor parallelism**, eight GPUs share the 128 heads, 16 to each. What does *each of them* read?
+#
+# <details><summary>What do you expect?</summary>
+#
+# KV heads are shared out with the heads that read them, so it is an eighth. But every head reads the whole latent.
+# It cannot be shared out: each GPU keeps and reads all of it.
+#
+# </details>
 
 # %%
 WAYS = {  # query heads, widths of a key and a value, numbers kept
     "each head its own": (128, 192 + 128, 128 * (192 + 128)),
     "GQA, 128 on 16": (128, 192 + 128, 16 * (192 + 128)),
     "MLA, absorbed": (128, 576 + 512, 576),  # what is kept is a key, and most of it a value
-    "MLA, 16 heads on a device": (16, 576 + 512, 576),
 }
 rows = {}
 for way, (h, wide, kept) in WAYS.items():
-    size, flops = 2 * kept, counting.product_flops(h, wide, 1)
-    rows[way] = [size, flops, flops / size]
-columns = ["bytes", "FLOPs", "FLOPs a byte"]
-display.show(rows, columns=columns, decimals=(0, 0, ".0f"), corner="per kept token")
+    rows[way] = [2 * kept // (1 if "MLA" in way else gpus) for gpus in (1, 8, 16)]
+    rows[way].append(2 * h * wide / (2 * kept))
+_, grouped, latent_row = rows.values()
+rows["GQA by MLA"] = [f"{x / y:.1f}" for x, y in zip(grouped[:3], latent_row)] + [""]
+columns = ["one GPU", "each of 8", "each of 16", "FLOPs a byte, one GPU"]
+display.show(rows, columns=columns, decimals=0, corner="bytes read")
 
 # %% [markdown]
-# MLA reads 71 times less than keys and values for each head, and while it writes a model waits for its
-# memory. Is this part of decode then 71 times as fast?
+# On one GPU, MLA reads 8.9 times less than GQA. On each of eight, 1.1 times less: the nine is gone. On
+# sixteen, where each has one KV head, MLA reads *more*. And it takes room eight times: the eight copies of a
+# latent, 9,216 bytes in all, are nearly the 10,240 of the 16 KV heads, which are kept once.
 #
-# <details><summary>What do you expect?</summary>
-#
-# Not on every GPU. The arithmetic is more than three times as much, because the absorbed queries are
-# compared with 576 numbers instead of 192, and mix 512 instead of 128. For each byte that makes 242 FLOPs
-# instead of one. A GPU that can do fewer in the time of a byte no longer waits for memory, but for its
-# arithmetic.
-#
-# </details>
-#
-# The next cell takes what two GPUs do on paper [[Dao 2023](../docs/references.md#dao-2023); [Shah et
-# al. 2024](../docs/references.md#shah-2024)]. Reading and computing overlap, so the slower of the two
-# counts. In brackets is how many FLOPs a GPU can do for each byte that it reads.
+# Bytes are half of the bill. The absorbed queries are compared with 576 numbers and mix 512, instead
+# of 192 and 128: more than three times the arithmetic. The figure has both, for one GPU (rings) and for each
+# of eight (dots). A line is what a GPU can compute in the time of a byte, on paper [[Dao
+# 2023](../docs/references.md#dao-2023); [Shah et al. 2024](../docs/references.md#shah-2024)]: under
+# it, memory is the limit, over it arithmetic. The slower of the two counts. The numbers say how many times as fast
+# an H100 is there as with keys for each head on a single GPU.
 
-# %%
+# %% tags=["fold-input"]
 GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
-times = {
-    way: [max(size / reads, flops / does) for reads, does in GPUS.values()]  # picoseconds
-    for way, (size, flops, _) in rows.items()
-}
-first, *_ = times.values()
-faster = {way: [a / b for a, b in zip(first, each)] for way, each in times.items()}
-columns = [f"{gpu} ({does / reads:.0f})" for gpu, (reads, does) in GPUS.items()]
-display.show(faster, columns=columns, decimals=0, corner="times as fast")
+drawing, (ax,) = display.panels(345, 350)
+looks, told = zip("nmh", ((10, -3), (10, -3), (-3, 11))), []
+first = {}
+for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
+    one_gpu = (2 * kept, 2 * h * wide)
+    color, of_eight = display.COLOURS[letter], (rows[way][1], one_gpu[1] // 8)
+    style = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6}
+    ax.annotate("", of_eight, one_gpu, arrowprops=style)
+    near = {"textcoords": "offset points", "ha": "left" if place[0] > 0 else "right"}
+    for (size, work), fill in ((one_gpu, "none"), (of_eight, color)):
+        ax.plot(size, work, "o", mec=color, mfc=fill, ms=9, mew=1.6)
+        took = {gpu: max(size / reads, work / does) for gpu, (reads, does) in GPUS.items()}
+        a100, h100 = (first.setdefault(gpu, time) / time for gpu, time in took.items())
+        ax.annotate(f"× {h100:.0f}", (size, work), place, color=color, **near)
+        told.append(
+            f"{way}: {size:,} bytes, {work:,} FLOPs, × {h100:.0f}, A100 × {a100:.0f}"
+        )
+    ax.plot([], [], "o", color=color, label=way)
+
+
+# %% tags=["fold-input"]
+for name, (reads, does) in GPUS.items():
+    ax.plot([100, 1e6], [100 * does / reads, 1e6 * does / reads], color="grey", lw=1)
+    side, off = ("left", 0.6) if name == "A100" else ("right", 1.15)
+    ax.text(9e3, 9e3 * does / reads * off, name, ha=side)
+ax.set(xscale="log", yscale="log", xlim=(400, 3e5), ylim=(1.5e3, 4e6))
+ax.set(xlabel="bytes read", ylabel="FLOPs")
+ax.set_xticks([1e3, 1e4, 1e5], ["1,000", "10,000", "100,000"])
+ax.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"], rotation=90, va="center")
+ax.minorticks_off()
+ax.legend(loc="lower right")
+alt = "For each kept token, on one GPU and then on each of eight. " + "; ".join(told)
+display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 
 # %% [markdown]
-# On an A100 it is 46 times: 242 FLOPs a byte are more than its 156, and arithmetic is the limit. On an H100
-# it is 71 times, but memory and arithmetic are nearly in balance. With two new tokens at once, as in
-# speculative decoding, arithmetic is the limit there, too; and DeepSeek's notes on its own kernel, which count
-# on a clock that falls under load, call it compute-bound [[FlashMLA](../docs/references.md#flash-mla)]. With
-# half as many heads, the 242 are halved, and both GPUs wait for memory.
+# Sharing out heads moves the first two ways down and to the left: an eighth of the bytes, and of the
+# FLOPs. MLA moves straight down. On one H100 it is 71 times as fast as keys for each head, and GQA 8 times; on
+# eight, 71 and 64. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
+# all for MLA.** With its 242 FLOPs a byte, MLA's ring stands just under the H100's line and over the A100's:
+# there arithmetic is the limit, and fewer heads still help. With two new tokens at once, as in speculative
+# decoding, that holds on an H100, too. (DeepSeek's notes on its own kernel call it compute-bound even for one
+# token: the clock falls under load [[FlashMLA](../docs/references.md#flash-mla)].)
 #
-# KV heads can be shared out among devices until each has one; after that they are copied. A latent is copied
-# at once: in the last row, each device keeps and reads all of it, for its 16 heads. Eight H100 are then no
-# faster in this part than one. Two ways out: each device gets texts of its own, or tokens of its own, whose
-# results are [merged](23_tiles.ipynb#cell-id=two-halves-merged). (The next chapter also draws all this as a
-# [roofline](23_tiles.ipynb#cell-id=roofline).)
+# So where speed counts, MLA is served in another way. Give each GPU texts of its own, with all heads, and every
+# latent is kept and read once: the nine is back. DeepSeek shares out the heads among four GPUs only, and gives
+# other GPUs other texts [[DeepSeek-AI 2024 (V3), section 3.4](../docs/references.md#deepseek-2024-b)]. One text
+# can also be split by its tokens, whose results are [merged](23_tiles.ipynb#cell-id=two-halves-merged). (The
+# next chapter draws more such [rooflines](23_tiles.ipynb#cell-id=roofline).)
 #
-# The saving has another price: the 128 keys of a token, 16,384 numbers in all, are made from the same 512,
-# so they cannot all differ freely. And the absorbed form is not always the cheaper one. The cell computes
-# the FLOPs of the whole attention in one layer, for one new token after 4,095 that are kept, and for
-# 4,096 at once. (The tokens are 7,168 wide; queries are compressed, too, to 1,536 numbers.)
+# ### Plain or absorbed: ask the chunk
+#
+# For one new token, the plain form makes the keys and values of all kept tokens again; absorbed is far cheaper.
+# When a whole prompt is read, each key serves thousands of queries, and it pays to make it once, and compare 192
+# numbers instead of 576. Between the two lies **chunked prefill**: a prompt comes in pieces, and
+# the plain form makes all older keys again for each of them. From what size of a chunk does it still need fewer
+# FLOPs? Must chunks be larger when more is kept?
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
+
+
+def flops(n: int, m: int, absorb: bool) -> int:
+    """Count the FLOPs of one layer for a chunk of n tokens, the last of m."""
+    return counting.latent_flops(n, m, 7168, **SIZES, absorb=absorb)
+
+
 rows = {}
-for n in (1, 4096):
-    forms = [counting.latent_flops(n, 4096, 7168, **SIZES, absorb=x) for x in (False, True)]
-    rows[f"{n:,}"] = [short(flops, "FLOP") for flops in forms]
-display.show(rows, columns=["plain", "absorbed"], corner="new tokens")
+for m in (4096, 32_768, 131_072):
+    size = next(n for n in range(1, m) if flops(n, m, False) <= flops(n, m, True))
+    rows[f"{m:,}"] = [*(short(flops(1, m, x), "FLOP") for x in (False, True)), size]
+columns = ["one token, plain", "absorbed", "plain wins from"]
+display.show(rows, columns=columns, decimals=0, corner="tokens in all")
 
 # %% [markdown]
-# For one new token, the plain form makes the keys and values of all 4,096 again. When many tokens are read
-# at once, each key serves thousands of queries, so it pays to make the keys once, and to compare 192 numbers
-# instead of 576. So prefill uses the plain form, and decode the absorbed one.
+# No: about 170 tokens, whatever is kept. To make a head's key and value from a latent takes 512 · 256
+# multiplications. Every query of the chunk that uses them saves 1,088 − 320 = 768. Both are paid for each
+# kept token, so their number cancels: 512 · 256 / 768 is 171. Chunks of servers have some thousand tokens, so they
+# take the plain form, and decode the absorbed one. (These are FLOPs alone; the plain form also writes
+# the keys that it makes, and reads them again.)
 
 # %% [markdown]
 # ## Exercises
@@ -788,8 +834,8 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # >
 # > Sharing saves memory and the time to read it, but no arithmetic in the scores: for each byte of a cache
 # > in half precision there is one FLOP without sharing, h / g with groups, and about 2 h with absorbed
-# > latents. Averaged heads need some training before they work. Positions are kept apart from
-# > latents, because a rotation cannot be absorbed.
+# > latents. KV heads can be shared out among GPUs, a latent is copied to each. Averaged heads need some
+# > training before they work. Positions are kept apart from latents, because a rotation cannot be absorbed.
 #
 # [The next chapter](23_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
 # never holds the whole `(n, m)` matrix.

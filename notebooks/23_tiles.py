@@ -302,8 +302,8 @@ display.tiles_visited(
 # </details>
 #
 # The figure draws what `tiles`, the package's list of tiles, gives for texts of 512 and of 4,096 tokens in
-# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks see
-# [Windows](24_windows.ipynb#cell-id=mask-rule-tiles-equal-three-ways).)
+# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks,
+# PyTorch's FlexAttention takes a rule, and skips the tiles in which it shows nothing.)
 
 # %% tags=["fold-input"]
 from annotated_attention.modern.tiles import tiles

@@ -3,7 +3,7 @@
 #
 # *What may a token safely not look at?*
 #
-# *24 minutes and 8 of exercises. Afterwards you can count what a window sees, keep an attention sink,
+# *22 minutes and 2 of exercises. Afterwards you can count what a window sees, keep an attention sink,
 # and say what DeepSeek's indexer and the gated delta rule compute.*
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
@@ -21,22 +21,22 @@
 # %% tags=["fold-input"]
 from annotated_book import display
 
-length, keeps = 24, display.COLOURS["m"]
+length, keeps = 18, display.COLOURS["m"]
 ways = {
-    "a window of 5": (range(19, length), range(20, length)),
-    "and a sink": ([0, *range(19, length)], [0, *range(20, length)]),
-    "5 chosen keys": ([3, 4, 11, 17, 23], range(length)),
+    "window of 5": (range(13, length), range(14, length)),
+    "and a sink": ([0, *range(13, length)], [0, *range(14, length)]),
+    "5 chosen": ([2, 3, 8, 13, 17], range(length)),
     "a state": ([], []),
 }
-drawing, (ax,) = display.panels(560, 170)
+drawing, (ax,) = display.panels(345, 170)
 for y, (read, kept) in enumerate(ways.values()):
     for place in range(length):
         fill = 0.9 if place in read else 0.25 if place in kept else 0
         ax.barh(y, 0.86, 0.7, place, color=keeps, alpha=fill)
         ax.barh(y, 0.86, 0.7, place, fill=False, edgecolor="grey", lw=0.5)
-ax.barh(3, 2.6, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
-ax.text(length + 1.7, 3, "S", va="center", ha="center")
-ax.set(xticks=[], xlim=(-0.2, length + 3.2), ylim=(3.5, -0.5))
+ax.barh(3, 2.2, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
+ax.text(length + 1.5, 3, "S", va="center", ha="center")
+ax.set(xticks=[], xlim=(-0.2, length + 2.8), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
 told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
 caption = "Dark: attended to. Pale: kept (chosen: scored, too). White: gone. S: a matrix."
@@ -95,9 +95,9 @@ print("✓ `block_by_position` makes the same mask.")
 #
 # </details>
 #
-# Measure it. If an output depends on a token, then its *gradient* with respect
-# to that token is not zero. The function `influence` runs a stack of layers, each with a residual
-# connection, and gives the size of this gradient for each of 30 tokens.
+# Measure it. If an output depends on a token, then its *gradient* with respect to that token is not
+# zero. `influence` runs layers with new parameters, each with a residual connection, and gives the size of this
+# gradient for each of 30 tokens, relative to the last one's: the median of 20 draws.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
@@ -105,45 +105,47 @@ from annotated_attention.modern import CachedAttention, WindowAttention
 WIDTH, HEADS = 24, 4
 
 
-def made(kind: type[nn.Module], *given, **options) -> nn.Module:
+def made(kind: type[nn.Module], *given, seed: int = 5, **options) -> nn.Module:
     """Make an attention from a fixed seed."""
-    torch.manual_seed(5)
+    torch.manual_seed(seed)
     return kind(WIDTH, HEADS, *given, batch_first=True, dtype=torch.float64, **options)
 
 
-def influence(layers: list[nn.Module], n: int = 30) -> Tensor:
-    """Give the size of the gradient for each of n tokens, relative to that for the last."""
-    x = torch.randn(1, n, WIDTH, dtype=torch.float64, requires_grad=True)
-    y = x
-    for layer in layers:
-        y = y + layer(y)[0]
-    (gradient,) = torch.autograd.grad(y[0, -1].sum(), x)
-    sizes = gradient[0].norm(dim=-1)  # (n,)
-    return sizes / sizes[-1]
+def influence(windows: list[int | None], n: int = 30, draws: int = 20) -> Tensor:
+    """Give how much each token counts, relative to the last; None is a global layer."""
+    found = []
+    for draw in range(draws):
+        layers = [
+            made(WindowAttention, window=w, seed=10 * draw + i)
+            if w
+            else made(CachedAttention, seed=10 * draw + i)
+            for i, w in enumerate(windows)
+        ]
+        x = torch.randn(1, n, WIDTH, dtype=torch.float64, requires_grad=True)
+        y = x
+        for layer in layers:
+            y = y + layer(y)[0]
+        (gradient,) = torch.autograd.grad(y[0, -1].sum(), x)
+        found.append(gradient[0].norm(dim=-1) / gradient[0, -1].norm())
+    return torch.stack(found).median(0).values  # (n,)
 
 
 # %% tags=["fold-input"]
-local, everywhere = made(WindowAttention, window=3), made(CachedAttention)
-stacks = {f"{count} window{'s' * (count > 1)}": [local] * count for count in (1, 2, 3, 4)}
-stacks["one global"] = [local, local, everywhere, local]
-seen = {name: influence(layers) for name, layers in stacks.items()}
-rows = {name: [(sizes > 0).sum(), sizes[sizes > 0][0]] for name, sizes in seen.items()}
-columns = ["tokens it depends on", "how much on the farthest"]
-display.show(rows, columns=columns, decimals=(0, 4))
+stacks = {f"{count} window{'s' * (count > 1)}": [3] * count for count in (1, 2, 3, 4)}
+stacks |= {"global first": [None, 3, 3, 3], "global last": [3, 3, 3, None]}
+seen = {name: influence(windows) for name, windows in stacks.items()}
+rows = {name: [(sizes > 0).sum()] for name, sizes in seen.items()}
+display.show(rows, columns=["tokens it depends on"])
 
 # %% tags=["proof"]
 for count in (1, 2, 3, 4):
-    layers = [made(WindowAttention, window=5)] * count
-    assert (influence(layers) > 0).sum() == (5 - 1) * count + 1
+    assert (influence([5] * count, draws=1) > 0).sum() == (5 - 1) * count + 1
 print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. The second column says how much the farthest of
-# them counts, compared with the last token itself: with each layer less, in this untrained stack.
-#
-# In the last row one of the four layers is **global**, with a causal mask alone, and the output depends
-# on all 30 tokens. The figure lights what the last output can depend on. If you see sliders, put the
-# global layer at 1 and then at 4: does it matter where it stands?
+# In general, L layers see $(w - 1)\,L + 1$ tokens. In the last two rows one of the four layers is **global**,
+# with a causal mask alone, and the output depends on all 30 tokens. The figure lights what the last output can
+# depend on. If you see sliders, put the global layer at 1 and then at 4.
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -151,13 +153,42 @@ display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=1
 # %% tags=["proof"]
 from annotated_book.display.live_figures.reach import cone
 
-for layers, sizes in zip(([3], [3] * 2, [3] * 3, [3] * 4, [3, 3, None, 3]), seen.values()):
-    lit = torch.arange(30) >= cone(30, layers)[0]
-    assert lit.equal(sizes > 0)
-print("✓ In each of the five stacks, the lit tokens are those with a gradient.")
+for name, windows in stacks.items():
+    lit = torch.arange(30) >= cone(30, windows)[0]
+    assert lit.equal(seen[name] > 0)
+print("✓ In each of the six stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# Not for the reach: wherever it stands, every token is lit. How much the farthest counts may differ. The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
+# A lit token *can* count. How much does it? Four windows reach eight tokens back. Guess how much less than
+# the last token itself that eighth one counts: half, a tenth, a thousandth? And with a global layer:
+# does it count more from below, or from above?
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(345, 250)
+told = []
+looks = zip("mnh", ("-", "-", "--"), ((10, 6e-4), (9, 0.09), (24, 0.045)))
+for (name, sizes), (letter, line, place) in zip(list(seen.items())[3:], looks):
+    reached = sizes.flip(0)[: (sizes > 0).sum()]  # by distance
+    color = display.COLOURS[letter]
+    ax.plot(range(len(reached)), reached, line, color=color, lw=1.8)
+    ax.text(*place, name, color=color, ha="left" if letter != "h" else "right", fontsize=12)
+    told.append(f"{name}: {reached[-1]:.4f} at a distance of {len(reached) - 1}")
+ax.set(yscale="log", xlabel="tokens back", ylabel="influence", ylim=(2e-4, 1.5))
+ax.set_yticks([1, 0.1, 0.01, 0.001], ["1", "0.1", "0.01", "0.001"])
+ax.minorticks_off()
+alt = f"Influence falls with the distance. {'; '.join(told)}."
+caption = f"The farthest: {'; '.join(told)}."
+display.finish(drawing, name="influence", alt=alt, caption=caption)
+
+# %% [markdown]
+# Through four windows, the eighth token back counts 0.0005 of the last: it is in reach, and nearly out of hearing.
+# With one global layer, all far tokens count alike, and forty times as much. Where it stands hardly
+# matters: news takes one long step and up to three short ones, in any order, so the two curves lie on each
+# other. (Only the very first token gains by a global layer at the end: before that, it had nobody but itself
+# to look at, and comes with 0.0267 instead of 0.0202.) These layers are untrained and look nearly evenly. A
+# trained head can pass on one token and drop the rest.
+#
+# The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
 # 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
@@ -245,7 +276,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
 # several first tokens: with four of them they predict about as well as before. Their method,
 # **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
-# grows beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
+# grows beyond those of training, as long as the cache is no longer than its texts [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
 # The package calls the number of first tokens `sinks`. There, all tokens keep their true positions: in
 # a long stream, the sinks end up farther away than any key did in training.
 #
@@ -371,9 +402,9 @@ title = "Millions of multiplications for one token in one layer"
 display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% [markdown]
-# At 131,072 keys, 0.07 of the multiplications are left, and most of them are the indexer's. Of the bytes,
+# At 131,072 keys, 0.07 of these multiplications are left, and most of them are the indexer's. Of the bytes,
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.13 are left
-# if the indexer keeps its keys in 8 bits. The attention no longer grows with the text: it reads 2,048
+# if the indexer keeps its keys in 8 bits and the attention its latents in 16. The attention no longer grows with the text: it reads 2,048
 # keys a token. Up to that length, the indexer is only a cost.
 #
 # The cache becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
@@ -535,229 +566,100 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # %% [markdown]
 # ### What a state forgets
 #
-# Write pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
-# with a key, and see whether the output is nearest to the value that belongs to it. All columns have
-# the same keys; the gate is 0.9<!-- setting --> and β is 1. Of 64 pairs, does the delta rule find
-# more than a plain sum?
-#
-# <details><summary>What do you expect?</summary>
-#
-# It finds fewer. What is taken out for one key is lost for others that point the same way. But look at
-# the second row: what it has lost is old.
-#
-# </details>
-
+# Write 64 pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
+# with each key, and see whether the output is nearest to the value that belongs to it. The gate is
+# 0.9<!-- setting -->. The delta rule writes the whole difference, β = 1, or only half of it.
+# Which of the two finds more of the 64? And does either find more than a plain sum?
 
 # %% tags=["fold-input"]
-def by_state(keys: Tensor, values: Tensor, gate: float, delta: bool) -> Tensor:
+RULES = {  # gate, β; 0 stands for a plain sum, which corrects nothing
+    "plain sum": (1, 0),
+    "gate": (0.9, 0),
+    "delta rule, β = 1": (1, 1),
+    "delta rule, β = ½": (1, 0.5),
+    "gate, delta rule, β = 1": (0.9, 1),
+}
+
+
+def by_state(keys: Tensor, values: Tensor, gate: float, share: float) -> Tensor:
     """Write all pairs into a state, one after the other."""
     state = torch.zeros(len(keys), 16, 16)
     for k, v in zip(keys.split(1, 1), values.split(1, 1)):
         state = gate * state
-        state = state + k.mT @ (v - k @ state * delta)
+        state = state + (share * k.mT @ (v - k @ state) if share else k.mT @ v)
     return state
 
 
-def shares(order: list[int], asked: slice) -> list[Tensor]:
-    """Write keys in an order, ask for some, and give the share that each way finds."""
+def found(order: list[int], asked: slice) -> dict[str, Tensor]:
+    """Write keys in an order; give how often the last value of those asked is found."""
     torch.manual_seed(3)
-    pool = F.normalize(torch.randn(100, max(order) + 1, 16), dim=-1)
-    values = F.normalize(torch.randn(100, len(order), 16), dim=-1)
+    pool = F.normalize(torch.randn(400, max(order) + 1, 16), dim=-1)
+    values = F.normalize(torch.randn(400, len(order), 16), dim=-1)
     keys, ask = pool[:, order], pool[:, asked]
     last = [len(order) - 1 - order[::-1].index(key) for key in range(max(order) + 1)[asked]]
-    ways = [(256 * ask @ keys.mT).softmax(-1) @ values]
-    for gate, delta in ((1, False), (0.9, False), (1, True), (0.9, True)):
-        ways.append(ask @ by_state(keys, values, gate, delta))
-    return [((x @ values.mT).argmax(-1) == torch.tensor(last)).float().mean() for x in ways]
+    outputs = {"softmax": (256 * ask @ keys.mT).softmax(-1) @ values}
+    outputs |= {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
+    right = {
+        name: (x @ values.mT).argmax(-1) == torch.tensor(last)
+        for name, x in outputs.items()
+    }
+    return {name: hits.float().mean(0) for name, hits in right.items()}
 
 
-# %%
-rows = {
-    "64 pairs": shares([*range(64)], slice(0, 64)),
-    "the last 8 of them": shares([*range(64)], slice(56, 64)),
-    "4 keys, 4 values each: the last": shares([0, 1, 2, 3] * 4, slice(0, 4)),
-    "3 keys, then 32 values for a fourth": shares([0, 1, 2] + [3] * 32, slice(0, 3)),
-    "3 keys, then 32 other keys": shares([*range(35)], slice(0, 3)),
-}
-ways = ["softmax", "plain sum", "gate", "delta rule", "gate and delta rule"]
-display.show(rows, columns=ways, corner="written")
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(345, 300)
+told, by_age = [], found([*range(64)], slice(0, 64))
+looks = zip(("grey", *(display.COLOURS[x] for x in "hnm")), ("-", "-.", "--", "-"))
+for name, (color, line) in zip([*RULES][:4], looks):
+    shares = by_age[name].flip(0)
+    label = f"{name}: {shares.mean():.2f} of all"
+    ax.plot(shares[:48], line, color=color, label=label, lw=1.8)
+    told.append(
+        f"{label}, {shares[:8].mean():.2f} of the last 8, {shares[16]:.2f} behind 16"
+    )
+ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.55))
+ax.set_yticks([0, 0.5, 1])
+ax.legend(loc="upper right")
+alt = f"How much is found, by age. {'; '.join(told)}."
+display.finish(drawing, name="recall-by-age", alt=alt)
 
 # %% [markdown]
-# A plain sum treats all 64 pairs alike and blurs them. With a gate or the delta rule, the same 256
-# numbers hold the last eight and little else. Where each of four keys gets a new value three times, the
-# softmax and the sum are left to guess. The last two rows tell gate and delta rule apart. After 32 more values
-# for a single key, the gate has lost the three old pairs, and the delta rule still finds 0.98 of them.
-# After 32 other keys, it has lost them as well, while the plain sum still finds 0.54: what is corrected
-# for one key changes a little for every key that is not at right angles to it. **A gate forgets by age.
-# The delta rule overwrites the key that is written. With more keys than dimensions, each write damages
+# Half a correction remembers more: 0.28 of the pairs against 0.19. Under a new key the state already says
+# something: what pairs with similar keys have left there. A full correction takes that out, and with it a part
+# of those pairs; half a correction does half the damage. A plain sum forgets nothing and blurs all ages alike:
+# it finds about as many as β = ½, but only 0.27 of the last eight, of which the three that forget find 0.86
+# to 0.91. (A softmax over the 64 keys finds every one.)
+#
+# Is a small β then always better? And what does the delta rule have that a gate has not? Write in other orders.
+
+# %% tags=["fold-input"]
+orders = {
+    "4 keys, 4 values each: the last": ([0, 1, 2, 3] * 4, slice(0, 4)),
+    "3 keys, behind 32 values of a fourth": ([0, 1, 2] + [3] * 32, slice(0, 3)),
+    "3 keys, behind 32 other keys": ([*range(35)], slice(0, 3)),
+}
+tables = [found(*order) for order in orders.values()]
+rows = {name: [table[name].mean() for table in tables] for name in tables[0]}
+display.show(rows, columns=["4 · 4", "3, then 1 · 32", "3, then 32"], corner="found")
+
+# %% [markdown]
+# *4 · 4*: four keys get a new value each, four times over, and the last is asked for. The softmax and the sum
+# are left to guess; whatever forgets finds it. (With β = ½ the new value makes only half of the answer,
+# and old ones the rest: nearest is enough here, and exact it is not.) *3, then 1 · 32*: three pairs, and 32
+# values for a single other key. The gate has lost the three, and the delta rule finds 0.98 of them.
+# *3, then 32*: behind 32 other keys it has lost them as well, and the sum has not. **A gate forgets by age.
+# The delta rule overwrites the key that is written; with more keys than dimensions, each write damages
 # the other pairs, too.** A model that has both must learn when nothing may fade: with a gate of 0.9
 # for every token, the old pairs are lost all the same.
 #
 # None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
-# state cannot give back every value exactly. So these models are **hybrids**: three layers with a state for each one with
+# state cannot, in general, give back every value exactly. So these models are **hybrids**: three layers with a state for each one with
 # softmax attention in both, as models with windows keep some global ones.
-
-# %% [markdown] name="several-documents-in-one-row"
-# ## Several documents in one row
-#
-# A batch of short and long documents holds much padding. In training, documents are therefore often
-# **packed**: one after the other in the same row, until it is full. A query is then not to look at
-# keys of another document, though these are near. Many programs let the positions start at 0 again
-# with each document. Is that enough to keep the documents apart?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
-# softmax.
-#
-# </details>
-#
-# Try it on a row with a document of five tokens and one of four. Change the first document, and
-# measure how much the outputs of the second one move, in three attentions with the same weights. The
-# first takes the row for one text. The second starts the positions anew with each document, which is
-# the entry `documents-leak` of the list of mistakes. The third has the mask as well.
-
-# %% tags=["fold-input"]
-leak = MISTAKES["documents-leak"]
-documents = torch.tensor([[0] * 5 + [1] * 4])      # (1, 9)
-x = torch.randn(1, 9, WIDTH, dtype=torch.float64)  # (1, 9, 24)
-other = x.clone()
-other[:, :5] = torch.randn(1, 5, WIDTH, dtype=torch.float64)
-alone = made(CachedAttention, rotary=RotaryEmbedding(6))
-anew, masked = made(leak.version), made(leak.of)
-runs = {
-    "one text": alone,
-    "positions anew": lambda x: anew(x, documents),
-    "and a mask": lambda x: masked(x, documents),
-}
-moved = {
-    name: (run(other)[0] - run(x)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
-}
-display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
-
-# %% [markdown]
-# With positions that start anew, the second document moves about as much as in one long text. With
-# the mask, it moves by exactly 0. This leak has been found in published training code
-# [[nanoVLM](../docs/references.md#documents-leak)]. The mask is the causal one, joined with
-# `block_other_documents`, which compares the number of each query's document with that of each key:
-
-# %%
-from annotated_attention.modern import block_other_documents
-
-blocked = block_by_position(torch.arange(9), 9)             # (9, 9)
-blocked = blocked | block_other_documents(documents)[0, 0]  # (9, 9)
-print("visible keys:", *(~blocked).sum(1).tolist())
-
-# %% tags=["proof"]
-parts = [alone(part)[0] for part in x.split([5, 4], dim=1)]
-torch.testing.assert_close(masked(x, documents)[0], torch.cat(parts, 1))
-print("✓ Each document comes out as it does alone.")
-
-# %% [markdown]
-# The count starts again with each document: the mask is **block-diagonal**. A window's `sinks` are the
-# first tokens of the row, so only its first document has them.
-
-# %% [markdown] name="mask-rule-tiles-equal-three-ways"
-# ## Mask, rule, tiles: equal three ways
-#
-# A boolean mask hides scores, but they are computed before they are hidden. To save the work as
-# well, a kernel must know which [tiles](23_tiles.ipynb#cell-id=tiles) have nothing to see. PyTorch's
-# `flex_attention` takes a **rule** for this: a function that is told which sample, head, query and
-# key it is about, and gives True where the key is visible. `create_block_mask` asks it for all pairs
-# once, before the first score, and notes which tiles to visit. Our `tiled_attention` takes the same
-# rule. Here are three rules, and the masks that they must equal.
-
-# %% tags=["fold-input"]
-n, side = 256, 32
-many = torch.arange(n)
-lengths = torch.tensor([70, 20, 100, 66])
-numbers = torch.arange(4).repeat_interleave(lengths)[None]  # (1, n)
-rules = {
-    "window of 40": lambda b, h, i, j: (j <= i) & (j > i - 40),
-    "and 4 sinks": lambda b, h, i, j: (j <= i) & ((j > i - 40) | (j < 4)),
-    "documents": lambda b, h, i, j: (j <= i) & (numbers[b, i] == numbers[b, j]),
-}
-masks = {
-    "window of 40": block_by_position(many, n, 40),
-    "and 4 sinks": block_by_position(many, n, 40, sinks=4),
-    "documents": block_by_position(many, n) | block_other_documents(numbers),
-}
-
-# %% tags=["proof"]
-import warnings
-
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
-q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for _ in range(3))  # (1, 2, n, 16)
-visited = {}
-for name, rule in rules.items():
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=~masks[name])
-    output, _ = tiled_attention(q, k, v, mask_mod=rule, tile=side)
-    torch.testing.assert_close(output, expected)
-    gradients = [one.gradients(found, [q, k, v]) for found in (output, expected)]
-    torch.testing.assert_close(*gradients)
-    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    with_rule = flex_attention(q.detach(), k.detach(), v.detach(), block_mask=table)
-    torch.testing.assert_close(with_rule, expected)
-    visited[name] = [table.to_dense().sum(), (n // side) ** 2]
-print("✓ Under each rule, the mask, the tiles and flex_attention give the same.")
-
-# %% tags=["hide-input"]
-display.show(visited, columns=["tiles visited", "of"])
-
-# %% [markdown]
-# Of 64 tiles, a causal mask alone would visit 36. `flex_attention` has no gradients here, since on a
-# CPU it only runs forward. On a GPU `torch.compile` makes it one kernel, with gradients, that skips
-# tiles as ours do. Other kernels take no rule, but the lengths of the documents and the width of the
-# window, as numbers.
-
-# %% [markdown]
-# <!-- deeper: Which tiles are visited -->
-# ### Going deeper: Which tiles are visited
-#
-# First, what `flex_attention` says on a CPU if it is asked for gradients:
-
-# %%
-try:
-    flex_attention(q, k, v, block_mask=table)
-except NotImplementedError as error:
-    print(str(error).replace(". ", ".\n"))
-
-# %% [markdown]
-# How does our loop skip? `tiles`, which you know from the last chapter, asks whether anything in a
-# tile is visible. It must visit as many as PyTorch's table says.
-
-# %%
-from annotated_attention.modern.tiles import tiles
-
-display.source(tiles)
-
-
-# %%
-def count_visited(blocked: Tensor, side: int) -> int:
-    """Count the tiles in which something is visible."""
-    n = blocked.size(-1)
-
-    def visible(rows: slice, columns: slice) -> Tensor:
-        return ~blocked[..., rows, columns]
-
-    return sum(len(columns) for _, columns in tiles(n, n, False, side, visible))
-
-
-for name, rule in rules.items():
-    table = create_block_mask(rule, 1, None, n, n, device="cpu", BLOCK_SIZE=side)
-    assert count_visited(masks[name], side) == table.to_dense().sum()
-print(f"causal mask alone: {count_visited(block_by_position(many, n), side)} tiles")
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## The mistake people make here
 #
-# Windows and sinks have a mistake each. Like the leak between documents, neither changes a shape.
-# One window is a key too wide, and one sink is not a key: its number is added to all scores.
+# Windows and sinks have a mistake each, and neither changes a shape. One window is a key too wide, and one sink is not a key: its number is added to all scores.
 
 # %%
 wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
@@ -785,8 +687,7 @@ for says, version in {"right": useless.of, "wrong": useless.version}.items():
 # %% [markdown]
 # > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
 # > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than w; count visible keys in such a text. A leak between
-# > documents shows only behind the first document of a row.
+# > one shows only in texts that are longer than w; count visible keys in such a text.
 
 # %% [markdown]
 # ## Exercises
@@ -831,71 +732,20 @@ my_counts = [1, 3, 4, 4 + 2, (4 - 1) * 3 + 1]
 exercises.windows.check_counts.folded(my_counts)
 
 # %% [markdown]
-# ### Stop the leak
-#
-# *Medium, 6 minutes.* Several documents stand in one row. Tokens with the same number belong to the
-# same document. Write the mask for a causal model, True = blocked, without a function of the
-# package.
-
-
-# %% tags=["exercise"]
-def block(documents: Tensor) -> Tensor:
-    """Hide what comes later, and what belongs to another document.
-
-    Args:
-        documents: (n,), integers, the number of each token's document.
-
-    Returns:
-        blocked: (n, n), boolean, a row for each query.
-    """
-    ...
-
-
-# %%
-exercises.windows.check_block(block)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Compare a column of numbers, `documents[:, None]`, with a row of them.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# A key is hidden if one *or* the other condition holds: the key stands later, or the numbers differ.
-#
-# </details>
-
-
-# %% tags=["solution"]
-def block(documents: Tensor) -> Tensor:
-    """Hide what comes later, and what belongs to another document."""
-    places = torch.arange(len(documents))
-    return (places > places[:, None]) | (documents != documents[:, None])
-
-
-exercises.windows.check_block.folded(block)
-
-# %% [markdown]
 # ## What you have now
 #
-# > **In short.** Key j is hidden from query i if $j > i$, if $j \le i - w$ and j is no sink, or if
-# > their documents differ. L layers see $(w - 1)\,L + 1$ tokens. A learned sink s multiplies the
-# > output by $\sigma(\ell - s)$, where $\ell$ is the log-sum-exp of the scores.
-# >
-# > A mask is `(n, m)`, or `(b, 1, n, n)` for documents; a rolling cache keeps `(b, g, w - 1, d)`,
-# > and the first keys, if asked.
+# > **In short.** Key j is hidden from query i if $j > i$, or if $j \le i - w$ and j is no sink. L
+# > layers see $(w - 1)\,L + 1$ tokens. A learned sink s multiplies the output by $\sigma(\ell - s)$, where
+# > $\ell$ is the log-sum-exp of the scores. A rolling cache keeps `(b, g, w - 1, d)`, and the first
+# > keys, if asked.
 # >
 # > ```python
-# > blocked = (j > i) | ((j <= i - w) & (j >= sinks))  # the window counts the query
-# > blocked = blocked | (documents[:, None, :, None] != documents[:, None, None])
+# > blocked = (j > i) | ((j <= i - w) & (j >= sinks))  # (n, m): the window counts the query
 # > output = output * torch.sigmoid(lse - sink[:, None])[..., None]  # a key without a value
 # > ```
 # >
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
-# > keep the first tokens or give the head a key for nothing. Positions hide nothing: only a mask does.
-# > DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
+# > keep the first tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
 # > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
 # > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age; the delta rule overwrites a key.
 #

@@ -52,6 +52,7 @@ _HOMES = {
     "stacks": "in_rooms",
     "storyteller": "live_figures.storyteller",
     "tiles_visited": "live_figures.tiles_visited",
+    "two_forms": "latents",
     "two_sums": "way_through",
     "way_of_the_nan": "mask_figures",
     "whole_map": "computation",

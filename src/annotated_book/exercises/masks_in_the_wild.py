@@ -1,4 +1,4 @@
-"""Exercises of "Masks in the wild": which way round, and a mask made ready for PyTorch."""
+"""Exercises of "Masks in the wild": which way round, a mask made ready, and packed documents."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future, block_padding
-from annotated_book.exercises._exercise import Exercise, Refused
+from annotated_book.exercises._exercise import Either, Exercise, Refused
 from annotated_book.exercises._values import choices
 
 _TURNED = {
@@ -128,4 +128,64 @@ check_make_ready = Exercise(
     run=_spread,
     shape="(b, h, n, m), or broadcasts to it",
     why=_which_key,
+)
+
+
+def _later(documents: Tensor, diagonal: int = 1) -> Tensor:
+    n = len(documents)
+    return torch.ones(n, n, dtype=torch.bool).triu(diagonal)
+
+
+def _other(documents: Tensor) -> Tensor:
+    return documents != documents[:, None]
+
+
+def _which_pair(
+    answer: Callable[..., Any], found: Tensor, right: Tensor, documents: Tensor
+) -> str | None:
+    if found.shape != right.shape or found.dtype != torch.bool:
+        return None
+    query, key = (found != right).nonzero()[0].tolist()
+    said = "blocked" if found[query, key] else "visible"
+    belongs = "the same document" if not _other(documents)[query, key] else "another document"
+    return (
+        f"with documents = {documents.tolist()}, key {key} is {said} for query {query}, counted "
+        f"from 0. It is in {belongs}, and stands {'later' if key > query else 'not later'}."
+    )
+
+
+check_block = Exercise(
+    name="block",
+    right=lambda documents: _later(documents) | _other(documents),
+    praise="right, also where the numbers are not in order.",
+    wrong={
+        "that is the causal mask alone: each document sees those before it.": _later,
+        "within a document, each token sees those that come later. The model is causal.": _other,
+        "it is inverted: True means blocked here.": lambda documents: (
+            ~(_later(documents) | _other(documents))
+        ),
+        "you have joined with “and”: a key is blocked only if it stands later *and* belongs to "
+        "another document. One is enough.": lambda documents: _later(documents) & _other(documents),
+        "tokens do not see themselves. The diagonal is visible.": lambda documents: (
+            _later(documents, 0) | _other(documents)
+        ),
+        "it hides the past, and shows what comes later: rows are queries, columns are keys.": (
+            lambda documents: _later(documents).mT | _other(documents)
+        ),
+        "you hide documents with a greater number or a smaller one alone. Which numbers they are "
+        "does not matter.": Either(
+            [
+                lambda documents: _later(documents) | (documents > documents[:, None]),
+                lambda documents: _later(documents) | (documents < documents[:, None]),
+            ]
+        ),
+    },
+    sizes=[
+        {"numbers": [0, 0, 0, 1, 1]},
+        {"numbers": [5, 5, 3, 3, 3, 5, 4]},
+        {"numbers": [2, 2, 2]},
+    ],
+    draw=lambda numbers: {"documents": torch.tensor(numbers)},
+    why=_which_pair,
+    shape="(n, n)",
 )

@@ -1,5 +1,6 @@
 """Answers to the exercises of “Masks in the wild”."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,19 @@ def for_each_head(given: Tensor, n: int) -> Tensor:
     return right(given, n).expand(-1, {6: 4}.get(given.size(1), 2), -1, -1)
 
 
+def hidden(
+    later: Callable[[int, int], bool] = lambda i, j: j > i,
+    other: Callable[[int, int], bool] = lambda a, b: a != b,
+) -> Callable[[Tensor], Tensor]:
+    """Write the mask of packed documents cell by cell, well or badly."""
+
+    def answer(documents: Tensor) -> Tensor:
+        rows = list(enumerate(documents.tolist()))
+        return torch.tensor([[later(i, j) or other(a, b) for j, b in rows] for i, a in rows])
+
+    return answer
+
+
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_make_ready": [
         (for_each_head, "✓ "),
@@ -38,5 +52,12 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_turned": [
         ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
         ({**check_turned.right, "this package's function, blocked": "not"}, "'not' is not read"),
+    ],
+    "check_block": [
+        (hidden(), "✓ "),
+        (hidden(other=lambda a, b: False), "the causal mask alone"),
+        (hidden(other=lambda a, b: b > a), "a greater number or a smaller one"),
+        (hidden(later=lambda i, j: j > i + 1), "key 1 is visible for query 0"),
+        (lambda documents: hidden()(documents).float(), "they are torch.float32"),
     ],
 }
