@@ -16,7 +16,7 @@
 # which a head looks up where to read, do 96 readers need 96 catalogues?
 #
 # At DeepSeek's size, MLA keeps nine times less of a token than 16 shared heads of keys would. But such a model
-# is served on eight GPUs at once. How much of that nine is left on each of them? Guess now; you compute it
+# is served on eight GPUs or more. How much of that nine is left on each of them? Guess now; you compute it
 # [at the end](#cell-id=on-eight-gpus).
 
 # %% tags=["hide-input"]
@@ -601,8 +601,8 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 # In the first row, GQA costs 0.1<!-- quoted --> points, in the second 4.0<!-- quoted -->. The first was a trained model whose heads were
 # [averaged](#cell-id=fewer-keys-for-a-trained-model), and which was then tuned for each task, mostly summaries.
 # The models of the second were trained from scratch and asked for knowledge. So *GQA costs nothing* is
-# a claim about a task. I did not expect the last two rows: MLA keeps 14 %<!-- quoted --> and 4 %<!-- quoted --> of the numbers, and its
-# score is *higher*. These are measurements by MLA's own inventors, and in one of the eight comparisons that they
+# a claim about a model and its tasks. And the last two rows go the other way: MLA keeps 14 %<!-- quoted --> and
+# 4 %<!-- quoted --> of the numbers, and its score is *higher*. These are measurements by MLA's own inventors, and in one of the eight comparisons that they
 # print, MLA is behind: 50.9<!-- quoted --> against 51.6<!-- quoted -->.
 
 # %% [markdown] name="on-eight-gpus"
@@ -664,7 +664,7 @@ for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
         ax.plot(size, work, "o", mec=color, mfc=fill, ms=9, mew=1.6)
         took = {gpu: max(size / reads, work / does) for gpu, (reads, does) in GPUS.items()}
         a100, h100 = (first.setdefault(gpu, time) / time for gpu, time in took.items())
-        ax.annotate(f"× {h100:.0f}", (size, work), place, color=color, **near)
+        ax.annotate(f"× {h100:.0f}", (size, work), place, color=color, fontsize=12, **near)
         told.append(
             f"{way}: {size:,} bytes, {work:,} FLOPs, × {h100:.0f}, A100 × {a100:.0f}"
         )
@@ -675,13 +675,13 @@ for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
 for name, (reads, does) in GPUS.items():
     ax.plot([100, 1e6], [100 * does / reads, 1e6 * does / reads], color="grey", lw=1)
     side, off = ("left", 0.6) if name == "A100" else ("right", 1.15)
-    ax.text(9e3, 9e3 * does / reads * off, name, ha=side)
-ax.set(xscale="log", yscale="log", xlim=(400, 3e5), ylim=(1.5e3, 4e6))
+    ax.text(9e3, 9e3 * does / reads * off, name, ha=side, fontsize=12)
+ax.set(xscale="log", yscale="log", xlim=(400, 3e5), ylim=(1e3, 4e6))
 ax.set(xlabel="bytes read", ylabel="FLOPs")
 ax.set_xticks([1e3, 1e4, 1e5], ["1,000", "10,000", "100,000"])
 ax.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"], rotation=90, va="center")
 ax.minorticks_off()
-ax.legend(loc="lower right")
+ax.legend(loc="lower right", fontsize=12)
 alt = "For each kept token, on one GPU and then on each of eight. " + "; ".join(told)
 display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 

@@ -35,7 +35,7 @@ for y, (read, kept) in enumerate(ways.values()):
         ax.barh(y, 0.86, 0.7, place, color=keeps, alpha=fill)
         ax.barh(y, 0.86, 0.7, place, fill=False, edgecolor="grey", lw=0.5)
 ax.barh(3, 2.2, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
-ax.text(length + 1.5, 3, "S", va="center", ha="center")
+ax.text(length + 1.5, 3, "S", va="center", ha="center", fontsize=12)
 ax.set(xticks=[], xlim=(-0.2, length + 2.8), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
 told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
@@ -174,7 +174,7 @@ for (name, sizes), (letter, line, place) in zip(list(seen.items())[3:], looks):
     ax.text(*place, name, color=color, ha="left" if letter != "h" else "right", fontsize=12)
     told.append(f"{name}: {reached[-1]:.4f} at a distance of {len(reached) - 1}")
 ax.set(yscale="log", xlabel="tokens back", ylabel="influence", ylim=(2e-4, 1.5))
-ax.set_yticks([1, 0.1, 0.01, 0.001], ["1", "0.1", "0.01", "0.001"])
+ax.set_yticks([1, 0.1, 0.01, 0.001], ["1", "1/10", "1/100", "1/1,000"])
 ax.minorticks_off()
 alt = f"Influence falls with the distance. {'; '.join(told)}."
 caption = f"The farthest: {'; '.join(told)}."
@@ -617,9 +617,9 @@ for name, (color, line) in zip([*RULES][:4], looks):
     told.append(
         f"{label}, {shares[:8].mean():.2f} of the last 8, {shares[16]:.2f} behind 16"
     )
-ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.55))
+ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.7))
 ax.set_yticks([0, 0.5, 1])
-ax.legend(loc="upper right")
+ax.legend(loc="upper right", fontsize=12)
 alt = f"How much is found, by age. {'; '.join(told)}."
 display.finish(drawing, name="recall-by-age", alt=alt)
 
