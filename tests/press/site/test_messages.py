@@ -4,6 +4,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -76,6 +77,10 @@ def test_a_message_is_raised_word_by_word_and_mended(title, text, shared):
         marks += mark
     assert marks.count("✓") == 1
     assert marks.count("✗") == ("not raised here" not in " ".join(text.split()))
+
+
+def test_the_page_of_loaded_models_names_the_version_that_runs_it():
+    assert f"version {version('transformers').partition('.')[0]}" in LOADED[0][1]
 
 
 BACKENDS = "Which backend computes it, and why does one refuse?"
