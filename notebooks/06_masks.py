@@ -3,7 +3,7 @@
 #
 # *Which words must not be seen?*
 #
-# *13 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *14 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
 # > the cat drank milk because it was thirsty
@@ -70,8 +70,7 @@ print(
 )
 
 # %% [markdown]
-# The repair that comes to mind: take the weights as the softmax gives them, and set those four to zero. That
-# leaves the second bar.
+# The repair that comes to mind is to set those four weights to zero. That leaves the second bar.
 
 # %% tags=["hide-input"]
 was = weights[1, 2]                              # (m,)
@@ -576,8 +575,7 @@ exercises.masks.check_merged.folded(merged_by_hand)
 # > ```
 # >
 # > Block before the softmax, never only after it. The second fill keeps one row without a hole from spoiling
-# > everyone's gradient. That is true of `masked_fill`: if your code adds its mask, lift it from such a row first. To
-# > test a causal mask, change each word in turn, and see what moves.
+# > everyone's gradient. If your code adds its mask, lift it from such a row first.
 #
 # With this card the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.
