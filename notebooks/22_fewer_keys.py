@@ -651,7 +651,7 @@ display.show(rows, columns=columns, decimals=0, corner="bytes read")
 
 # %% tags=["fold-input"]
 GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
-drawing, (ax,) = display.panels(345, 350)
+drawing, (ax,) = display.panels(342, 350)
 looks, told = zip("nmh", ((10, -3), (10, -3), (-3, 11))), []
 first = {}
 for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
@@ -681,7 +681,7 @@ ax.set(xlabel="bytes read", ylabel="FLOPs")
 ax.set_xticks([1e3, 1e4, 1e5], ["1,000", "10,000", "100,000"])
 ax.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"], rotation=90, va="center")
 ax.minorticks_off()
-ax.legend(loc="lower right", fontsize=12)
+ax.legend(loc="lower right", fontsize=12, frameon=False)
 alt = "For each kept token, on one GPU and then on each of eight. " + "; ".join(told)
 display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 

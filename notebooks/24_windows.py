@@ -607,7 +607,7 @@ def found(order: list[int], asked: slice) -> dict[str, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(345, 300)
+drawing, (ax,) = display.panels(342, 300)
 told, by_age = [], found([*range(64)], slice(0, 64))
 looks = zip(("grey", *(display.COLOURS[x] for x in "hnm")), ("-", "-.", "--", "-"))
 for name, (color, line) in zip([*RULES][:4], looks):
@@ -619,7 +619,7 @@ for name, (color, line) in zip([*RULES][:4], looks):
     )
 ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.7))
 ax.set_yticks([0, 0.5, 1])
-ax.legend(loc="upper right", fontsize=12)
+ax.legend(loc="upper right", fontsize=12, frameon=False)
 alt = f"How much is found, by age. {'; '.join(told)}."
 display.finish(drawing, name="recall-by-age", alt=alt)
 
