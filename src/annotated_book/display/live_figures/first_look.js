@@ -5,6 +5,7 @@
 // places: the middle of each word; query: the word that asks first; asks: what each head asks
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
+// means: what the word that asks first means, with each ending but the last
 // merge: whether the line that merges the heads is there
 import { button, element, readout, svg } from "./host/figure.js";
 
@@ -35,7 +36,8 @@ const [FLOOR, TALL] = [72, 46]; // where bars stand, and the height of one whole
 
 export default {
   render({ model, el }) {
-    const { words, endings, places, weights, right, wrong, query, asks, merge } = model.get("data");
+    const { words, endings, places, weights, right, wrong, query, asks, means, merge } =
+      model.get("data");
     const now = { ending: 0, query, transposed: true };
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
     const look = curves(words, places, asks, (index) => ((now.query = index), show()));
@@ -82,7 +84,13 @@ export default {
       });
       const word = `“${all[now.query]}”`;
       const heard = now.transposed ? `${word} gets ` : `${word} is left with `;
-      said.replaceChildren(heard, parts[0], " and ", parts[1], ". ", even(), ...slip(all));
+      said.replaceChildren(heard, parts[0], " and ", parts[1], ...end(word), ...slip(all));
+    }
+
+    function end(word) {
+      const meant = now.transposed && now.query === query && means[now.ending];
+      if (!meant) return [". ", even()];
+      return [`. So ${word} means `, element("b", {}, meant), "."];
     }
 
     // A word without a quality has the query (0, 0).

@@ -24,6 +24,7 @@ ENDINGS = {
     "sweet": torch.tensor([0.0, 2, 0, 2]),
     "…": torch.zeros(4),
 }
+MEANS = ["the cat", "the milk"]  # what the word that asks first means, with each ending
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
 LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, of the whole
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
@@ -52,6 +53,7 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         "right": right,
         "wrong": wrong,
         "query": it,
+        "means": MEANS,
         "merge": merge,
         "asks": ASKS,
     }
@@ -64,8 +66,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     text = (
         "Head 1 asks whether something is said of an animal, head 2 of a food. With "
-        f"<i>thirsty</i>, <i>it</i> gets {thirsty[0]} and {thirsty[1]}; with <i>sweet</i>, "
-        f"{sweet[0]} and {sweet[1]}."
+        f"<i>thirsty</i>, <i>it</i> gets {thirsty[0]} and {thirsty[1]} and means {MEANS[0]}; with "
+        f"<i>sweet</i>, {sweet[0]} and {sweet[1]}: {MEANS[1]}."
     )
     merging = (
         " Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
