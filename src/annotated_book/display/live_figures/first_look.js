@@ -5,7 +5,7 @@
 // places: the middle of each word; query: the word that asks first; asks: what each head asks
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
-// means: what the word that asks first means, with each ending but the last
+// means: what follows for the word that asks first, with each ending
 // merge: whether the line that merges the heads is there
 import { button, element, readout, svg } from "./host/figure.js";
 
@@ -32,6 +32,7 @@ const HEADS = [
     side: 1,
   },
 ];
+const FOUND = 50; // hundredths: with less, a head found nothing
 const [FLOOR, TALL] = [72, 46]; // where bars stand, and the height of one whole
 
 export default {
@@ -49,7 +50,7 @@ export default {
       type: "checkbox",
       checked: true,
       autocomplete: "off",
-      "aria-label": "merge heads.transpose(0, 1).reshape(n, h * d)",
+      "aria-label": "join heads.transpose(0, 1).reshape(n, h * d)",
     });
     tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
     const cut = element("span", {}, ".transpose(0, 1)");
@@ -58,7 +59,7 @@ export default {
       "label",
       { class: "aa-tick-line" },
       tick,
-      element("span", {}, "merge"),
+      element("span", {}, "join"),
       code,
     );
     const said = readout();
@@ -77,37 +78,49 @@ export default {
       look.show(all, weights[now.ending], now.query);
       gets.show(all, found, now.query, now.transposed, from);
       cut.classList.toggle("aa-left-out", !now.transposed);
-      const parts = HEADS.map(({ name }, head) => {
-        const { ink } = HEADS[from(now.query, head)];
-        const part = `${hundredth(found[now.query][head])}${now.transposed ? ` ${name}` : ""}`;
-        return element("b", { style: `color: ${ink}` }, part);
-      });
-      const word = `“${all[now.query]}”`;
-      const heard = now.transposed ? `${word} gets ` : `${word} is left with `;
-      said.replaceChildren(heard, parts[0], " and ", parts[1], ...end(word), ...slip(all));
+      said.replaceChildren(...(now.transposed ? tell(all, found) : slip(all, found)));
     }
 
-    function end(word) {
-      const meant = now.transposed && now.query === query && means[now.ending];
-      if (!meant) return [". ", even()];
-      return [`. So ${word} means `, element("b", {}, meant), "."];
-    }
-
-    // A word without a quality has the query (0, 0).
-    function even() {
+    // What each head found for the word that asks, and what follows from both.
+    function tell(all, found) {
       const rows = weights[now.ending].map((head) => head[now.query]);
-      const asks = rows.some((row) => row.some((share) => share !== row[0]));
-      return asks || !now.transposed ? "" : "This word asks nothing: an even average.";
+      const numbers = found[now.query];
+      const word = `“${all[now.query]}”`;
+      // A word without a quality has the query (0, 0).
+      if (rows.every((row) => row.every((share) => share === row[0]))) {
+        const [one, two] = numbers.map((number, head) => ink(head, hundredth(number)));
+        return [`${word} asks nothing, so it gets an even average: `, one, " and ", two, "."];
+      }
+      const lines = HEADS.map(({ name }, head) => {
+        const top = all[rows[head].indexOf(Math.max(...rows[head]))];
+        const finds = numbers[head] < FOUND ? `nothing and rests on “${top}”` : `“${all.at(-1)}”`;
+        return [
+          `Head ${head + 1} finds ${finds}: `,
+          ink(head, `${hundredth(numbers[head])} ${name}`),
+          ". ",
+        ];
+      });
+      const meant = now.query === query ? means[now.ending] : "";
+      return [...lines.flat(), meant && `So ${word} ${meant}.`];
     }
 
     // Without the transpose two neighbours of one head share a row.
-    function slip(all) {
-      if (now.transposed) return [];
+    function slip(all, found) {
+      const word = `“${all[now.query]}”`;
       const [one, two] = [now.query, now.query + words.length].map((row) => all[row >> 1]);
-      const moved = `Head 1’s answer for “${all[now.query]}” went to “${one}”, head 2’s to “${two}”.`;
-      const blind =
-        now.ending < 2 && same(wrong) && !same(right) ? " Thirsty or sweet, it gets the same." : "";
-      return [element("strong", {}, "No error. Same shape."), ` ${moved}${blind}`];
+      const parts = found[now.query].map((number, at) =>
+        ink(from(now.query, at), hundredth(number)),
+      );
+      const blind = now.ending < 2 && same(wrong) && !same(right);
+      return [
+        element("strong", {}, "No error. Same shape."),
+        ` ${word} is left with `,
+        parts[0],
+        " and ",
+        parts[1],
+        blind ? `, ${endings[0]} or ${endings[1]}. ` : ". ",
+        `Head 1’s answer went to “${one}”, head 2’s to “${two}”.`,
+      ];
     }
 
     el.append(
@@ -121,6 +134,7 @@ export default {
   },
 };
 
+const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
 const hundredth = (number) => (number / 100).toFixed(2);
 
 // The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.

@@ -24,7 +24,7 @@ ENDINGS = {
     "sweet": torch.tensor([0.0, 2, 0, 2]),
     "…": torch.zeros(4),
 }
-MEANS = ["the cat", "the milk"]  # what the word that asks first means, with each ending
+MEANS = ["means the cat", "means the milk", "cannot tell yet"]  # what follows for *it*
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
 LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, of the whole
 SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
@@ -65,12 +65,12 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     ]
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     text = (
-        "Head 1 asks whether something is said of an animal, head 2 of a food. With "
-        f"<i>thirsty</i>, <i>it</i> gets {thirsty[0]} and {thirsty[1]} and means {MEANS[0]}; with "
-        f"<i>sweet</i>, {sweet[0]} and {sweet[1]}: {MEANS[1]}."
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} said of an animal. Head 2 finds nothing and rests "
+        f"on <i>milk</i>: {thirsty[1]} of a food. So <i>it</i> {MEANS[0]}. With <i>sweet</i>, it "
+        f"gets {sweet[0]} and {sweet[1]} and {MEANS[1]}."
     )
     merging = (
-        " Then the heads are merged: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
+        " Then the heads are joined: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
         f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
