@@ -299,7 +299,7 @@ def saturation(data):
 def first_look(data):
     one, path = chapters.load("01_one_head"), chapters.load("short_path")
     last = len(data["words"]) - 1
-    line = "merge heads.transpose(0, 1).reshape(n, h * d)"
+    line = "join heads.transpose(0, 1).reshape(n, h * d)"
     whose = torch.arange(2 * (last + 1)).view(2, -1, 1).expand(-1, -1, 2)  # (h, n, d)
     for done, ending, query, transposed in [
         (None, "thirsty", 5, True),
@@ -321,16 +321,23 @@ def first_look(data):
             for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
         animal, food = gets[query, :2].tolist()
-        said = [f"“{words[query]}” gets {animal:.2f} said of an animal and {food:.2f} of a food."]
+        said = [f"{animal:.2f} said of an animal", f"{food:.2f} of a food"]
+        if words[query] == "it":
+            found = {
+                "thirsty": ["1 finds “thirsty”", "2 finds nothing and rests on “milk”", "the cat"]
+            }
+            found["sweet"] = ["1 finds nothing and rests on “cat”", "2 finds “sweet”", "the milk"]
+            said += found[ending]
         if transposed and not x[query, 3]:  # no quality, so the query is (0, 0)
-            said += ["This word asks nothing: an even average."]
+            even = f"an even average: {animal:.2f} and {food:.2f}."
+            said = [f"“{words[query]}” asks nothing, so it gets {even}"]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
             first, second = (
                 words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
             )
-            moved = f"for “{words[query]}” went to “{first}”, head 2’s to “{second}”."
-            row = f"“{words[query]}” is left with {animal:.2f} and {food:.2f}."
+            moved = f"Head 1’s answer went to “{first}”, head 2’s to “{second}”."
+            row = f"“{words[query]}” is left with {animal:.2f} and {food:.2f}"
             said = [row, "No error. Same shape.", moved]
         shown = {
             ".aa-look .aa-ask text": words,

@@ -65,9 +65,9 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     ]
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} said of an animal. Head 2 finds nothing and rests "
-        f"on <i>milk</i>: {thirsty[1]} of a food. So <i>it</i> {MEANS[0]}. With <i>sweet</i>, it "
-        f"gets {sweet[0]} and {sweet[1]} and {MEANS[1]}."
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} said of an animal. Head 2 finds nothing and "
+        f"rests on <i>milk</i>: {thirsty[1]} of a food. So <i>it</i> {MEANS[0]}. With "
+        f"<i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and {MEANS[1]}."
     )
     merging = (
         " Then the heads are joined: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
