@@ -324,7 +324,11 @@ def first_look(data):
         said = [f"{animal:.2f} said of an animal", f"{food:.2f} of a food"]
         if words[query] == "it":
             found = {
-                "thirsty": ["1 finds “thirsty”", "2 finds nothing and rests on “milk”", "the cat"]
+                "thirsty": [
+                    "1 finds “thirsty”: 0.46 · 2 + 0.05 · 1 = 0.97",
+                    "2 finds nothing and rests on “milk”",
+                    "the cat",
+                ]
             }
             found["sweet"] = ["1 finds nothing and rests on “cat”", "2 finds “sweet”", "the milk"]
             said += found[ending]

@@ -95,13 +95,20 @@ export default {
         const top = all[rows[head].indexOf(Math.max(...rows[head]))];
         const finds = numbers[head] < FOUND ? `nothing and rests on “${top}”` : `“${all.at(-1)}”`;
         return [
-          `Head ${head + 1} finds ${finds}: `,
+          `Head ${head + 1} finds ${finds}: ${sum(rows[head], numbers[head])}`,
           ink(head, `${hundredth(numbers[head])} ${name}`),
           ". ",
         ];
       });
       const meant = now.query === query ? means[now.ending] : "";
       return [...lines.flat(), meant && `So ${word} ${meant}.`];
+    }
+
+    // What was found is the sum of what words hand over, each by its share: the last 2, *it* 1, the others nothing.
+    function sum(row, number) {
+      const [last, it] = [row.at(-1), row[query]];
+      if (number < FOUND || now.query !== query) return "";
+      return `${hundredth(last)} · 2 + ${hundredth(it)} · 1 = `;
     }
 
     // Without the transpose two neighbours of one head share a row.
