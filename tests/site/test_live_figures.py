@@ -340,7 +340,7 @@ def first_look(data):
             first, second = (
                 words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
             )
-            moved = f"Head 1’s answer went to “{first}”, head 2’s to “{second}”."
+            moved = f"this word’s went to “{first}” and “{second}”."
             row = f"“{words[query]}” is left with {animal:.2f} and {food:.2f}"
             said = [row, "No error. Same shape.", moved]
         shown = {

@@ -126,7 +126,8 @@ export default {
         " and ",
         parts[1],
         blind ? `, ${endings[0]} or ${endings[1]}. ` : ". ",
-        `Head 1’s answer went to “${one}”, head 2’s to “${two}”.`,
+        "The first half of the sentence now holds what head 1 found, the second what head 2 found: ",
+        `this word’s went to “${one}” and “${two}”.`,
       ];
     }
 
