@@ -3,7 +3,7 @@
 #
 # *Can the heads be split without copying a single number?*
 #
-# *12 minutes and 7 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# *10 minutes and 7 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads  # what this page makes
 from annotated_book import chapters, display
-from annotated_book.display.memory import landings
+from annotated_book.display.memory import landings, walks
 from annotated_book.display.verdicts import caught
 
 one = chapters.load("01_one_head")  # attend, the words and their features
@@ -56,25 +56,22 @@ print("✓ The same numbers as splitting and stacking.")
 # A tensor is a shelf, the place where it begins, and a rule for walking on from there. For each axis, the
 # **stride** says how many places one step along that axis moves. So a number stands at the beginning plus the
 # sum of each index times its stride. (Ours begin at place 0. One that is cut out of another may begin later.)
-# Follow 3c through the three layouts:
+# Walk from 1a to 3c, in the sheet and in the heads:
+
 
 # %% tags=["hide-input"]
-walked = {}
-for name, tensor, index in (
-    ("x", x, (2, 2)),
-    ("cut", cut, (2, 1, 0)),
-    ("heads", heads, (1, 2, 0)),
-):
-    place = sum(i * stride for i, stride in zip(index, tensor.stride()))
-    terms = " + ".join(f"{i}·{stride}" for i, stride in zip(index, tensor.stride()))
-    walked[name] = [str(tensor.stride()), str(index), f"{terms} = {place}"]
-    assert tensor[index] == place == 10
-display.show(walked, columns=["strides", "index of 3c", "place"])
+def spell(numbers: Tensor) -> list[str]:
+    """Name each number by its word and its feature, for a width of 4."""
+    places = numbers.flatten().int().tolist()
+    return [f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places]
+
+
+places = x.int()  # (n, h * d)
+walks(places, split_heads(places, h), spell(x), place=10, name="walks")
 
 # %% [markdown]
-# Always place 10. `transpose` exchanges two sizes and their two strides: (4, 2, 1)
-# becomes (2, 4, 1). But whoever now reads `heads` from first to last has to jump, and PyTorch calls such a
-# tensor *not contiguous*.
+# Both walks end at place 10. `transpose` has only exchanged two sizes and their two strides. But whoever now
+# reads `heads` from first to last has to jump, and PyTorch calls such a tensor *not contiguous*.
 #
 # ## The shorter way
 #
@@ -88,15 +85,7 @@ print("in their place:", (short == heads).sum().item(), "of 12")
 # %% [markdown]
 # Four: the first two and the last two. Here is each walk along the shelf, up to the end of head 1:
 
-
 # %% tags=["hide-input"]
-def spell(numbers: Tensor) -> list[str]:
-    """Name each number by its word and its feature, for a width of 4."""
-    places = numbers.flatten().int().tolist()
-    return [f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places]
-
-
-places = x.int()  # (n, h * d)
 layouts = {
     "x.view(n, h, d).transpose(0, 1)": ("h, n, d", places.view(n, h, d).transpose(0, 1)),
     "x.reshape(h, n, d)": ("h, n, d", places.reshape(h, n, d)),
@@ -152,9 +141,9 @@ landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-sh
 # fall straight down. That is the temptation: the same shape, and nothing to copy. But the row of *cat* now holds
 # two numbers of *drank*.
 #
-# The trick saves a copy of queries, keys and values, and fused kernels such as those behind
-# `F.scaled_dot_product_attention` can take them as they lie. What `@` does with them in a batch,
-# [Batches](05_batches.ipynb) will count.
+# The trick saves a copy of queries, keys and values where they are taken as they lie: by fused kernels such as
+# those behind `F.scaled_dot_product_attention`, and by `@` for a single sentence. In a batch, `@` copies them
+# after all, as [Batches](05_batches.ipynb) counts.
 #
 # The package's split and merge count axes from the end. `unflatten` cuts the last one in two, `flatten` joins the
 # last two:
@@ -166,7 +155,7 @@ display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, 
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
 assert torch.equal(merged, merge_heads(mixed))
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
-assert places.view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
+assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
 assert (short == heads).flatten().nonzero().flatten().tolist() == [0, 1, 10, 11]
 assert mixed.is_contiguous()
 assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
@@ -221,8 +210,8 @@ caught(tried(tests), [*tests])
 
 # %% [markdown]
 # The round trip misses two mistakes at once. But between split and merge comes attention, on heads that were split
-# wrongly. Follow 2c through the split that lacks its transpose. Then predict where it ends up if
-# the merge lacks its own, too. (A *token* is a word here.)
+# wrongly. The figure opens there: follow 2c to the result. Where will it stand if the merge lacks its
+# transpose, too? Predict, and then untick the merge's transpose:
 
 
 # %% tags=["hide-input"]
@@ -300,14 +289,14 @@ rows = {
     for way in ("right", "wrong merge")
 }
 asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
-display.show(rows, columns=asked)
+display.show([*zip(*rows.values())], asked, [*rows], corner="“it” collects")
 
 # %% [markdown]
 # With the wrong merge, the row of *it* holds what head 2 has found for *drank* and *milk*. Their queries are zeros,
 # so they collect an average. One transpose is missing, nothing raises, and both sentences mean the same.
 
 # %% [markdown] name="two-tests-from-outside"
-# ## Two tests from outside
+# ## Tests from outside
 #
 # In a model of your own you do not know the right numbers. So test it from outside. This attention does not know
 # where a word stands: **shuffle** the words, and the rows of the output must be shuffled along, and hold the same
@@ -321,14 +310,14 @@ def shuffle_gap(model, x):
     return (model(x[order]) - model(x)[order]).abs().max().item()
 
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 tests["shuffle"] = lambda split, merge: shuffle_gap(layer(split, merge), sentence) < 1e-5
 caught(tried(tests), [*tests])
 
 # %% [markdown]
-# All three are caught, so this one test seems to be enough. Now give the table one more row, a mistake of
+# All mistakes are caught, so the shuffle seems to be enough. Now give the table one more row, a mistake of
 # [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`.
-# Which of the two tests finds it?
+# Does the round trip find it, or the shuffle?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -337,7 +326,7 @@ caught(tried(tests), [*tests])
 #
 # </details>
 #
-# It takes a third test: **change** one word, here *cat*, and see whether the row of another reacts, here *it*.
+# So **change** one word, here *cat*, and see whether the row of another reacts, here *it*:
 
 
 # %% tags=["fold-input"]
@@ -357,6 +346,10 @@ WAYS["heads in the middle"] = (
 tests["change"] = lambda split, merge: reacts(layer(split, merge), sentence, it, cat)
 caught(tried(tests), [*tests])
 
+# %% [markdown]
+# The change test also catches both steps wrong: each head then holds half of the sentence, and *it*, in the second
+# half, never finds *cat*, whatever the matrices are.
+
 # %% tags=["proof"]
 one_wrong = [False, False, True]
 assert tried(tests) == {
@@ -372,28 +365,21 @@ assert torch.equal(merge_wrongly(mixed)[it], mixed[1, 2:4].flatten())  # drank a
 print("✓ Only the right way passes all three tests.")
 
 # %% [markdown]
-# It also catches both steps wrong: each head then holds half of the sentence, and *it*, in the second half, never
-# finds *cat*, whatever the matrices are.
-#
-# The last two tests look only at inputs and outputs. Here they are in one block to copy, for attention with random
-# weights in float32 (a trained one may have learned to ignore a word), without mask, positions and dropout, its
-# $W_O$ not zero. The limit is a thousandth of the output's own standard deviation: far above rounding, and a small
-# output does not pass for a right one. The block changes the last word and watches the first row, because not every
-# pair reveals two wrong steps.
+# Here are shuffle and change in one block to copy, for random weights, float32, no mask, positions or dropout:
 
 
 # %%
 def test_from_outside(model, x, num_heads):
-    """Shuffle the words of x, then change the last one, and see what the output does."""
+    """Shuffle the words of x, then change the last one; W_O must not be zero."""
     assert len(x) > num_heads > 1, "take two heads or more, and more words than heads"
     before = model(x)
     assert before.shape == x.shape, "return the output alone, a row for each word"
-    limit = before.std() / 1000
+    limit = before.std() / 1000  # far above rounding, however small the output is
     order = torch.arange(len(x)).roll(1)
     gap = (model(x[order]) - before[order]).abs().max()
     assert gap <= limit, "a row holds what was found for other words"
     changed = x.clone()
-    changed[-1] = torch.randn_like(x[-1])
+    changed[-1] = torch.randn_like(x[-1])  # not every pair reveals both steps wrong
     moved = (model(changed)[0] - before[0]).abs().max()
     assert moved > limit, "the first row does not hear the last word"
 
@@ -524,7 +510,7 @@ print("✓ The stack and PyTorch's class give the same outputs, weights and grad
 #
 # ### One number
 #
-# *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3,
+# *Easy, 2 minutes.* Take the sizes of the figure: 3 words and 2 heads of width 2, so `x` is (3,
 # 4). Its heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is
 # `x[2, 1]`, which the figure calls 3b? Write its index among the heads: three whole numbers, all
 # counted from 0.
@@ -540,14 +526,14 @@ exercises.reshape_trick.check_place(my_place)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A right split keeps every number with its token. So the index of the token is one of your three
+# A right split keeps every number with its word. So the index of the word is one of your three
 # numbers.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The first head, index 0, has the features a and b of every token. The second has c and d.
+# The first head, index 0, has the features a and b of every word. The second has c and d.
 #
 # </details>
 
@@ -561,7 +547,7 @@ exercises.reshape_trick.check_place.folded(my_place)
 #
 # *Easy, 5 minutes.* This function returns the right shape and all numbers of `x`, but puts the
 # numbers in wrong places. Repair the function: `x` is `(n, h * d)`, and in the result, `(h, n, d)`,
-# every head has its own features of every token.
+# every head has its own features of every word.
 
 
 # %% tags=["exercise"]
@@ -576,14 +562,14 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A reshape reads the numbers in the order of the axes: token by token. The first head fills up with
-# the first tokens.
+# A reshape reads the numbers in the order of the axes: word by word. The first head fills up with
+# the first words.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Cut only the features, and leave the tokens where they are: `(n, h, d)`. Which of the two new axes
+# Cut only the features, and leave the words where they are: `(n, h, d)`. Which of the two new axes
 # comes first, `h` or `d`?
 #
 # </details>
@@ -600,7 +586,7 @@ def repaired(x: Tensor, num_heads: int) -> Tensor:
     """Split the features into heads.
 
     Args:
-        x: (n, h * d), one row per token.
+        x: (n, h * d), one row per word.
         num_heads: how many.
     """
     cut = x.view(x.size(0), num_heads, -1)  # (n, h, d)
@@ -612,7 +598,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** For head i, token p and feature j of the head, all counted from 0:
+# > **In short.** For head i, word p and feature j of the head, all counted from 0:
 # >
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
 # >
@@ -620,8 +606,8 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
 # >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them, unless n = 1
 # > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
-# > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
-# > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
+# > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
+# > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
 # > A reshape keeps the reading order, the last axis fastest; a transpose changes which axis is read first. Both
 # > mistakes keep every shape, and together they survive the round trip. So shuffle the words, more of them than

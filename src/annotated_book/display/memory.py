@@ -1,6 +1,7 @@
 """Where the numbers of a tensor stand in memory, and the walk that each layout takes."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,105 @@ def shelf(
     return live(static, "shelf", data, room=(round(145 + 512 * tall), round(200 + 350 * tall)))
 
 
+def walks(sheet: Tensor, heads: Tensor, labels: Sequence[str], *, place: int, name: str) -> Output:
+    """Draw a sheet and its heads above the shelf of both, and how each walks to one number.
+
+    Args:
+        sheet: (n, h * d), a view of the shelf: each number is the place at which it stands.
+        heads: (h, n, d), another view of it.
+        labels: for every place what stands there.
+        place: where both walks end, in the last row.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book.display.memory import walks
+        >>> x = torch.arange(4).view(2, 2)
+        >>> walks(x, x.view(2, 2, 1).transpose(0, 1), ["1a", "1b", "2a", "2b"], place=3, name="to")
+        Figure: Two walks along one shelf from 1a to 2b, at place 3. x, strides (2, 1): 2 + 1. \
+heads, strides (1, 2, 1): 1 + 2.
+    """
+    h, n, d = heads.shape
+    width, shelf = sheet.size(1), n + 2.4
+    lefts = [width + 2.3 + i * (d + 1.2) for i in range(h)]
+    wide, high = max(lefts[-1] + d, n * width) + 0.2, n + 7.0
+    drawing, (ax,) = panels(540, 540 * high / wide)
+    ax.set(xlim=(-0.1, wide - 0.1), ylim=(high - 2.1, -2.1))
+    ax.axis("off")
+    for left, top, block in zip(
+        (0, 1, *lefts), (shelf, *[0] * (h + 1)), (sheet.view(1, -1), sheet, *heads), strict=True
+    ):
+        _draw_block(ax, left, top, block, labels, width, lit=place)
+    said = []
+    for title, view, starts in (("x", sheet, [1.0]), ("heads", heads, lefts)):
+        steps = _draw_walk(ax, view, starts, place, shelf)
+        strides = f"{title}, strides {view.stride()}"
+        ax.text((starts[0] + starts[-1] + view.size(-1)) / 2, -1.7, strides, **_MIDDLE)
+        said.append(f"{strides}: {' + '.join(map(str, steps))}.")
+    for i, left in enumerate(lefts):
+        ax.text(left + d / 2, n + 0.5, f"head {i + 1}", **_MIDDLE)
+    alt = f"Two walks along one shelf from {labels[0]} to {labels[place]}, at place {place}."
+    return finish(drawing, name=name, alt=" ".join([alt, *said]))
+
+
+_MIDDLE: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 19}
+# By the letter of an axis: the point of a cell where its steps begin and end, and their bend.
+_STEPS = {"h": ((0.47, 0.0), -0.3), "n": ((0.0, 0.47), 0.6), "d": ((0.47, 0.97), 0.6)}
+
+
+def _draw_block(
+    ax: Axes, left: float, top: float, block: Tensor, labels: Sequence[str], width: int, lit: int
+) -> None:
+    """Draw rows of places, each word in its shade, and a frame around one place."""
+    for i, row in enumerate(block.tolist()):
+        for j, place in enumerate(row):
+            x, y, shade = left + j, top + i, 0.08 + 0.18 * (place // width)
+            look: dict[str, Any] = {"color": COLOURS["n"], "alpha": shade, "lw": 0}
+            ax.add_patch(Rectangle((x, y), 0.94, 0.94, **look))
+            if place == lit:
+                ax.add_patch(Rectangle((x, y), 0.94, 0.94, fill=False, ec="black", lw=2.5))
+            ax.text(x + 0.47, y + 0.5, labels[place], **_MIDDLE)
+
+
+def _draw_walk(
+    ax: Axes, view: Tensor, lefts: Sequence[float], place: int, shelf: float
+) -> list[int]:
+    """Draw each step among the blocks and on the shelf, over it for a sheet; list the strides."""
+    letters = "hnd"[-view.dim() :]
+    edge, bend = (shelf, -0.35) if view.dim() == 2 else (shelf + 0.97, 0.35)
+    here, at, steps = dict.fromkeys("hnd", 0), 0.47, []
+    index = (view == place).nonzero()[0].tolist()
+    for letter, count, stride in zip(letters, index, view.stride(), strict=True):
+        (right, down), curve = _STEPS[letter]
+        for _ in range(count):
+            start = lefts[here["h"]] + here["d"] + right, here["n"] + down
+            here[letter] += 1
+            end = lefts[here["h"]] + here["d"] + right, here["n"] + down
+            _draw_step(ax, start, end, curve, letter, stride)
+            _draw_step(ax, (at, edge), (at + stride, edge), bend, letter, stride)
+            at += stride
+            steps.append(stride)
+    return steps
+
+
+def _draw_step(
+    ax: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    bend: float,
+    letter: str,
+    stride: int,
+) -> None:
+    """Draw a curved arrow with its stride, in the colour of its axis."""
+    colour, (dx, dy) = COLOURS[letter], (end[0] - start[0], end[1] - start[1])
+    curve = f"arc3,rad={bend}"
+    look: dict[str, Any] = {"color": colour, "lw": 1.8, "mutation_scale": 12}
+    ax.add_patch(FancyArrowPatch(start, end, arrowstyle="->", connectionstyle=curve, **look))
+    off = bend / 2 + math.copysign(0.36, bend) / math.hypot(dx, dy)
+    x, y = start[0] + dx / 2 - off * dy, start[1] + dy / 2 + off * dx
+    ax.text(x, y, str(stride), color=colour, weight="bold", **_MIDDLE)
+
+
 def landings(
     labels: Sequence[str],
     orders: Mapping[str, Tensor],
@@ -114,9 +214,9 @@ is 1b 2b, 2 of 4 where they belong.
         for i, word in enumerate(words):
             edge: dict[str, Any] = {"facecolor": "none", "edgecolor": FAINT, "linewidth": 1.2}
             ax.add_patch(Rectangle((each * i - 0.01, 3.96), each - 0.04, 1.08, **edge))
-            ax.text(each * (i + 0.5), 5.6, word, ha="center", va="center", fontsize=17)
+            ax.text(each * (i + 0.5), 5.6, word, ha="center", va="center", fontsize=19)
         stay = sum(a == b for a, b in zip(places, right, strict=True))
-        ax.set_title(made, fontsize=17, loc="left")
+        ax.set_title(made, fontsize=19, loc="left")
         ax.set(xlim=(-0.1, count + 0.1), ylim=(6, -1.1))
         ax.axis("off")
         rows = (
@@ -135,7 +235,7 @@ def _draw_heads(ax: Axes, labels: Sequence[str], heads: int) -> None:
     width = len(labels) // heads
     for head in range(heads):
         colour = _look(head)["color"]
-        middle = {"ha": "center", "va": "center", "fontsize": 17, "color": colour}
+        middle = {"ha": "center", "va": "center", "fontsize": 19, "color": colour}
         ax.text(width * (head + 0.5), -0.6, f"head {head + 1}", **middle)
         for place in range(width * head, width * (head + 1)):
             _draw_place(ax, place, 0, labels[place], colour, astray=False)
@@ -147,7 +247,7 @@ def _draw_place(ax: Axes, x: float, y: float, label: str, colour: str, *, astray
     if astray:
         corner = [(x + 0.7, y), (x + 0.94, y), (x + 0.94, y + 0.3)]
         ax.add_patch(Polygon(corner, color="black", lw=0))
-    ax.text(x + 0.45, y + 0.54, label, ha="center", va="center", fontsize=17)
+    ax.text(x + 0.45, y + 0.54, label, ha="center", va="center", fontsize=19)
 
 
 def _draw_places(

@@ -10,11 +10,11 @@ from annotated_book.exercises._values import whole_numbers
 def _which_index(answer: object, found: Tensor, right: Tensor) -> str:
     if found[1] != right[1]:
         return (
-            "the number in the middle is the token, and a right split keeps every number with its "
-            "token."
+            "the number in the middle is the word, and a right split keeps every number with its "
+            "word."
         )
     return (
-        "the token is right. Which head does the feature belong to, and where does it stand there?"
+        "the word is right. Which head does the feature belong to, and where does it stand there?"
     )
 
 
@@ -22,15 +22,15 @@ check_place = Exercise(
     name="my_place",
     right=(0, 2, 1),
     praise=(
-        "right. Token 2 stays token 2, and its feature 1 is the last of the 2 features of the "
+        "right. Word 2 stays word 2, and its feature 1 is the last of the 2 features of the "
         "first head."
     ),
     wrong={
-        "you give (token, head, feature). That is its place in (n, h, d), before the heads move in "
+        "you give (word, head, feature). That is its place in (n, h, d), before the heads move in "
         "front.": (2, 0, 1),
-        "you give (head, feature, token); the axes of the heads are (h, n, d).": (0, 1, 2),
+        "you give (head, feature, word); the axes of the heads are (h, n, d).": (0, 1, 2),
         "that is where a straight reshape puts it. There, what follows in memory fills up the "
-        "first head, whatever token it belongs to; a right split keeps the token.": (1, 1, 1),
+        "first head, whatever word it belongs to; a right split keeps the word.": (1, 1, 1),
         "you deal the features out to the heads in turn (head = feature % h). A head has "
         "neighbours: the first d features belong to the first head.": (1, 2, 0),
         "you count everything from 1. Indices count from 0.": (1, 3, 2),
@@ -41,18 +41,18 @@ check_place = Exercise(
 
 
 def _where_from(answer: object, found: Tensor, right: Tensor, x: Tensor, h: int) -> str | None:
-    """Say which token stands in the wrong place, if all numbers are those of x."""
+    """Say which word stands in the wrong place, if all numbers are those of x."""
     same = found[..., None] == x.flatten()
     if found.shape != right.shape or not same.any(-1).all():
         return None
-    token = same.int().argmax(-1) // x.size(1)  # (h, n, d)
-    strange = (token != torch.arange(len(x))[:, None]).nonzero()
+    word = same.int().argmax(-1) // x.size(1)  # (h, n, d)
+    strange = (word != torch.arange(len(x))[:, None]).nonzero()
     if not len(strange):
-        return "every row keeps its token, but the first d features belong to the first head."
+        return "every row keeps its word, but the first d features belong to the first head."
     head, row, _ = place = tuple(strange[0].tolist())
     return (
-        f"it mixes tokens: heads[{head}, {row}] holds features of token {token[place]}. Row {row} "
-        f"of every head belongs to token {row}, all counted from 0."
+        f"it mixes words: heads[{head}, {row}] holds features of word {word[place]}. Row {row} "
+        f"of every head belongs to word {row}, all counted from 0."
     )
 
 
@@ -64,7 +64,7 @@ check_repaired = Exercise(
         "then move the heads in front."
     ),
     wrong={
-        "the features are cut correctly, but the tokens still come first: (n, h, d). Move the "
+        "the features are cut correctly, but the words still come first: (n, h, d). Move the "
         "heads in front.": lambda x, h: x.view(len(x), h, -1),
         "each head is right but transposed: (h, d, n).": lambda x, h: torch.stack(x.mT.chunk(h)),
         "the heads are interleaved: each takes every h-th feature. The first d features belong to "

@@ -1,11 +1,11 @@
 // Where every number goes when heads are split and merged, with and without the transposes.
 //
-// n, h, d: tokens, heads, width of a head; follow: the number that is lit to begin with
+// n, h, d: words, heads, width of a head; follow: the number that is lit to begin with
 // split, merge: whether each has its transpose to begin with
 import { element, readout, slider } from "./host/figure.js";
 
 const AXES = ["n, h·d", "n, h, d", "h, n, d", "n, h, d", "n, h·d"];
-const SLICES = { n: "token", h: "head" };
+const SLICES = { n: "word", h: "head" };
 const WAYS = ["Both wrong", "Wrong split", "Wrong merge", "The right way"];
 
 /** Exchange the first two of three axes, and give the numbers in the order of the new ones. */
@@ -42,8 +42,8 @@ export function count(sizes, split, merge) {
   const right = steps(sizes, true, true);
   const astray = (at) =>
     made[at].numbers.filter((number, i) => number !== right[at].numbers[i]).length;
-  const tokens = made[4].numbers.map((number) => Math.floor(number / (h * d)));
-  const rows = Array.from({ length: n }, (_, i) => tokens.slice(i * h * d, (i + 1) * h * d));
+  const words = made[4].numbers.map((number) => Math.floor(number / (h * d)));
+  const rows = Array.from({ length: n }, (_, i) => words.slice(i * h * d, (i + 1) * h * d));
   const mixed = rows.filter((row) => new Set(row).size > 1).length;
   return { heads: astray(2), result: astray(4), mixed };
 }
@@ -71,7 +71,7 @@ export default {
       );
       room.replaceChildren(...drawn.filter(Boolean));
       const { heads, result, mixed } = count(sizes, ...way);
-      said.textContent = `${WAYS[2 * cut + joined]}. In a wrong place: ${heads} of ${sizes.n * width} numbers in the heads, ${result} in the result. Rows that mix tokens: ${mixed}.`;
+      said.textContent = `${WAYS[2 * cut + joined]}. In a wrong place: ${heads} of ${sizes.n * width} numbers in the heads, ${result} in the result. Rows that mix words: ${mixed}.`;
       choose(lit);
     };
     for (const kind of ["pointerover", "click"])
