@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -11,8 +11,8 @@
 # > the cat drank milk because **it** was sweet
 #
 # Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of a batch
-# as a house with one sentence in each room. Words talk to the other words in their room, never through a
-# wall. What does your code have to do for the walls, and what happens if they stand in the wrong place?
+# as a house with one room for each head of each sentence. Words talk to the other words in their room, never through
+# a wall. What does your code have to do for the walls, and what happens if they stand in the wrong place?
 
 # %% tags=["fold-input"]
 import torch
@@ -29,112 +29,19 @@ four = chapters.load("04_reshape_trick")  # its test from outside
 WIDE = four.WIDE  # W_Q, W_K and W_V of the pair, side by side
 it = one.WORDS.index("it")
 
-# %% [markdown] name="what-equal-sizes-hide"
-# ## A house with the wrong walls
+# %% [markdown]
+# ## Four rooms in one tensor
 #
 # Put the two sentences into one tensor, `(b, n, e)`. An item of a batch is called a **sample**; here a sample is a
-# sentence. Two sentences with two heads each make four rooms.
+# sentence. Two sentences with two heads each make four rooms. The wide matrices work on the last axis alone, so they
+# do not notice the batch:
 
 # %%
 b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
+q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
 
 # %% [markdown]
-# Now code that expects `x` is handed `x.transpose(0, 1)`, the batch *second*: eight words of two sentences, instead
-# of two sentences of eight words. Nothing raises. Who hears whom?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The code takes 8 words for 8 samples. So each room holds the two words at one place of both sentences, and *it*
-# meets nobody but the *it* of the other sentence, its twin. Neither hears a last word.
-#
-# </details>
-#
-# Press a word in the figure, and its rooms light up, one for each head:
-
-
-# %% tags=["hide-input"]
-def look(x):
-    """Give the weights of the pair of heads, batch-first."""
-    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
-
-
-right = look(x)                                       # (b, h, n, n)
-second = look(x.transpose(0, 1))                      # (n, h, b, b)
-mixed = look(x.reshape(n, b, h * d).transpose(0, 1))  # (b, h, n, n)
-layouts = {"batch first": right, "batch second": second, "reshaped": mixed}
-display.rooms(
-    (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1], layouts, (0, it), name="rooms"
-)
-
-# %% [markdown]
-# The third button is another mistake. A model expects the batch second, (8, 2, 4), and yours comes first, (2, 8, 4).
-# A transpose gives the shape that is wanted, and a reshape does, too. How many of the 16 words stand at the same
-# place in both? (In the table, 1 and 2 number the sentences.)
-#
-# <details><summary>What do you expect?</summary>
-#
-# Two, the first and the last. A reshape walks straight on, one whole sentence after the other. So each row holds
-# two neighbours from *one* sentence instead of one word from *each*.
-#
-# </details>
-
-# %%
-number = torch.arange(16).view(b, n)  # (b, n), one for each word
-turned = number.transpose(0, 1)       # (n, b)
-straight = number.reshape(n, b)       # (n, b)
-print("at the same place:", (turned == straight).sum().item(), "of 16")
-
-# %% tags=["hide-input"]
-named = [
-    f"{word} {i}" for i, words in enumerate((one.WORDS, one.SWEET), 1) for word in words
-]
-rows = zip(turned.tolist(), straight.tolist())
-pairs = [[f"{named[i]} · {named[j]}" for i, j in row] for row in rows]
-columns = ["transpose(0, 1)", "reshape(n, b)"]
-display.show(pairs, range(1, n + 1), columns, decimals="<")
-
-# %% [markdown]
-# Press *reshaped* in the figure: four rooms of eight words again, and each holds every second word of *both*
-# sentences. (All dashed rows of a head are one room.) So what does *it* collect in each house?
-
-
-# %% tags=["fold-input"]
-def house(turn, back, split=split_heads, merge=merge_heads):
-    """Build a model: the pair of heads, between two turns of the batch."""
-
-    def model(query, key=None):
-        key = query if key is None else key
-        words = zip((query, key, key), WIDE)
-        mixed, _ = one.attend(*(split(turn(each) @ w, 2) for each, w in words))
-        return back(merge(mixed) @ two.W_O, query.shape)
-
-    return model
-
-
-STRAIGHT = lambda x: x, lambda x, shape: x
-HOUSES = {  # each takes its batch first, and returns it first
-    "batch first": house(*STRAIGHT),
-    "batch second": house(lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
-    "reshaped": house(
-        lambda x: x.reshape(x.size(1), len(x), -1).transpose(0, 1),
-        lambda x, shape: x.transpose(0, 1).reshape(shape),
-    ),
-}
-collects = {name: model(x)[:, it, :2].flatten().tolist() for name, model in HOUSES.items()}
-pairs = [
-    f"{last}: {asked}" for last in ("thirsty", "sweet") for asked in ("animal", "food")
-]
-display.show(collects, columns=pairs, corner="“it” collects")
-
-# %% [markdown]
-# With the batch first, *it* says yes to one question and no to the other. With the batch second,
-# *it* hears only itself and its twin, and says 1.00 to everything. Reshaped, *it* hears both *thirsty* and *sweet*,
-# and says 0.71. The shape is what the caller expects. No error, no warning, and both sentences mean the same.
-#
-# ## Two rooms in one tensor
-#
-# How are the right walls built? The wide matrices work on the last axis alone, so they do not notice the batch.
 # For the rest, the patient way is a loop over the sentences. (In the comments m counts the keys. In self-attention
 # m = n.)
 
@@ -168,8 +75,7 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)      # (b, n, h * d)
 
 
-q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
-mixed = four_axes(q, k, v, h)    # (b, n, h * d)
+mixed = four_axes(q, k, v, h)  # (b, n, h * d)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% [markdown]
@@ -189,7 +95,77 @@ torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, triple), expected)
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
+# %% [markdown] name="what-equal-sizes-hide"
+# ## A house with the wrong walls
+#
+# This code expects the batch first. Now hand it `x.transpose(0, 1)`: eight words of two sentences, instead of two
+# sentences of eight words. Self-attention without a mask takes any sizes, so nothing raises. Who hears whom?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The code takes 8 words for 8 samples, and the batch for the words. So each room holds the two words at one place of
+# both sentences, and *it* meets nobody but the *it* of the other sentence, its twin. Neither hears a last word.
+#
+# </details>
+#
+# Press a word in the figure, and its rooms light up, one for each head:
+
+
+# %% tags=["hide-input"]
+def look(x):
+    """Give the weights of the pair of heads, batch-first."""
+    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
+
+
+right = look(x)                                          # (b, h, n, n)
+taken = look(x.transpose(0, 1))                          # (n, h, b, b)
+reshaped = look(x.reshape(n, b, h * d).transpose(0, 1))  # (b, h, n, n)
+layouts = {"right": right, "batch as words": taken, "reshaped": reshaped}
+display.rooms(
+    (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1], layouts, (0, it), name="rooms"
+)
+
 # %% [markdown]
+# The third button is for the opposite case: a model wants the batch second, and you *reshape* yours instead of
+# transposing. The shape fits, but a reshape walks straight on. So *it* shares a room with *cat*, *milk* and the last
+# word of *both* sentences. (All dashed rows of a head are one room.)
+#
+# What does *it* collect in each house?
+
+
+# %% tags=["fold-input"]
+def house(turn, back, split=split_heads, merge=merge_heads):
+    """Build a model: the pair of heads, between two turns of the batch."""
+
+    def model(query, key=None):
+        key = query if key is None else key
+        words = zip((query, key, key), WIDE)
+        mixed, _ = one.attend(*(split(turn(each) @ w, 2) for each, w in words))
+        return back(merge(mixed) @ two.W_O, query.shape)
+
+    return model
+
+
+STRAIGHT = lambda x: x, lambda x, shape: x
+HOUSES = {  # each takes its batch first, and returns it first
+    "right": house(*STRAIGHT),
+    "batch as words": house(
+        lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)
+    ),
+    "reshaped": house(
+        lambda x: x.reshape(x.size(1), len(x), -1).transpose(0, 1),
+        lambda x, shape: x.transpose(0, 1).reshape(shape),
+    ),
+}
+collects = {name: model(x)[:, it, :2].flatten().tolist() for name, model in HOUSES.items()}
+asked = [f"{last}: {what}" for last in ("thirsty", "sweet") for what in ("animal", "food")]
+display.show([*zip(*collects.values())], asked, [*collects], corner="“it” collects")
+
+# %% [markdown]
+# In the right house, *it* says yes to one question and no to the other. Where the batch is taken for words,
+# *it* hears only itself and its twin, and says 1.00 to everything. Reshaped, *it* hears both *thirsty* and *sweet*,
+# and says 0.71. The shape is what the caller expects. No error, no warning, and both sentences mean the same.
+#
 # ## The batch comes second
 #
 # Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects batches **sequence-first**, `(n, b,
@@ -210,8 +186,16 @@ display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
 # trick of the last chapter that is *one* sentence with b · h heads, `view(n, b * h, d).transpose(0, 1)`, and nothing
 # is copied.
 #
-# Does it matter? Before `@` multiplies, it makes three axes of four. Count the tensors that are copied in `attend`,
-# and in PyTorch's own function:
+# Does it matter? With `@`, batch-first costs three copies, of queries, keys and values; PyTorch's own function makes
+# none. How long a call takes depends more on [the weights, if they are
+# written](15_speed.ipynb#cell-id=the-price-of-the-weights).
+
+# %% [markdown]
+# <!-- deeper: what is copied -->
+# ### Going deeper: what is copied
+#
+# Before `@` multiplies, it makes three axes of four. Count the tensors that are copied in `attend`, and in PyTorch's
+# own function:
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -239,19 +223,19 @@ for name, how, each in (
 ):
     with Copies() as copies:
         how(each, each, each)
-    counts[name] = [str(tuple(each.shape)), copies.count]
-display.show(counts, columns=["shape", "tensors copied"])
+    counts[name] = [copies.count, str(tuple(each.shape))]
+display.show(counts, columns=["copied", "shape"])
 
 # %% [markdown]
-# With `@`, batch-first queries, keys and values are all copied. Sequence-first ones are not, *if yours already
-# lie so*: to turn them round costs a copy as well. PyTorch's function reads each room where it lies, at least here,
-# on a CPU and without mask and dropout, and lays its result so that `merge_heads` copies nothing either.
+# Sequence-first costs no copy *if yours already lie so*: to turn them round costs one as well. PyTorch's function
+# reads each room where it lies, at least here, on a CPU and without mask and dropout, and lays its result so that
+# `merge_heads` copies nothing either.
 
 # %% tags=["proof"]
 flat = rooms.flatten(0, 1)  # (b * h, n, d)
-assert [copied for _, copied in counts.values()] == [3, 0, 0]
-assert orders["batch first"][:, 0, 0].tolist() == [0, 2, 32, 34]
-assert orders["sequence first"][:, 0, 0].tolist() == [0, 2, 4, 6]
+assert [copied for copied, _ in counts.values()] == [3, 0, 0]
+assert [room.storage_offset() for sample in rooms for room in sample] == [0, 2, 32, 34]
+assert [room.storage_offset() for room in found] == [0, 2, 4, 6]
 assert rooms.data_ptr() == q.data_ptr()
 assert found.data_ptr() == second.data_ptr()
 assert found.equal(flat)
@@ -259,6 +243,9 @@ with Copies() as copies:
     merge_heads(function(rooms, rooms, rooms))
 assert copies.count == 0
 print("✓ Both layouts hold the same rooms, and neither split copies a number.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. This mixes nothing: b and h are
@@ -288,8 +275,8 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 # %% [markdown] name="one-test-for-the-walls"
 # ## One test for the walls
 #
-# Neither an error nor the shape reveals such a house, since without a mask self-attention works for any number of
-# samples and words. But walls make a promise: a sample gets in the batch what it gets alone. Ask for that.
+# Neither an error nor the shape reveals such a house. But walls make a promise: a sample gets in the batch what it
+# gets alone. Ask for that.
 
 
 # %%
@@ -301,9 +288,9 @@ def test_alone_and_in_the_batch(model, x):
 
 
 # %% [markdown]
-# Hold it beside [the test of the last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside), which takes
-# one sentence, and the one that comes to mind first: does cross-attention with n = 3 and m = 5 stop with an error?
-# Add the wrong split and the wrong merge, within each sentence. Which of the three tests finds all four mistakes?
+# Hold two tests beside it: [that of the last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside), on a
+# single sentence, and whether cross-attention with n = 3 and m = 5 stops with an error. The mistakes are the two wrong
+# houses, and the wrong split and the wrong merge within each sentence. Which test finds all four?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -331,7 +318,7 @@ HOUSES["wrong merge"] = house(
 )
 drawn = torch.randn(2, 5, 4)  # (2, 5, 4)
 tests = {
-    "alone and in the batch": lambda model: test_alone_and_in_the_batch(model, drawn),
+    "alone": lambda model: test_alone_and_in_the_batch(model, drawn),
     "last chapter's": lambda model: four.test_from_outside(
         lambda x: model(x[None])[0], drawn[0], 2
     ),
@@ -344,22 +331,22 @@ caught(passed, [*tests])
 
 # %% tags=["proof"]
 assert passed == {
-    "batch first": [True, True, True],
-    "batch second": [False, False, False],
+    "right": [True, True, True],
+    "batch as words": [False, False, False],
     "reshaped": [False, True, True],
     "wrong split": [True, False, True],
     "wrong merge": [True, False, True],
 }
-test_alone_and_in_the_batch(HOUSES["batch second"], x)  # our sentences are too much alike
+test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are too much alike
 print("✓ Together, the new test and the old one find all four mistakes.")
 
 # %% [markdown]
-# The new test sees the walls between sentences, and the old one what happens inside them. The old one even notices the batch that comes second: each word of its sentence becomes a sample of its
+# The new test sees the walls between sentences, and the old one what happens inside them. The old one even notices the batch that is taken for words: each word of its sentence becomes a sample of its
 # own, and nobody hears anybody. Cross-attention stops only there, because 3 queries and 5 keys do not match as
 # samples.
 #
 # > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences, alike but for one word,
-# > would hide from the new test that the batch comes second. If there is cross-attention, test that as well, with
+# > would hide from the new test that the batch is taken for words. If there is cross-attention, test that as well, with
 # > sizes that all differ and are not 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1 to any other.
 
 # %% tags=["proof"]
@@ -384,8 +371,8 @@ heard = {
     }
     for name, model in [*HOUSES.items()][:3]
 }
-assert heard["batch first"] == {*range(8)}
-assert heard["batch second"] == {it, 8 + it}
+assert heard["right"] == {*range(8)}
+assert heard["batch as words"] == {it, 8 + it}
 assert heard["reshaped"] == {*range(1, 16, 2)}
 print("✓ “it” hears whom the figure says; PyTorch's class refuses a size of 1.")
 

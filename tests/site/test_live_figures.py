@@ -224,7 +224,7 @@ def rooms(data):
     for done, (i, j), said, inside in [
         (None, (0, 5), "4 rooms of 8 words", every[:8]),
         (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[8:]),
-        (("button", "batch second", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
+        (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
         (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[1::2]),
     ]:
         heard = torch.stack([x[place] for place in inside])  # (m, e)

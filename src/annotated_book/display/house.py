@@ -30,7 +30,7 @@ def rooms(
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
-        layouts: three titles, batch first, batch second and reshaped, with the weights that they
+        layouts: three titles, right, the batch taken for words, and reshaped, with the weights they
             led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n).
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
@@ -82,7 +82,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     return live(static, "rooms", data, room=(492, 430))
 
 
-# The number of a word's room, by layout: batch first, batch second, reshaped.
+# The number of a word's room, by layout: right, the batch taken for words, reshaped.
 _ROOMS: tuple[Callable[[int, int, int, int], int], ...] = (
     lambda sentence, place, b, n: sentence,
     lambda sentence, place, b, n: place,

@@ -8,7 +8,7 @@ import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** Number the room of a word: its sentence; batch second, its place; reshaped, each b-th word. */
+/** Number the room of a word: its sentence; the batch taken for words, its place; reshaped, each b-th word. */
 export const room = ([sentence, place], b, n, layout) =>
   [sentence, place, (sentence * n + place) % b][layout];
 
