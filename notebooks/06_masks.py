@@ -183,8 +183,8 @@ for name, mask in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future))
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
 # %% [markdown]
-# Seven zeros, and they are exact. So can you ask any causal model, in evaluation, whether it leaks: change one
-# word after the other, for one alone may miss a hole, and no row before the changed word may move.
+# Seven zeros, and they are exact. This is how you test any causal model, in evaluation, for a leak: change one word
+# after the other, for one alone may miss a hole. No row before the changed word may move.
 #
 # Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
 # you would get if the text ended there. One pass over eight words is seven lessons in what comes next, and in
@@ -269,7 +269,7 @@ display.show(weights[1, :, 7], ["head 1", "head 2"], dots_first, heat=True, bloc
 # is nothing, gets zeros.
 
 # %% tags=["proof"]
-theirs = nn.MultiheadAttention(4, 2, bias=False, batch_first=True, dtype=torch.float64)
+theirs = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 theirs.in_proj_weight.data = torch.cat([matrix.T for matrix in WIDE])
 theirs.out_proj.weight.data = torch.eye(4, dtype=torch.float64)
 ours = merge_heads(attend(q, k, v, blocked)[0])[~front]  # (12, 4)
@@ -284,17 +284,6 @@ assert turned.isfinite().all()
 assert not (turned - ours).abs().amax(-1).lt(0.1).any()
 print("✓ PyTorch's class and its function, with `~blocked`, give our words the same.")
 
-# %% [markdown]
-# Here are two shorter texts under both masks. Press the column heading *cat*: it is covered, and the other weights of
-# each row grow. Two rows hold no number.
-
-# %% tags=["hide-input"]
-texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
-rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
-five = pad_sequence(rows, batch_first=True, padding_side="left")  # (2, 5, 4)
-scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
-display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
-
 # %% [markdown] name="fully-masked-rows"
 # ## A row without a hole
 #
@@ -303,6 +292,17 @@ display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
 # its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
 # number*. (An empty text makes such rows, too. So does a tidy programmer who blocks padded *queries*.)
 #
+# Two shorter texts under both masks have two of them. Press the column heading *cat*: it is covered, and the other
+# weights grow in each row that saw it.
+
+# %% tags=["hide-input"]
+texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
+rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
+five = pad_sequence(rows, batch_first=True, padding_side="left")  # (2, 5, 4)
+scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
+display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
+
+# %% [markdown]
 # Nobody reads the row of a dot. So is it harmless? Now training begins. Three matrices are shared by all
 # sentences, and the loss reads the first sentence alone, which has no padding. What is the gradient of $W_V$:
 # finite, NaN in a few entries, or NaN in all of them?
@@ -388,17 +388,20 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The softmax still sends back NaN, but only into scores that the first fill has overwritten, and the gradient of what
-# is overwritten is 0. If your code *adds* a mask of $-\infty$ and 0 instead, nothing is overwritten, and the NaN goes
-# on to $W_Q$ and $W_K$. Then **lift** the mask from such a row first, so that no NaN arises:
+# The softmax still sends back NaN. Where the first fill has overwritten the scores, it stops; where a mask of $-\infty$
+# and 0 was *added*, it goes on:
 
 # %% tags=["hide-input"]
-scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)                 # (b, n, m)
-added = torch.zeros(2, 8, 8).double().masked_fill(blocked, -math.inf)  # (b, n, m)
+display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
+
+# %% [markdown]
+# If your code adds its mask, **lift** the mask from such a row first, and no NaN arises:
 
 # %%
-lifted = added.masked_fill(blocked.all(-1, keepdim=True), 0)     # (b, n, m)
-weights = (scores + lifted).softmax(-1).masked_fill(blocked, 0)  # (b, n, m)
+scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)            # (b, n, m)
+added = torch.zeros_like(scores).masked_fill(blocked, -math.inf)  # (b, n, m)
+lifted = added.masked_fill(blocked.all(-1, keepdim=True), 0)      # (b, n, m)
+weights = (scores + lifted).softmax(-1).masked_fill(blocked, 0)   # (b, n, m)
 
 # %% tags=["proof"]
 torch.testing.assert_close(weights @ left, attend_safely(left, left, left, blocked)[0])
@@ -450,25 +453,26 @@ both = {"key_padding_mask": front, "attn_mask": future}
 for name, (training, need_weights) in {
     "class, with weights": (True, True),
     "class, without": (True, False),
-    "class, evaluation": (False, False),
+    "class, evaluation, no gradients, no weights": (False, False),
 }.items():
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
         y, later = twice(theirs, left, need_weights=need_weights, **both)
-    bad = "not asked"
+    bad = "–"
     if training:
         (gradient,) = torch.autograd.grad(y[~front].square().mean(), theirs.in_proj_weight)
         nan = [part.isnan().any() for part in gradient.chunk(3)]
         bad = "all three" if all(nan) else "none" * (not any(nan))
     rows[name] = [in_words(y[1, 0], even), bad, in_words(later[1, 7], even) or "numbers"]
 columns = ["dot's row", "NaN in gradient of", "a layer on"]
-display.show(rows, columns=columns, corner="mask", decimals="<")
+title = f"PyTorch {torch.__version__.split('+')[0]}"
+display.show(rows, columns=columns, corner="mask", decimals="<", title=title)
 
 # %% [markdown]
 # PyTorch's class returns weights by default, and then all three gradients are NaN. Without weights, in training, it
 # calls its function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
-# gradients, self-attention with `batch_first` and an even number of heads takes a **fast path** of its own. And
-# $-10^9$ makes no NaN, but the row looks evenly at all that it must not see. [Masks in the
+# gradients, self-attention with biases (the default), `batch_first` and an even number of heads takes a **fast path**
+# of its own. And $-10^9$ makes no NaN, but the row looks evenly at all that it must not see. [Masks in the
 # wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
 
 # %% tags=["proof"]
@@ -478,8 +482,13 @@ assert [*rows.values()] == [
     ["uniform", "none", "numbers"],
     ["NaN", "all three", "NaN"],
     ["zeros", "none", "numbers"],
-    ["NaN", "not asked", "NaN"],
+    ["NaN", "–", "NaN"],
 ]
+for bias in (True, False):  # what takes the fast path
+    theirs = nn.MultiheadAttention(4, 2, bias=bias, batch_first=True).double().eval()
+    with torch.no_grad():
+        y, _ = twice(theirs, left, need_weights=False, **both)
+    assert y[1, 0].isnan().all() == bias
 y = left.clone().requires_grad_()          # (b, n, d)
 safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
 of_words = one.gradients(safe[~front], [y])

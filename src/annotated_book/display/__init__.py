@@ -55,6 +55,7 @@ _HOMES = {
     "two_forms": "latents",
     "two_sums": "way_through",
     "way_of_the_nan": "mask_figures",
+    "where_the_nan_stops": "mask_figures",
     "whole_map": "computation",
     "whole_way": "way_through",
     "through_matrices": "in_matrices",

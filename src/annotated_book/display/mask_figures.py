@@ -152,6 +152,8 @@ def _short(weight: float) -> str:
 _INK = {"NaN": COLOURS["h"], "finite": COLOURS["n"], "0": COLOURS["b"], "": FAINT}
 # A box: its column and row, what stands in it, and what it holds, which gives its colour.
 _Boxes = Mapping[str, tuple[float, float, Sequence[str], str]]
+# Boxes, and ways from one to another, each with what happens there and the box whose colour it has.
+_Flow = tuple[_Boxes, Sequence[tuple[str, str, str, str]]]
 
 
 def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
@@ -175,11 +177,51 @@ output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN
 layers, on the way there. layer 1, the words: finite; layer 1, a dot: NaN; values, the words: \
 finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
     """
-    drawing, axes = panels(700, 400, columns=2)
     flows = {
         "One layer, on the way back": _back(x, blocked),
         "Two layers, on the way there": _forth(x[1], blocked[1]),
     }
+    caption = (
+        "Coloured by what each gradient (one layer) or output (two) held when this page was "
+        "built: zeros (grey), finite numbers (blue), NaN (orange)."
+    )
+    return _draw_flows(flows, name=name, caption=caption)
+
+
+def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:
+    """Draw how far a NaN gets behind a second fill: where the mask was filled in, and added.
+
+    Both panels go back from a loss that reads the rows that see something.
+
+    Args:
+        x: (b, n, e), the queries, keys and values before their matrices.
+        blocked: (b, n, n), boolean, True = blocked; some rows are fully masked.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> rows = [True, True, True], [True, False, False], [True, False, True]
+        >>> blocked = torch.tensor([rows])
+        >>> display.where_the_nan_stops(torch.eye(3)[None], blocked, name="stops")
+        Figure: What each holds. masked_fill(blocked, −∞). weights, row of a dot: 0; \
+masked scores, row of a dot: NaN; scores, row of a dot: 0; W_Q and W_K: finite. scores + mask. \
+weights, row of a dot: 0; masked scores, row of a dot: NaN; scores, row of a dot: NaN; \
+W_Q and W_K: NaN.
+    """
+    flows = {
+        "masked_fill(blocked, −∞)": _behind_the_fill(x, blocked, added=False),
+        "scores + mask": _behind_the_fill(x, blocked, added=True),
+    }
+    caption = (
+        "On the way back, with the second fill behind the softmax. Coloured by what each "
+        "gradient held: zeros (grey), finite numbers (blue), NaN (orange)."
+    )
+    return _draw_flows(flows, name=name, caption=caption)
+
+
+def _draw_flows(flows: Mapping[str, _Flow], *, name: str, caption: str) -> Output:
+    drawing, axes = panels(700, 400, columns=len(flows))
     said = []
     for ax, (title, (boxes, ways)) in zip(axes, flows.items(), strict=True):
         ax.set(xlim=(-0.53, 1.53), ylim=(3.4, -0.7))
@@ -191,17 +233,41 @@ finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
             _draw_way(ax, boxes[start][:2], boxes[end][:2], step, _INK[boxes[carries][3]])
         held = "; ".join(f"{box}: {state}" for box, (*_, state) in boxes.items() if state)
         said.append(f"{title}. {held}.")
-    return finish(
-        drawing,
-        name=name,
-        alt=f"What each holds. {' '.join(said)}",
-        caption="Coloured by what each gradient (one layer) or output (two) held when this page "
-        "was built: zeros (grey), finite numbers (blue), NaN (orange).",
+    alt = f"What each holds. {' '.join(said)}"
+    return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def _behind_the_fill(x: Tensor, blocked: Tensor, *, added: bool) -> _Flow:
+    """Follow a gradient back from the second fill to the matrices of the scores."""
+    w_q, w_k = (torch.eye(x.size(-1), dtype=x.dtype, requires_grad=True) for _ in "qk")
+    scores = (x @ w_q) @ (x @ w_k).mT / math.sqrt(x.size(-1))  # (b, n, n)
+    mask = torch.zeros_like(scores).masked_fill(blocked, -math.inf)
+    masked = scores + mask if added else scores.masked_fill(blocked, -math.inf)
+    weights = masked.softmax(-1)                  # (b, n, n)
+    output = weights.masked_fill(blocked, 0) @ x  # (b, n, e)
+    empty = blocked.all(-1)                       # (b, n)
+    loss = output[~empty].square().mean()
+    *of_rows, of_q, of_k = torch.autograd.grad(loss, (weights, masked, scores, w_q, w_k))
+    named = ("weights", "masked scores", "scores")
+    states = {
+        f"{row}, row of a dot": _state(of[empty]) for row, of in zip(named, of_rows, strict=True)
+    }
+    states["W_Q and W_K"] = _state(torch.stack([of_q, of_k]))
+    boxes: _Boxes = {
+        box: (0.5, row, (*box.split(", "), f"gradient: {state}"), state)
+        for row, (box, state) in enumerate(states.items())
+    }
+    first, second, third, last = boxes
+    step = "passed on" if added else "overwritten: 0"
+    return boxes, (
+        (first, second, "0 × NaN", second),
+        (second, third, step, third),
+        (third, last, "", last),
     )
 
 
-def _back(x: Tensor, blocked: Tensor) -> tuple[_Boxes, Sequence[tuple[str, str, str, str]]]:
-    """Follow a gradient through one layer; a way says which box's colour it has."""
+def _back(x: Tensor, blocked: Tensor) -> _Flow:
+    """Follow a gradient through one layer."""
     e, dot = x.size(-1), int(blocked[1].all(-1).nonzero()[0])
     w_v = torch.eye(e, dtype=x.dtype, requires_grad=True)
     v = x @ w_v                        # (2, n, e)
@@ -234,7 +300,7 @@ def _back(x: Tensor, blocked: Tensor) -> tuple[_Boxes, Sequence[tuple[str, str, 
     )
 
 
-def _forth(x: Tensor, blocked: Tensor) -> tuple[_Boxes, Sequence[tuple[str, str, str, str]]]:
+def _forth(x: Tensor, blocked: Tensor) -> _Flow:
     """Follow a sentence through two layers."""
     empty = blocked.all(-1)            # (n,)
     once = _weights(x, blocked) @ x    # (n, e)
