@@ -122,7 +122,8 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
 # That is the question of the first page, and its answer. With *thirsty*, *it* receives a yes under animal
-# and a no under food, with *sweet* the other way round. Here is the same class as a map; press its steps.
+# and a no under food, with *sweet* the other way round. Here is the class as a map, in another call: the
+# cat sentence and two rows of padding. Press its steps.
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -433,6 +434,26 @@ for part in WHEELS.values():
 assert refused == len(WHEELS)
 print("✓ `compare` passes the class, and none from which one of the six parts is missing.")
 
+# %% [markdown]
+# ## Nine lines
+#
+# This is the `forward` that you wrote without looking back, or one like it. By heart it goes **three in, four across,
+# two out**: in from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the table of scores, `(b, h, n, m)`; out to `(b, n, e)`.
+
+# %% tags=["hide-input"]
+BY_HEART = {
+    "q =": "in      ask",
+    "k =": "        offer",
+    "v =": "        bring",
+    "scores = q": "across  compare",
+    "scores = scores": "        cover",
+    "weights = scores": "        share",
+    "weights = weights": "        cover",
+    "merged =": "out     collect",
+    "return": "        write",
+}
+display.margin(StepByStep.forward, BY_HEART)
+
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
 #
@@ -444,7 +465,7 @@ print("✓ `compare` passes the class, and none from which one of the six parts 
 # The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$
 # where True was; `read_masks` makes one `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below
 # the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as
-# dropout: a layer has 0.1 by default, so set it to 0.
+# dropout: a layer has 0.1 by default, so this one is built with `dropout=0`.
 
 
 # %% tags=["fold-input"]
@@ -517,23 +538,18 @@ def equal(found, right):
     return {name: [*map(torch.allclose, found[name], right[name])] for name in right}
 
 
-def show_equal(found, right, mode):
-    """Show for each pair of masks what is the same."""
-    return display.show(equal(found, right), columns=["output", "gradient"], corner=mode)
-
-
-# %% tags=["hide-input"]
-layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-stack = ask(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), texts, pairs)
-
 # %%
-before = ask(layer, texts, pairs)
+layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
+stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)  # two copies, for later
+before, before_in_stack = ask(layer, texts, pairs), ask(stack, texts, pairs)
 layer.self_attn = fit(layer.self_attn, MyAttention)
-show_equal(ask(layer, texts, pairs), before, "equal, in training")
+
+# %% tags=["proof"]
+assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
+print("✓ In training, eight times yes: output and gradient, under four pairs of masks.")
 
 # %% [markdown]
-# Eight times yes: your lines are running inside PyTorch. Now switch the layer to evaluation, as everybody does
-# after training.
+# Your lines are running inside PyTorch. Now switch the layer to evaluation, as everybody does after training.
 
 # %% tags=["fold-input"]
 try:
@@ -553,7 +569,8 @@ except AttributeError as error:
 layer.self_attn.in_proj_bias = None
 layer.self_attn._qkv_same_embed_dim = False
 encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-show_equal(ask(encoder, texts, pairs), stack, "equal, in evaluation")
+same = equal(ask(encoder, texts, pairs), before_in_stack)
+display.show(same, columns=["output", "gradient"], corner="equal, in evaluation")
 
 # %% tags=["proof"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -610,9 +627,8 @@ for name, value in {**settings, "batch_first": False, "bias": False}.items():
 print("✓ In evaluation without gradients, too; what it cannot do, it refuses.")
 
 # %% [markdown]
-# So loudly does a strange class get in: it crashed until it had answered. Now come quietly, with a subclass of PyTorch's
-# own class that overrides `forward`. It has every attribute, and nothing complains. Count whose `forward` runs in the
-# two layers.
+# So a class without PyTorch's attributes fails with an error. A subclass of PyTorch's class inherits them all, and fails
+# silently: override `forward` in one, and count how often it runs in the two layers.
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -661,13 +677,14 @@ for name, kind in (
 given = ran, layer, texts, pairs["both"]
 runs = {name: count_runs(attention, *given) for name, attention in made.items()}
 modes = "training", "evaluation", "and no gradients"
+columns = ["yours", "your subclass of PyTorch's", "a subclass of the package's"]
 by_mode = dict(zip(modes, zip(*runs.values())))
-display.show(by_mode, columns=["yours", "PyTorch's", "package's"], corner="runs, of 2")
+display.show(by_mode, columns=columns, corner="runs, of 2")
 
 # %% [markdown]
 # None of two, in the last row, which is where a model is put to use. Whatever you changed in that `forward`, the answers are PyTorch's, in the
-# right shape. The package's class needs no `fit` and none of these lines: [around yours](../docs/package/line-by-line.md)
-# it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's checkpoint, and the fast path leaves it alone.
+# right shape. The class of this book's package, `from annotated_attention import MultiheadAttention`, needs no `fit`
+# and none of these lines: [around yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's checkpoint, and the fast path leaves it alone.
 
 # %% tags=["proof"]
 from torch.func import functional_call
@@ -712,10 +729,7 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # |---|---|---|
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`: the checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
 # | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
-# | a causal mask, `future`, `(n, m)` | package: `is_causal=True`; PyTorch: `is_causal=True, attn_mask=future`; yours: `future[None]` | PyTorch's flag alone is an error, and on the fast path no mask at all. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
-# | a mask for each sample, `(b, n, m)` | `attn_mask=mask.repeat_interleave(h, 0)`; yours: `mask` | the class reads mask i · h + j for head j of sample i; `mask.repeat(h, 1, 1)` fits as well, and mixes the samples |
-# | a use for the weights | `.eval()`, `average_attn_weights=False` | they come after dropout, and as a mean over the heads |
-# | a model to train from scratch | yours: `nn.init.xavier_uniform_(w_q.weight, 2**-0.5)`, so too $W_K$ and $W_V$, and biases of 0 | `nn.Linear` starts otherwise: $W_Q$ with a standard deviation of $1/\sqrt{3e}$ and biases up to $1/\sqrt e$, not $1/\sqrt{2e}$ and 0 |
+# | a causal mask, `future`, `(n, m)` | `attn_mask=future` alone; yours: `future[None]` | PyTorch's `is_causal=True` alone is an error, and on the fast path no mask at all. Beside another mask, in training without weights, the flag wins: even where nothing is blocked, the future is. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
 
 
 # %% tags=["hide-input"]
@@ -735,13 +749,15 @@ def sees_the_future(module, **asked):
 modes = {"in training": (True, True), "in evaluation, with gradients": (False, True)}
 modes["in evaluation, without"] = False, False
 of_torch = nn.MultiheadAttention(24, 4, batch_first=True)
-ahead, rows = masks.block_future(4), {}
+ahead, free, rows = masks.block_future(4), torch.zeros(4, 4).bool(), {}
+beside = [{"is_causal": True, "attn_mask": mask} for mask in (ahead, free)]
 for name, (training, graded) in modes.items():
     of_torch.train(training)
     with torch.set_grad_enabled(graded):
-        flags = {"is_causal": True}, {"is_causal": True, "attn_mask": ahead}
+        flags = {"is_causal": True}, *beside
         rows[name] = [sees_the_future(of_torch, **flag) for flag in flags]
-assert [*rows.values()] == [*[["an error", "causal"]] * 2, ["sees the future", "causal"]]
+fast = ["sees the future", "causal", "sees the future"]
+assert [*rows.values()] == [*[["an error", "causal", "causal"]] * 2, fast]
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -750,7 +766,11 @@ leak = [small(y, y, y, each)[1][..., ahead].any() for each in (ahead[None], ahea
 assert leak == [False, True]
 final.load_state_dict(theirs.state_dict())
 alone = final(y, y, y, is_causal=True)[0]  # (2, 4, 24)
-torch.testing.assert_close(alone, theirs(y, y, y, attn_mask=ahead)[0])
+for each in (theirs, final):
+    torch.testing.assert_close(alone, each(y, y, y, attn_mask=ahead)[0])
+flagged = {"attn_mask": free, "is_causal": True}
+torch.testing.assert_close(theirs(y, y, y, **flagged, need_weights=False)[0], alone)
+torch.testing.assert_close(theirs(y, y, y, **flagged)[0], theirs(y, y, y)[0])
 bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~ahead)  # (2, 4, 24)
 torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
 gone = torch.ones(2, 4, dtype=torch.bool)  # (2, 4)
@@ -771,34 +791,12 @@ with torch.no_grad():
     assert odd(y, y, y, gone, need_weights=False)[0].isfinite().all()
 
 # %% tags=["hide-input"]
-beside = {"attn_mask": ahead, "is_causal": True, "need_weights": False}
-torch.testing.assert_close(theirs(y, y, y, **beside)[0], alone)
-of_samples = torch.stack([ahead, torch.eye(4).bool()])  # (2, 4, 4)
-each = of_samples.repeat_interleave(4, 0)               # (8, 4, 4)
-by_sample = functional_call(final, packed, (y, y, y), by_head | {"attn_mask": each})
-torch.testing.assert_close(by_sample, small(y, y, y, of_samples))
-assert by_sample[1].shape == (2, 4, 4, 4)
-mixed = theirs(y, y, y, attn_mask=of_samples.repeat(4, 1, 1))[0]  # (2, 4, 24)
-assert not mixed.allclose(theirs(y, y, y, attn_mask=each)[0])
 for n in range(1, 7):  # queries, under a bare mask
     try:
         stopped = not small(torch.ones(2, n, 24).double(), y, y, torch.zeros(n, 4).bool())
     except RuntimeError:
         stopped = True
     assert stopped == (n not in (1, 4)), n
-
-# %% tags=["proof"]
-ours, near = StepByStep(256, 4).requires_grad_(False), {"rel_tol": 0.02}
-assert math.isclose(ours.w_q.weight.std(), (3 * 256) ** -0.5, **near)
-assert math.isclose(ours.w_q.bias.abs().max(), 256**-0.5, rel_tol=0.1)
-for kind in (nn.MultiheadAttention, MultiheadAttention):
-    made = kind(256, 4).requires_grad_(False)
-    assert not torch.cat([made.in_proj_bias, made.out_proj.bias]).any()
-    assert math.isclose(made.in_proj_weight.std(), (2 * 256) ** -0.5, **near)
-    assert math.isclose(made.out_proj.weight.std(), ours.w_o.weight.std(), **near)
-nn.init.xavier_uniform_(ours.w_q.weight, 2**-0.5)
-assert math.isclose(ours.w_q.weight.std(), made.in_proj_weight.std(), **near)
-print("✓ The classes start as the last row of the table says.")
 
 # %% tags=["proof"]
 assert [*runs.values()] == [[2, 2, 2], [2, 2, 0], [2, 2, 2]]
@@ -811,8 +809,9 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
 print("✓ Flags, masks, weights after dropout: each row was run.")
 
 # %% [markdown] name="dropout"
-# About the weights: in training, **dropout** sets each to zero with probability p and divides the others by 1 − p, and
-# what comes back is what mixed the values. A row adds up to one only on average.
+# To look at the weights, call `.eval()` and ask for `average_attn_weights=False`, or you get their mean over the heads. In
+# training, **dropout** sets each to zero with probability p and divides the others by 1 − p, and what comes back is what
+# mixed the values. A row adds up to one only on average.
 
 # %% [markdown]
 # ## Exercises
@@ -982,26 +981,6 @@ def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
 
 
 exercises.multihead_attention.check_take_over.folded(take_over)
-
-# %% [markdown]
-# ## Nine lines
-#
-# This is the `forward` that you wrote without looking back, or one like it. By heart it goes **three in, four across,
-# two out**: in from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the table of scores, `(b, h, n, m)`; out to `(b, n, e)`.
-
-# %% tags=["hide-input"]
-BY_HEART = {
-    "q =": "in      ask",
-    "k =": "        offer",
-    "v =": "        bring",
-    "scores = q": "across  compare",
-    "scores = scores": "        cover",
-    "weights = scores": "        share",
-    "weights = weights": "        cover",
-    "merged =": "out     collect",
-    "return": "        write",
-}
-display.margin(StepByStep.forward, BY_HEART)
 
 # %% [markdown]
 # ## What you have now

@@ -3,7 +3,10 @@
 import re
 import shlex
 
+import pytest
+import torch
 from markdown.extensions.toc import slugify
+from torch import nn
 
 from attention_doctor.codes import CODES
 from attention_doctor.command import read
@@ -77,3 +80,18 @@ def test_the_probes_of_the_page_run_without_the_package(capsys):
     mean = space["patient"]
     mean.in_proj_weight.data[: space["WIDTH"]] = 0
     assert space["competition"](mean) < 1e-9
+
+
+def test_projections_start_as_the_page_says():
+    e, made = 512, nn.MultiheadAttention(512, 8)
+    apart, as_theirs = nn.Linear(e, e), nn.Linear(e, e)
+    nn.init.xavier_uniform_(as_theirs.weight, 2**-0.5)
+    for weight, std in (
+        (apart.weight, (3 * e) ** -0.5),
+        (made.out_proj.weight, (3 * e) ** -0.5),  # left as nn.Linear has it
+        (made.in_proj_weight, (2 * e) ** -0.5),
+        (as_theirs.weight, (2 * e) ** -0.5),
+    ):
+        assert weight.std().item() == pytest.approx(std, rel=0.02)
+    assert apart.bias.abs().max().item() == pytest.approx(e**-0.5, rel=0.05)
+    assert not torch.cat([made.in_proj_bias, made.out_proj.bias]).any()
