@@ -323,7 +323,7 @@ def test_a_set_of_wheels_finds_its_verdict():
     assert data["verdicts"][script("wheels")("place", data["out"])] == ["without [1, 4]"]
     assert "Without turn, two: call, without [1, 4]." in figure.text
     assert [x.text for x in parse(figure).select("pre del")] == [".T", ".T", " * 2"]
-    assert parse(figure).select_one("pre").text == "y = x.T + 1\nz = y.T * 2"
+    assert parse(figure).select_one("pre").text == "y = x.T + 1\nz = y.T * 2\n"
     whole = wheels.wheels(["y = x.T"], {"turn": ".T"}, {"call": ["right", "stops"]}, [], name="try")
     assert whole.text.endswith("Nothing is missing.")
     with pytest.raises(ValueError, match="3 parts make 8 sets"):

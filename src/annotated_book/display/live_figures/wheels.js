@@ -28,9 +28,21 @@ export default {
       made.addEventListener("click", () => turn(part));
       return made;
     };
+    const hung = (line) => {
+      const within = line
+        .map(([text]) => text)
+        .join("")
+        .search(/\S|$/);
+      return element(
+        "span",
+        { class: "aa-hung", style: `--in: ${within}` },
+        ...line.map(piece),
+        "\n",
+      );
+    };
     const show = () => {
       const told = verdicts[place([...gone])];
-      code.replaceChildren(...lines.flatMap((line) => [...line.map(piece), "\n"]));
+      code.replaceChildren(...lines.map(hung));
       buttons.forEach((each, part) => each.setAttribute("aria-pressed", String(gone.has(part))));
       cells.forEach((cell, i) => {
         cell.textContent = gone.size ? told[i] : "right";

@@ -61,11 +61,13 @@ def wheels(
 
 def _listing(lines: Sequence[Sequence[tuple[str, int]]], out: Sequence[int]) -> str:
     element = {True: '<del class="aa-wheel">{}</del>', False: '<span class="aa-wheel">{}</span>'}
-    written = (
-        "".join(
+    written = []
+    for line in lines:
+        code = "".join(text for text, _ in line)
+        inside = "".join(
             escape(text) if part < 0 else element[part in out].format(escape(text))
             for text, part in line
         )
-        for line in lines
-    )
-    return "\n".join(written)
+        far_in = len(code) - len(code.lstrip())
+        written.append(f'<span class="aa-hung" style="--in: {far_in}">{inside}\n</span>')
+    return "".join(written)
