@@ -42,7 +42,7 @@ from annotated_book import chapters, display
 # ## Models of today, in one table
 #
 # This chapter opens a part on what has become of attention since the first Transformer. Here are
-# eleven models of 2024 to 2026, in the words that people search for. Does any of them still have
+# twelve models of 2024 to 2026, in the words that people search for. Does any of them still have
 # multi-head attention as you built it?
 
 # %% tags=["fold-input"]
@@ -58,6 +58,12 @@ MODELS = {  # positions, keys and values, the keys that a query sees, and what c
     "Kimi Linear, 2025": ("NoPE", "MLA", "linear, 3 to 1", "–"),
     "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "MLA", "sparse, 2,048", "–"),
     "Qwen3.5, 2026": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
+    "DeepSeek-V4, 2026": (
+        "RoPE on 1/8, two bases",
+        "MQA",
+        "windows, compressed 4 or 128 ×",
+        "QK-norm, sinks",
+    ),
 }
 HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
 display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
@@ -70,9 +76,10 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 #   every fourth layer knows no positions; *linear*, *llama3* and [YaRN](#cell-id=turning-more-slowly)
 #   stretch RoPE for longer texts.
 # - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
-#   attention (MLA) share them is in [chapter 22](22_fewer_keys.ipynb).
+#   attention (MLA) share them, and one KV head (MQA), is in [chapter 22](22_fewer_keys.ipynb).
 # - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
-#   that sees all keys. *2,048* is how many keys a query chooses.
+#   that sees all keys. *2,048* is how many keys a query chooses; what DeepSeek-V4 does is
+#   [all at once](24_windows.ipynb#cell-id=all-at-once).
 # - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
 #   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
 #

@@ -15,9 +15,9 @@
 # kept, from which every head makes its own (multi-head latent attention, **MLA**). If keys are a catalogue, in
 # which a head looks up where to read, do 96 readers need 96 catalogues?
 #
-# At DeepSeek's size, MLA keeps nine times less of a token than 16 shared heads of keys would. But such a model
-# is served on eight GPUs or more. How much of that nine is left on each of them? Guess now; you compute it
-# [at the end](#cell-id=on-eight-gpus).
+# Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. Of a token, DeepSeek's
+# latent keeps 3.6 times less. But such models are served on eight GPUs or more. How much of those 3.6 is left on
+# each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
 
 # %% tags=["hide-input"]
 import copy
@@ -52,16 +52,16 @@ MODELS = {  # layers, query heads, KV heads, the widths of keys and values
     "PaLM 540B, 2022": (118, 48, 1, (256, 256)),
     "LLaMA 7B, 2023": (32, 32, 32, (32 * 128, 32 * 128)),
     "Llama 3 8B, 2024": (32, 32, 8, (8 * 128, 8 * 128)),
+    "Llama 3 405B, 2024": (126, 128, 8, (8 * 128, 8 * 128)),
     "DeepSeek-V3 671B, 2024": (61, 128, "a latent", (512, 64)),
-    "Qwen3 32B, 2025": (64, 64, 8, (8 * 128, 8 * 128)),
     "Mistral Small 4 119B, 2026": (36, 32, "a latent", (256, 64)),
 }
 rows = {}
 for name, (layers, h, g, widths) in MODELS.items():
     way = "MLA" if g == "a latent" else {h: "MHA", 1: "MQA"}.get(g, "GQA")
     sizes = [short(cache_bytes(m, *widths, layers=layers), "B") for m in (1, 2048)]
-    rows[name] = [way, h, g, *sizes]
-columns = ["way", "query heads", "KV heads", "a token", "2,048 tokens"]
+    rows[name] = [*sizes, way, h, g]
+columns = ["a token", "2,048 tokens", "way", "query heads", "KV heads"]
 display.show(rows, columns=columns, corner="model, year")
 
 # %% [markdown]
@@ -78,8 +78,8 @@ display.show(rows, columns=columns, corner="model, year")
 # GPT-3: [Brown et al., table 2.1](../docs/references.md#brown-2020); PaLM: [Chowdhery et al., section
 # 2](../docs/references.md#chowdhery-2022); LLaMA: [Touvron et al., table
 # 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table 3](../docs/references.md#llama-2024);
-# DeepSeek-V3: [DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b); Qwen3: [Yang et al.
-# 2025, table 1](../docs/references.md#yang-2025); Mistral Small 4: its configuration in `transformers`.
+# DeepSeek-V3: [DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b); Mistral Small 4: its
+# configuration in `transformers`.
 #
 # </details>
 
@@ -119,17 +119,28 @@ display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 #
 # In the package, grouped-query attention is a subclass of [chapter 7's multi-head
 # attention](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
-# have g · d rows instead of h · d. Then `repeat_heads` repeats each KV head for its group, and the
-# heads attend as before.
+# have g · d rows instead of h · d. Then each KV head is repeated for its group, and the heads attend as before.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
 display.annotated(repeat_heads)
 
+# %% [markdown] name="which-heads-share"
+# One line does the work. Two PyTorch functions could do it: their names differ in one word, and their results
+# have the same shape. Which of 2 KV heads does each of six query heads get?
+
+# %%
+numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
+rows = {"repeat_interleave": numbered.repeat_interleave(3, dim=1).flatten()}
+rows["repeat"] = numbered.repeat(1, 3, 1, 1).flatten()
+display.show(rows, columns=[f"head {i}" for i in range(6)])
+
 # %% [markdown]
-# One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
-# neighbours share.
+# > **Pitfall.** `repeat` lays out the row of KV heads again and again, like tiles. A model that is *trained*
+# > with tiles works, because its queries learn which KV head they get. But with parameters that were trained
+# > the other way, two of the six heads read the wrong catalogue. This happens even to experts: ONNX, a standard
+# > for exchanging models, first defined its attention operator with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 
 # %% tags=["hide-input"]
 WIDTH, HEADS = 24, 6
@@ -241,27 +252,6 @@ display.annotated(GroupedQueryAttention.__init__, GroupedQueryAttention.attend)
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="which-heads-share"
-# ## Which heads share
-#
-# Two PyTorch functions can turn 2 KV heads into 6. Their names differ in one word, and their
-# results have the same shape. The cell numbers the KV heads and prints which one each of the six
-# query heads gets.
-
-# %%
-numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
-rows = {"repeat_interleave": numbered.repeat_interleave(3, dim=1).flatten()}
-rows["repeat"] = numbered.repeat(1, 3, 1, 1).flatten()
-display.show(rows, columns=[f"head {i}" for i in range(6)])
-
-# %% [markdown]
-# > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
-# > and 4, counted from 0, get a different KV head than with `repeat_interleave`. A model that is
-# > *trained* with tiles works, because its queries learn which KV head they get. But with
-# > parameters that were trained the other way, two of the six heads read the wrong catalogue. This
-# > happens even to experts: ONNX, a standard for exchanging models, first defined its attention
-# > operator with tiles [[ONNX](../docs/references.md#onnx-gqa)].
-#
 # %% [markdown] name="what-a-cache-keeps"
 # ## What a cache keeps
 #
@@ -350,13 +340,13 @@ assert fused == ["every head", "groups", "one head"]
 # <!-- /deeper -->
 
 # %% [markdown] name="fewer-keys-for-a-trained-model"
-# ## Fewer keys for a trained model
+# <!-- deeper: Fewer keys for a trained model -->
+# ### Going deeper: Fewer keys for a trained model
 #
-# Training a large model from scratch is expensive. Can a model that is already trained be made to
-# share? Ainslie et al. take averages: the new $W_K$ of a group is the mean of the old ones, row by
-# row, and likewise for $W_V$. Then they go on training, for one twentieth of the original number of
-# steps. In the package, `group_heads` averages the heads of one module. Here six heads of four rows
-# become two groups of three heads:
+# Can a model that is already trained be made to share? Ainslie et al. take averages: the new $W_K$ of a group is
+# the mean of the old ones, row by row, and likewise for $W_V$. Then they go on training, for one twentieth of
+# the original number of steps. In the package, `group_heads` averages the heads of one module. Here six
+# heads of four rows become two groups of three heads:
 
 # %%
 from annotated_attention.modern import group_heads
@@ -373,10 +363,11 @@ assert packed[24:32].equal(averaged)
 print("✓ `group_heads` averages in the same way.")
 
 # %% [markdown]
-# Averaging alone breaks a model: its queries still ask for the old keys. The copier of
-# [Training](12_training.ipynb), here with four heads averaged into two, shows by how much, and how soon
-# training mends it: fifteen steps are one twentieth of its first training (accuracy, lowest and highest
-# of five runs).
+# Averaging alone breaks a model: its queries still ask for the old keys. The command `make seeds` shared the
+# keys of the copier of [Training](12_training.ipynb), trained from five seeds for 300 steps, and trained on:
+# fifteen steps are one twentieth. Besides **averaged** heads, it tried three other ways: **first** keeps the
+# first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains
+# a model with shared keys from the beginning. The table has the lowest and highest accuracy of five runs.
 
 # %% tags=["hide-input"]
 FILE = resources.files("annotated_book").joinpath("data/groups.json")
@@ -389,18 +380,6 @@ def accuracies(g: int, origin: str, steps: tuple[str, ...]) -> list[str]:
     spans = [[row[step] for row in found if step in row] for step in steps]
     return [f"{min(x):.2f}–{max(x):.2f}" if x else "" for x in spans]
 
-
-row = {"averaged into two": accuracies(2, "averaged", ("0", "15", "75"))}
-display.show(row, columns=[0, 15, 75], corner="after steps")
-
-# %% [markdown]
-# <!-- deeper: Other ways to start -->
-# ### Going deeper: Other ways to start
-#
-# The command `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and
-# trained on. Besides **averaged** heads, it tried three other ways: **first** keeps the first head of
-# each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a model
-# with shared keys from the beginning.
 
 # %% tags=["fold-input"]
 table = {}
@@ -492,7 +471,8 @@ print(
 
 # %% [markdown]
 # Values work the same way: mix the latents first, and apply the matrix to the mix. This is called
-# **absorbing** the matrices. In memory, the latents now serve as both keys and values, like the
+# **absorbing** the matrices. It happens at each step, and merges no weights: a head's product of $W_Q$ and
+# $U^\top$ would be a larger matrix, e × c instead of e × d and d × c. In memory, the latents now serve as both keys and values, like the
 # single KV head of multi-query attention. But each head still has keys of its own, because its query
 # now contains its own $U$.
 #
@@ -609,52 +589,52 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 # ## One GPU or eight
 #
 # DeepSeek-V3 has 128 heads in a layer, with latents of 512 numbers and rotated keys of 64. With keys and
-# values for each head, a key would be 192 wide and a value 128. Take GQA with 16 KV heads of these widths
-# beside it. While it writes, a model waits for its memory, so count bytes: those that are read, in one layer and
-# for one new token, of each token that is kept.
+# values for each head, a key would be 192 wide and a value 128. Put the 128 heads of Llama 3 405B beside it,
+# with its 8 KV heads of width 128. While it writes, a model waits for its memory, so count bytes. To write one
+# token, one layer reads all that it keeps. How much is that for each token before?
 #
 # With **tensor parallelism**, eight GPUs share the 128 heads, 16 to each. What does *each of them* read?
 #
 # <details><summary>What do you expect?</summary>
 #
 # KV heads are shared out with the heads that read them, so it is an eighth. But every head reads the whole latent.
-# It cannot be shared out: each GPU keeps and reads all of it.
+# It cannot be shared out: each GPU keeps and reads all of it. On sixteen GPUs that happens to the 8 KV heads,
+# too: one head is the least that a GPU can have, and each is there twice.
 #
 # </details>
 
 # %%
-WAYS = {  # query heads, widths of a key and a value, numbers kept
-    "each head its own": (128, 192 + 128, 128 * (192 + 128)),
-    "GQA, 128 on 16": (128, 192 + 128, 16 * (192 + 128)),
-    "MLA, absorbed": (128, 576 + 512, 576),  # what is kept is a key, and most of it a value
+WAYS = {  # query heads, widths of a key and a value, KV heads, numbers kept
+    "each head its own": (128, 192 + 128, 128, 128 * (192 + 128)),
+    "GQA, 128 on 8": (128, 128 + 128, 8, 8 * (128 + 128)),
+    "MLA, absorbed": (128, 576 + 512, 1, 576),
 }
 rows = {}
-for way, (h, wide, kept) in WAYS.items():
-    rows[way] = [2 * kept // (1 if "MLA" in way else gpus) for gpus in (1, 8, 16)]
+for way, (h, wide, g, kept) in WAYS.items():
+    rows[way] = [2 * kept // min(gpus, g) for gpus in (1, 8, 16)]
     rows[way].append(2 * h * wide / (2 * kept))
 _, grouped, latent_row = rows.values()
-rows["GQA by MLA"] = [f"{x / y:.1f}" for x, y in zip(grouped[:3], latent_row)] + [""]
+ratios = [x / y for x, y in zip(grouped, latent_row)][:3]
+told = [f"{x:.1f} × less" if x > 1 else f"{1 / x:.2f} × more" for x in ratios]
+rows["MLA, beside GQA"] = [*told, ""]
 columns = ["one GPU", "each of 8", "each of 16", "FLOPs a byte, one GPU"]
 display.show(rows, columns=columns, decimals=0, corner="bytes read")
 
 # %% [markdown]
-# On one GPU, MLA reads 8.9 times less than GQA. On each of eight, 1.1 times less: the nine is gone. On
-# sixteen, where each has one KV head, MLA reads *more*. And it takes room eight times: the eight copies of a
-# latent, 9,216 bytes in all, are nearly the 10,240 of the 16 KV heads, which are kept once.
+# On one GPU, MLA reads 3.6 times less than GQA. On each of eight it reads 2.25 times *more*. And it takes room
+# eight times: the eight copies of a latent are 9,216 bytes, and the 8 KV heads, kept once, 4,096.
 #
 # Bytes are half of the bill. The absorbed queries are compared with 576 numbers and mix 512, instead
-# of 192 and 128: more than three times the arithmetic. The figure has both, for one GPU (rings) and for each
-# of eight (dots). A line is what a GPU can compute in the time of a byte, on paper [[Dao
-# 2023](../docs/references.md#dao-2023); [Shah et al. 2024](../docs/references.md#shah-2024)]: under
-# it, memory is the limit, over it arithmetic. The slower of the two counts. The numbers say how many times as fast
-# an H100 is there as with keys for each head on a single GPU.
+# of 192 and 128: more than three times the arithmetic. The figure has both. A line is what a GPU can compute in
+# the time of a byte, on paper [[Dao 2023](../docs/references.md#dao-2023); [Shah et al.
+# 2024](../docs/references.md#shah-2024)]: under it, a GPU waits for memory, over it for arithmetic. The
+# numbers say how long an H100 takes for each token before, in nanoseconds.
 
 # %% tags=["fold-input"]
 GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
-drawing, (ax,) = display.panels(342, 350)
+drawing, (ax,) = display.panels(342, 380)
 looks, told = zip("nmh", ((10, -3), (10, -3), (-3, 11))), []
-first = {}
-for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
+for (way, (h, wide, g, kept)), (letter, place) in zip(WAYS.items(), looks):
     one_gpu = (2 * kept, 2 * h * wide)
     color, of_eight = display.COLOURS[letter], (rows[way][1], one_gpu[1] // 8)
     style = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6}
@@ -662,12 +642,14 @@ for (way, (h, wide, kept)), (letter, place) in zip(WAYS.items(), looks):
     near = {"textcoords": "offset points", "ha": "left" if place[0] > 0 else "right"}
     for (size, work), fill in ((one_gpu, "none"), (of_eight, color)):
         ax.plot(size, work, "o", mec=color, mfc=fill, ms=9, mew=1.6)
-        took = {gpu: max(size / reads, work / does) for gpu, (reads, does) in GPUS.items()}
-        a100, h100 = (first.setdefault(gpu, time) / time for gpu, time in took.items())
-        ax.annotate(f"× {h100:.0f}", (size, work), place, color=color, fontsize=12, **near)
-        told.append(
-            f"{way}: {size:,} bytes, {work:,} FLOPs, × {h100:.0f}, A100 × {a100:.0f}"
+        took = {
+            gpu: max(size / reads, work / does) / 1e3 for gpu, (reads, does) in GPUS.items()
+        }
+        h100, a100 = (
+            f"{took[gpu]:.{1 if took[gpu] > 2 else 2}f} ns" for gpu in ("H100", "A100")
         )
+        ax.annotate(h100, (size, work), place, color=color, fontsize=12, **near)
+        told.append(f"{way}: {size:,} bytes, {work:,} FLOPs, {h100} (A100: {a100})")
     ax.plot([], [], "o", color=color, label=way)
 
 
@@ -676,7 +658,9 @@ for name, (reads, does) in GPUS.items():
     ax.plot([100, 1e6], [100 * does / reads, 1e6 * does / reads], color="grey", lw=1)
     side, off = ("left", 0.6) if name == "A100" else ("right", 1.15)
     ax.text(9e3, 9e3 * does / reads * off, name, ha=side, fontsize=12)
-ax.set(xscale="log", yscale="log", xlim=(400, 3e5), ylim=(1e3, 4e6))
+for fill, label in (("none", "one GPU"), ("grey", "each of eight")):
+    ax.plot([], [], "o", mec="grey", mfc=fill, mew=1.6, label=label)
+ax.set(xscale="log", yscale="log", xlim=(200, 4e5), ylim=(3e2, 4e6))
 ax.set(xlabel="bytes read", ylabel="FLOPs")
 ax.set_xticks([1e3, 1e4, 1e5], ["1,000", "10,000", "100,000"])
 ax.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"], rotation=90, va="center")
@@ -687,18 +671,29 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 
 # %% [markdown]
 # Sharing out heads moves the first two ways down and to the left: an eighth of the bytes, and of the
-# FLOPs. MLA moves straight down. On one H100 it is 71 times as fast as keys for each head, and GQA 8 times; on
-# eight, 71 and 64. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
-# all for MLA.** With its 242 FLOPs a byte, MLA's ring stands just under the H100's line and over the A100's:
-# there arithmetic is the limit, and fewer heads still help. With two new tokens at once, as in speculative
-# decoding, that holds on an H100, too. (DeepSeek's notes on its own kernel call it compute-bound even for one
-# token: the clock falls under load [[FlashMLA](../docs/references.md#flash-mla)].)
+# FLOPs. MLA moves straight down. On one H100 it takes 0.34 ns where GQA takes 1.22. On each of eight GQA takes
+# 0.15, and MLA still 0.34. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
+# all for MLA.** With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
+# falls and the line with it, to 258<!-- quoted --> FLOPs a byte, so DeepSeek's note on its kernel rounds, and counts it as bound
+# by arithmetic [[FlashMLA](../docs/references.md#flash-mla)]: it stands on the ridge. (On an A100 it is over the
+# line, and eight help a little: 0.89 ns become 0.58.)
 #
-# So where speed counts, MLA is served in another way. Give each GPU texts of its own, with all heads, and every
-# latent is kept and read once: the nine is back. DeepSeek shares out the heads among four GPUs only, and gives
-# other GPUs other texts [[DeepSeek-AI 2024 (V3), section 3.4](../docs/references.md#deepseek-2024-b)]. One text
-# can also be split by its tokens, whose results are [merged](23_tiles.ipynb#cell-id=two-halves-merged). (The
-# next chapter draws more such [rooflines](23_tiles.ipynb#cell-id=roofline).)
+# So MLA is served in another way. Give each GPU texts of its own, with all heads, and every latent is kept and
+# read once: the 3.6 is back. In December 2024 DeepSeek still shared out the heads among four GPUs
+# [[DeepSeek-AI 2024 (V3), section 3.4](../docs/references.md#deepseek-2024-b)]. In April 2025 the note on its
+# kernel says that decode uses no tensor parallelism, so that each GPU has all 128 heads
+# [[FlashMLA](../docs/references.md#flash-mla)]. In SGLang the switch is `--enable-dp-attention`, for
+# **data-parallel attention**; in vLLM `--data-parallel-size`. Or split one text by its tokens, whose results are
+# [merged](23_tiles.ipynb#cell-id=two-halves-merged): vLLM's `-dcp` [[Switches](../docs/references.md#mla-switches)].
+
+# %% [markdown] name="one-wide-head"
+# ### One wide head: DeepSeek-V4
+#
+# DeepSeek-V4 has no latents. Its 64 query heads read a single KV head, as in MQA, and that head is wide: 512
+# numbers, which are key *and* value. This is what absorbed MLA reads, but nothing is absorbed: the queries are
+# made 512 wide. The last 64 of the 512 are rotated, so a position gets into the mix; the output's last 64 are
+# turned back by the query's own. And most layers keep one such vector for four tokens, or for
+# 128 ([Windows](24_windows.ipynb#cell-id=all-at-once) has the rest). One head cannot be shared out, either.
 #
 # ### Plain or absorbed: ask the chunk
 #

@@ -21,6 +21,7 @@ CLASSES = {  # of each model: its configuration, and what a paper says where tha
     "Kimi Linear": ("KimiLinearConfig", {}),
     "DeepSeek-V3.2": ("DeepseekV32Config", {"positions": "RoPE on 1/3, YaRN"}),
     "Qwen3.5": ("Qwen3_5TextConfig", {}),
+    "DeepSeek-V4": ("DeepseekV4Config", {}),
 }
 
 
@@ -31,7 +32,9 @@ def positions(config) -> str:
         return "NoPE"
     bases = {part["rope_theta"] for part in given.values() if isinstance(part, dict)}
     if bases:
-        return "RoPE" if len(bases) == 1 else "RoPE, two bases"
+        share = getattr(config, "partial_rotary_factor", 1)
+        said = "RoPE" if share == 1 else f"RoPE on 1/{1 / share:.0f}"
+        return said if len(bases) == 1 else f"{said}, two bases"
     share = given.get("partial_rotary_factor", 1)
     if width := getattr(config, "qk_rope_head_dim", None):
         share = width / config.qk_head_dim
@@ -47,6 +50,8 @@ def keys(config) -> str:
     """Say what the cache keeps for the heads."""
     if getattr(config, "kv_lora_rank", None):
         return "MLA"
+    if config.num_key_value_heads == 1:
+        return "MQA"
     shared = config.num_key_value_heads < config.num_attention_heads
     return "GQA" if shared else "MHA"
 
@@ -54,6 +59,8 @@ def keys(config) -> str:
 def seen(config) -> str:
     """Say what keys a query sees, and how many such layers stand before one that sees all."""
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    if rates := getattr(config, "compress_rates", None):
+        return f"windows, compressed {' or '.join(map(str, rates.values()))} ×"
     (special,) = {*kinds} - {"full_attention"} or {""}
     if special == "indexed_attention":
         return f"sparse, {config.index_topk:,}"
@@ -69,6 +76,7 @@ def besides(config) -> str:
     """Say what else the code of its attention does."""
     module = importlib.import_module(type(config).__module__.replace("configuration", "modeling"))
     code = inspect.getsource(module)
+    code = code.replace("self.q_b_norm(q)", "self.q_norm(q)")  # DeepSeek-V4's name
     marks = {"QK-norm": "self.q_norm(", "gated": "* torch.sigmoid(gate)", "sinks": "self.sinks"}
     return ", ".join(name for name, mark in marks.items() if mark in code) or "–"
 
@@ -119,5 +127,20 @@ def test_latents_are_as_wide_as_in_the_configuration(model, kind):
     keys = chapters.load("22_fewer_keys")
     assert keys.MODELS[model] == found
     if kind == "DeepseekV3Config":
-        h, wide, kept = keys.WAYS["MLA, absorbed"]
-        assert (h, wide, kept) == (found[1], sum(widths) + widths[0], sum(widths))
+        assert keys.WAYS["MLA, absorbed"] == (found[1], sum(widths) + widths[0], 1, sum(widths))
+
+
+def test_deepseek_v4_has_one_wide_head():
+    """What *Fewer keys* and *Windows* say of it."""
+    config = pytest.importorskip("transformers").DeepseekV4Config()
+    assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (64, 1, 512)
+    assert config.qk_rope_head_dim == 64
+    assert config.compress_rates == {
+        "compressed_sparse_attention": 4, "heavily_compressed_attention": 128,
+    }  # fmt: skip
+    assert (config.sliding_window, config.index_topk, config.index_head_dim) == (128, 512, 128)
+    module = importlib.import_module(type(config).__module__.replace("configuration", "modeling"))
+    code = " ".join(inspect.getsource(module.DeepseekV4Attention).split())
+    assert "q, kv, kv, attention_mask" in code, "what is kept is both key and value"
+    assert "apply_rotary_pos_emb(attn_output.transpose(1, 2), cos, -sin)" in code
+    assert "s_aux=self.sinks" in code
