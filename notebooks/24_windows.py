@@ -42,10 +42,6 @@ told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.i
 caption = "Dark: attended to. Pale: kept (chosen: scored, too). White: gone. S: a matrix."
 display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
 
-# %% [markdown]
-# What is gone is gone: kept as small as this, only the third way can go back by a few tokens, as a refused draft
-# asks for. (Servers keep more keys, or copies of a state.)
-
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
 #
@@ -97,7 +93,8 @@ print("✓ `block_by_position` makes the same mask.")
 #
 # Measure it. If an output depends on a token, then its *gradient* with respect to that token is not
 # zero. `influence` runs layers with new parameters, each with a residual connection, and gives the size of this
-# gradient for each of 30 tokens, relative to the last one's: the median of 20 draws.
+# gradient for each of 30 tokens, relative to the last one's: the median of 20 draws. Guess, too, how much the
+# farthest token within reach of four layers counts: half of the last one, a tenth, a thousandth?
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
@@ -134,8 +131,11 @@ def influence(windows: list[int | None], n: int = 30, draws: int = 20) -> Tensor
 stacks = {f"{count} window{'s' * (count > 1)}": [3] * count for count in (1, 2, 3, 4)}
 stacks |= {"global first": [None, 3, 3, 3], "global last": [3, 3, 3, None]}
 seen = {name: influence(windows) for name, windows in stacks.items()}
-rows = {name: [(sizes > 0).sum()] for name, sizes in seen.items()}
-display.show(rows, columns=["tokens it depends on"])
+rows = {}
+for name, sizes in seen.items():
+    reached = sizes[sizes > 0]
+    rows[name] = [len(reached), f"{reached[0]:.4f}"]
+display.show(rows, columns=["tokens it depends on", "the farthest counts"])
 
 # %% tags=["proof"]
 for count in (1, 2, 3, 4):
@@ -143,9 +143,11 @@ for count in (1, 2, 3, 4):
 print("✓ With windows of 5, too, each layer reaches four tokens further.")
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. In the last two rows one of the four layers is **global**,
-# with a causal mask alone, and the output depends on all 30 tokens. The figure lights what the last output can
-# depend on. If you see sliders, put the global layer at 1 and then at 4.
+# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the
+# last: in reach, and nearly out of hearing. In the last two rows one of the four layers is **global**, with a
+# causal mask alone. The output depends on all 30 tokens, and the first counts forty times as much or more. (These
+# layers are untrained and look nearly evenly; a trained head can pass on one token and drop the rest.) The
+# figure lights what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4.
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -159,35 +161,6 @@ for name, windows in stacks.items():
 print("✓ In each of the six stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# A lit token *can* count. How much does it? Four windows reach eight tokens back. Guess how much less than
-# the last token itself that eighth one counts: half, a tenth, a thousandth? And with a global layer:
-# does it count more from below, or from above?
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(345, 250)
-told = []
-looks = zip("mnh", ("-", "-", "--"), ((10, 6e-4), (9, 0.09), (24, 0.045)))
-for (name, sizes), (letter, line, place) in zip(list(seen.items())[3:], looks):
-    reached = sizes.flip(0)[: (sizes > 0).sum()]  # by distance
-    color = display.COLOURS[letter]
-    ax.plot(range(len(reached)), reached, line, color=color, lw=1.8)
-    ax.text(*place, name, color=color, ha="left" if letter != "h" else "right", fontsize=12)
-    told.append(f"{name}: {reached[-1]:.4f} at a distance of {len(reached) - 1}")
-ax.set(yscale="log", xlabel="tokens back", ylabel="influence", ylim=(2e-4, 1.5))
-ax.set_yticks([1, 0.1, 0.01, 0.001], ["1", "1/10", "1/100", "1/1,000"])
-ax.minorticks_off()
-alt = f"Influence falls with the distance. {'; '.join(told)}."
-caption = f"The farthest: {'; '.join(told)}."
-display.finish(drawing, name="influence", alt=alt, caption=caption)
-
-# %% [markdown]
-# Through four windows, the eighth token back counts 0.0005 of the last: it is in reach, and nearly out of hearing.
-# With one global layer, all far tokens count alike, and forty times as much. Where it stands hardly
-# matters: news takes one long step and up to three short ones, in any order, so the two curves lie on each
-# other. (Only the very first token gains by a global layer at the end: before that, it had nobody but itself
-# to look at, and comes with 0.0267 instead of 0.0202.) These layers are untrained and look nearly evenly. A
-# trained head can pass on one token and drop the rest.
-#
 # The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
 # 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
 #
@@ -330,8 +303,8 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 #
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
 #
-# The $q_j$ are made from the latent of the attention's own queries, k from the token. All 128 heads of
-# the attention share the one choice.
+# The $q_j$ are made from the latent of the attention's own queries, k from the token. Place has a say, too: 64
+# of the 128 numbers of each are rotated. All 128 heads of the attention share the one choice.
 
 
 # %%
@@ -384,7 +357,7 @@ print("✓ If all keys are chosen, this is full attention; a choice has no gradi
 
 # %%
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
-indexed, latent = 128, 2 * 576  # bytes of each key: 8 bits, 16 bits
+indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
 rows = {}
 for m in (1024, 2048, 8192, 32_768, 131_072):
     whole, cheap, chosen = of_attention * m, of_indexer * m, of_attention * min(m, 2048)
@@ -403,17 +376,32 @@ display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% [markdown]
 # At 131,072 keys, 0.07 of these multiplications are left, and most of them are the indexer's. Of the bytes,
-# which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.13 are left
-# if the indexer keeps its keys in 8 bits and the attention its latents in 16. The attention no longer grows with the text: it reads 2,048
-# keys a token. Up to that length, the indexer is only a cost.
+# which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
+# and 0.26 at 32,768, if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
+# for a latent [[Eight bits](../docs/references.md#eight-bits)]. The attention no longer grows with the text: it
+# reads 2,048 keys a token. Up to that length, the indexer is only a cost.
 #
-# The cache becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
+# The cache of V3.2 becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
 # the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
 # attention, summed over its heads: first alone, with all keys in sight, then together with the model
 # [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)]. [The next
 # chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) lets a model choose that has never
 # learned it.
+
+# %% [markdown] name="all-at-once"
+# ### All at once: DeepSeek-V4
+#
+# DeepSeek-V4 of 2026 puts the chapter so far into one layer [[DeepSeek-V4](../docs/references.md#deepseek-v4)].
+# A query sees a window of 128 tokens one by one, and each head has a sink of its own, as in gpt-oss. Older text is
+# **compressed**: one entry, a weighted mean, stands for 4 tokens in about half of the layers, and for 128 in the
+# others. An indexer chooses 512 of the first kind; of the second, all are seen. An entry is a single vector
+# of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head), and the indexer's key is
+# compressed as well. What is left of a token behind the window, in numbers for each layer?
+
+# %%
+kept = {"V3.2": 512 + 64 + 128, "V4, by 4": (512 + 128) // 4, "V4, by 128": 512 // 128}
+print(*(f"{name}: {numbers}" for name, numbers in kept.items()), sep="; ")
 
 # %% [markdown] name="linear-attention"
 # ## A state instead of keys: linear attention
@@ -474,7 +462,7 @@ print(f"a state fills as much as {state // token:,} tokens")
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
 #
-# φ need not be positive here, and there is no denominator: what is corrected does not grow. The layers of
+# There is no φ here and no denominator: a state that is corrected does not grow with each token. The layers of
 # both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
 # few inputs of a short convolution.
 
@@ -567,17 +555,18 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # ### What a state forgets
 #
 # Write 64 pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
-# with each key, and see whether the output is nearest to the value that belongs to it. The gate is
-# 0.9<!-- setting -->. The delta rule writes the whole difference, β = 1, or only half of it.
-# Which of the two finds more of the 64? And does either find more than a plain sum?
+# with each key, and see whether the output is nearest to the value that belongs to it. Three rules write: a plain
+# sum, a gate of 0.98<!-- setting -->, and the delta rule with β = ½. Which finds most of the 64?
 
 # %% tags=["fold-input"]
-RULES = {  # gate, β; 0 stands for a plain sum, which corrects nothing
+RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "plain sum": (1, 0),
-    "gate": (0.9, 0),
+    "gate, α = 0.98": (0.98, 0),
+    "gate, α = 0.9": (0.9, 0),
     "delta rule, β = 1": (1, 1),
     "delta rule, β = ½": (1, 0.5),
-    "gate, delta rule, β = 1": (0.9, 1),
+    "delta rule, β = ¼": (1, 0.25),
+    "delta rule, β = 0.1": (1, 0.1),
 }
 
 
@@ -597,8 +586,8 @@ def found(order: list[int], asked: slice) -> dict[str, Tensor]:
     values = F.normalize(torch.randn(400, len(order), 16), dim=-1)
     keys, ask = pool[:, order], pool[:, asked]
     last = [len(order) - 1 - order[::-1].index(key) for key in range(max(order) + 1)[asked]]
-    outputs = {"softmax": (256 * ask @ keys.mT).softmax(-1) @ values}
-    outputs |= {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
+    outputs = {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
+    outputs["softmax, all keys"] = (256 * ask @ keys.mT).softmax(-1) @ values
     right = {
         name: (x @ values.mT).argmax(-1) == torch.tensor(last)
         for name, x in outputs.items()
@@ -607,54 +596,53 @@ def found(order: list[int], asked: slice) -> dict[str, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(342, 300)
+drawing, (ax,) = display.panels(342, 260)
 told, by_age = [], found([*range(64)], slice(0, 64))
-looks = zip(("grey", *(display.COLOURS[x] for x in "hnm")), ("-", "-.", "--", "-"))
-for name, (color, line) in zip([*RULES][:4], looks):
+shown = {"plain sum": "b", "gate, α = 0.98": "h", "delta rule, β = ½": "m"}
+for (name, letter), line in zip(shown.items(), ("-", "--", "-")):
     shares = by_age[name].flip(0)
     label = f"{name}: {shares.mean():.2f} of all"
-    ax.plot(shares[:48], line, color=color, label=label, lw=1.8)
-    told.append(
-        f"{label}, {shares[:8].mean():.2f} of the last 8, {shares[16]:.2f} behind 16"
-    )
-ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.7))
+    ax.plot(shares[:48], line, color=display.COLOURS[letter], label=label, lw=1.8)
+    told.append(f"{label}, {shares[:8].mean():.2f} of the last 8")
+ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.05))
 ax.set_yticks([0, 0.5, 1])
 ax.legend(loc="upper right", fontsize=12, frameon=False)
 alt = f"How much is found, by age. {'; '.join(told)}."
 display.finish(drawing, name="recall-by-age", alt=alt)
 
 # %% [markdown]
-# Half a correction remembers more: 0.28 of the pairs against 0.19. Under a new key the state already says
-# something: what pairs with similar keys have left there. A full correction takes that out, and with it a part
-# of those pairs; half a correction does half the damage. A plain sum forgets nothing and blurs all ages alike:
-# it finds about as many as β = ½, but only 0.27 of the last eight, of which the three that forget find 0.86
-# to 0.91. (A softmax over the 64 keys finds every one.)
+# None: they find nearly as many, but not the same pairs. The sum blurs all ages alike. The gate lets old pairs
+# fade. The delta rule loses old ones, too, though nothing fades: under a new key the state already says what
+# pairs with similar keys have left there, and a correction takes part of that out.
 #
-# Is a small β then always better? And what does the delta rule have that a gate has not? Write in other orders.
+# The table tries more of α and β, and two other orders. *Written over*: four keys get a new value each, four times over, and the last is asked for. *One busy key*: three
+# pairs, then 32 values for a single other key; the three are asked for. Is a small β always better?
 
 # %% tags=["fold-input"]
-orders = {
-    "4 keys, 4 values each: the last": ([0, 1, 2, 3] * 4, slice(0, 4)),
-    "3 keys, behind 32 values of a fourth": ([0, 1, 2] + [3] * 32, slice(0, 3)),
-    "3 keys, behind 32 other keys": ([*range(35)], slice(0, 3)),
+over, busy = ([0, 1, 2, 3] * 4, slice(0, 4)), ([0, 1, 2] + [3] * 32, slice(0, 3))
+overwritten, beside = found(*over), found(*busy)
+rows = {
+    name: [ages.mean(), ages[-8:].mean(), overwritten[name].mean(), beside[name].mean()]
+    for name, ages in by_age.items()
 }
-tables = [found(*order) for order in orders.values()]
-rows = {name: [table[name].mean() for table in tables] for name in tables[0]}
-display.show(rows, columns=["4 · 4", "3, then 1 · 32", "3, then 32"], corner="found")
+columns = ["all 64", "the last 8", "written over", "one busy key"]
+display.show(rows, columns=columns, corner="found")
 
 # %% [markdown]
-# *4 · 4*: four keys get a new value each, four times over, and the last is asked for. The softmax and the sum
-# are left to guess; whatever forgets finds it. (With β = ½ the new value makes only half of the answer,
-# and old ones the rest: nearest is enough here, and exact it is not.) *3, then 1 · 32*: three pairs, and 32
-# values for a single other key. The gate has lost the three, and the delta rule finds 0.98 of them.
-# *3, then 32*: behind 32 other keys it has lost them as well, and the sum has not. **A gate forgets by age.
-# The delta rule overwrites the key that is written; with more keys than dimensions, each write damages
-# the other pairs, too.** A model that has both must learn when nothing may fade: with a gate of 0.9
-# for every token, the old pairs are lost all the same.
+# No. β = ¼ finds 0.31 of all, the most of any state, but 0.72 of the last eight where β = ½ finds 0.91. With
+# β = 0.1 it is 0.44 of them, and 0.40 of what was written over, where a softmax can only guess. And a gate cannot
+# spare what is not written: behind the busy key, α = 0.9 finds 0.12 of the three, β = ½ 0.98. **A gate
+# forgets by age. The delta rule overwrites the key that is written; with more keys than dimensions, each
+# write damages the other pairs, too.**
 #
 # None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
-# state cannot, in general, give back every value exactly. So these models are **hybrids**: three layers with a state for each one with
-# softmax attention in both, as models with windows keep some global ones.
+# state cannot, in general, give back every value exactly. So these models are **hybrids**: three layers with a
+# state for each one with softmax attention in both, as models with windows keep some global ones.
+#
+# A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
+# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes a page, for which
+# those of the keys are made long enough. A beginning that two texts share is used again as far as *every* kind
+# of layer still has it [[Hybrid caches](../docs/references.md#hybrid-caches)].
 
 # %% [markdown]
 # ## The mistake people make here

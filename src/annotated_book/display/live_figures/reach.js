@@ -6,7 +6,7 @@
 import { element, readout, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
 
-const [LEFT, STEP, HIGH, TOP, MOST] = [54, 20, 40, 16, 6];
+const [LEFT, STEP, HIGH, TOP, MOST] = [54, 20, 40, 10, 5];
 
 /** Give the first lit token of each row, from the last output down to the tokens. */
 export function cone(tokens, layers, window, everywhere) {

@@ -36,7 +36,7 @@ def reach(
         told.append(f"{said}: {tokens - firsts[0]} of {tokens} tokens")
     alt = f"Layers of tokens; lit is what the last output can depend on. {'; '.join(told)}."
     data = {"tokens": live_tokens, "layers": len(stacks[0]), "window": stacks[0][0]}
-    return live(finish(drawing, name=name, alt=alt), "reach", data, room=(400, 330))
+    return live(finish(drawing, name=name, alt=alt), "reach", data, room=(400, 285))
 
 
 def cone(tokens: int, layers: Sequence[int | None]) -> list[int]:
