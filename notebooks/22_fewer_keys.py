@@ -634,7 +634,7 @@ display.show(rows, columns=columns, decimals=0, corner="bytes read")
 GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
 drawing, (ax,) = display.panels(342, 380)
 looks, told = zip("nmh", ((10, -3), (10, -3), (-3, 11))), []
-for (way, (h, wide, g, kept)), (letter, place) in zip(WAYS.items(), looks):
+for (way, (h, wide, _, kept)), (letter, place) in zip(WAYS.items(), looks):
     one_gpu = (2 * kept, 2 * h * wide)
     color, of_eight = display.COLOURS[letter], (rows[way][1], one_gpu[1] // 8)
     style = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6}
