@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can write multi-head attention with masks, and
+# *25 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -65,7 +65,7 @@ display.show(first, words, features, decimals=0)
 #
 # In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word; the fold below
 # the table makes them. The comment `(m, e)` gives a shape, which is checked when the page is built: m words that
-# are asked, with e numbers each. The words that ask are counted by n; soon all eight do.
+# are asked, with e numbers each.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -116,9 +116,9 @@ exercises.short_path.check_sweet.folded(my_numbers)
 # ## 2. All words at once
 #
 # Matrix products let all words look around at once. Three roles get names: the word that asks brings a **query**, it
-# is compared with the **keys**, and what is collected are the **values**. So far all three are the words' own rows,
-# whose width the function calls d. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the
-# last one, the keys, and `...` stands for axes in front, of which there are none yet.
+# is compared with the **keys**, and what is collected are the **values**. So far all three are the words' own rows: n
+# words ask m words, the same eight, and the width d is e. In the code, `mT` swaps the last two axes, `softmax(-1)`
+# makes shares along the last one, the keys, and `...` stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -175,9 +175,9 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
 # The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
-# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. Does the head combine
-# *who* and *what*? Look at the last column: the cat has no quality to give, and 0.46 times 0 is 0. Then
-# what is the cat good for? Exchange the last word, and then take the cat away.
+# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. But the cat has no quality to
+# give, so *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself: 0.97. Then what is the cat
+# good for? Exchange the last word, and then take the cat away.
 
 # %%
 fewer = [0, *range(2, 8)]  # without the cat "it" moves up by one
@@ -194,11 +194,11 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 #
 # ## 4. Why the root
 #
-# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width.
-# Why? A score adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1,
-# each product has variance 1, the sum has variance d, and a typical score has the size $\sqrt d$. What does
-# that do to the shares? Here are random queries, each with eight random keys. A dot is the largest of the
-# eight shares of a query.
+# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width. Why? A score
+# adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1 (their squares are 1 on
+# average), so are the products. Their sum has variance d, and a typical score the size $\sqrt d$. What does that do
+# to the shares? Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a
+# query.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -236,32 +236,36 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# And about the food? One head could hand over all it finds, and answer both questions at once. Try that on
-# four scenes, in which the cat and the milk are warm, 2, or cold, −2. A word has three numbers here: animal, food,
-# warmth. The head gives each word half of its attention. How many of the scenes can its answer tell apart?
-
-# %%
-warmths = [(cat, milk) for cat in (2, -2) for milk in (2, -2)]
-scenes = [torch.tensor([[3.0, 0, cat], [0, 3, milk]]) for cat, milk in warmths]
-by_one = [torch.tensor([0.5, 0.5]) @ x for x in scenes]
-by_two = [x[:, :2].mT.softmax(-1) @ x[:, 2] for x in scenes]  # by animal; by food
-table = torch.stack([torch.cat(rows) for rows in zip(by_one, by_two)])
-names = ["both warm", "warm cat, cold milk", "cold cat, warm milk", "both cold"]
-display.show(table, names, ["animal", "food", "warmth", "animal's head", "food's head"])
-
-# %% [markdown]
-# Three. In the middle two the answers are the same, 1.50, 1.50, 0.00: an average keeps the features and forgets
-# their owners. As long as the shares are the same in both, nothing behind it can bring them back. So take two heads,
-# each with a sum of its own. In the last two columns both hand over warmth, but one looks at the animal, the other at
-# the food, and all four scenes differ.
-#
-# Back to *it*: a second head asks the same about food, and its $W_K$ picks food where that of the first picks
-# animal. Side by side, what the two collect makes four numbers for every word, and a fourth matrix, $W_O$, says
-# where each is written. Ours writes the first head's quality in the first place, which now means *said of an
-# animal*, and the second head's in the second, *said of a food*.
+# And about the food? A second $W_K$ picks food where the first picks animal. Put side by side, in one wide head, they
+# ask about animal and food at once. What does *it* collect, beside two heads that ask one question each?
 
 # %%
 W_K2 = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by food, quality
+W_QS = torch.cat([W_Q, W_Q], 1)                          # (e, h * d)
+W_KS = torch.cat([W_K, W_K2], 1)                         # (e, h * d)
+asks = {"one": (W_QS, W_KS), "head 1": (W_Q, W_K), "head 2": (W_Q, W_K2)}
+rows = {}
+for name, (w_q, w_k) in asks.items():
+    for last, x in (("thirsty", first), ("sweet", second)):
+        scores = (x @ w_k) @ (x[it] @ w_q) / math.sqrt(w_q.size(-1))  # (m,)
+        shares = scores.softmax(-1)                                   # (m,)
+        rows[f"{name}, {last}"] = [*shares[[1, 3, 5, 7]], shares @ x[:, 3]]
+seen = ["cat", "milk", "it", "last"]
+display.show(rows, columns=[*seen, "gets"], heat=seen)
+
+# %% [markdown]
+# 1.09 and 1.09: the one head cannot tell *thirsty* from *sweet*. Its scores are the sums of both heads' scores,
+# and $6 + 2$ is $2 + 6$. Of quality it collects one number, of which *said of an animal* and *said of a food* can
+# only be fixed multiples, whatever the other matrices are. Let it hand over animal and food as well, and one head can
+# answer, as the pencil's did with 1.32 and 0.72, for *thirsty* itself brings the animal. But **one head has one set
+# of shares for all that it hands over**: two answers about one feature, from two words, come back as
+# [a mixture](02_two_heads.ipynb).
+#
+# Two heads have two sets of shares, and keep two sums apart. Side by side these make four numbers for every word, and
+# a fourth matrix, $W_O$, says where each is written. Ours writes the first head's quality in the first place, which
+# now means *said of an animal*, and the second head's in the second, *said of a food*.
+
+# %%
 HEADS = [(W_Q, W_K, W_V), (W_Q, W_K2, W_V)]
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
@@ -277,8 +281,7 @@ both = torch.stack([two_heads(first)[it, :2], two_heads(second)[it, :2]])
 display.show(both, ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
-# These are the bars at the top: two heads have two sets of shares, and keep two sums apart. ([Two
-# heads](02_two_heads.ipynb) shows how far one head can get.)
+# These are the bars at the top.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -290,13 +293,11 @@ print("✓ In the first place stands what the one head gave, for every word.")
 # %% [markdown]
 # ## 6. One matrix for all heads
 #
-# With h heads the loop begins with 3h products. Three are enough: put the heads' matrices side by side, multiply
-# once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's products
-# run over any axes in front, each head for itself.
+# With h heads the loop begins with 3h products. Three are enough, for `W_QS` and `W_KS` lacked nothing but a cut:
+# multiply once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's
+# products run over any axes in front, each head for itself.
 
 # %%
-W_QS = torch.cat([W_Q, W_Q], 1)                        # (e, h * d)
-W_KS = torch.cat([W_K, W_K2], 1)                       # (e, h * d)
 W_VS = torch.cat([W_V, W_V], 1)                        # (e, h * d)
 wide = [first @ w for w in (W_QS, W_KS, W_VS)]         # (n, h * d)
 q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)  # (h, n, d)
@@ -425,9 +426,10 @@ torch.testing.assert_close(*both)
 print("✓ With cat and milk both before it, drank gets the same in either order.")
 
 # %% [markdown]
-# The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up with
-# **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides them as
-# keys, and `|` merges the two; an axis of size 1 is stretched. `blocked[:, None]` will add the axis of the heads.
+# The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up
+# with **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides
+# them as keys, and `|` merges the two: an axis that one mask lacks, or that `None` made, is repeated. `blocked[:,
+# None]` will add the axis of the heads.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -474,10 +476,10 @@ for name, weights in (("filled once", once), ("filled twice", twice)):
     loss = (merge(weights @ v) @ W_O)[0].sum()
     gradients = torch.autograd.grad(loss, three, retain_graph=True)
     found[name] = [gradient.isnan().sum() for gradient in gradients]
-display.show(found, columns=["W_Q", "W_K", "W_V"], title="NaN among 16", decimals=0)
+display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", decimals=0)
 
 # %% [markdown]
-# All of $W_V$. Here is one row of padding, forward and back, with every number. Once, only the scores are filled;
+# All of `W_VS`. Here is one row of padding, forward and back, with every number. Once, only the scores are filled;
 # then the shares, too.
 
 # %% tags=["hide-input"]
@@ -485,13 +487,13 @@ padded = [*"····", "the", "milk", "was", "sweet"]
 display.empty_row(scores[1, 0, 0], v[1, 0], padded, name="empty-row")
 
 # %% [markdown]
-# Filled once, the gradient of 0 is multiplied by the shares on its way to the values, and $0 \cdot \mathrm{NaN}$ is
-# NaN. All sentences share $W_V$, so one empty row spoils it for all. $W_Q$ and $W_K$ are safe only because
-# `masked_fill` lets no gradient through where it fills. *Add* $-\infty$ to the scores instead, and all three are
-# spoiled.
+# What comes back to the values is `shares.mT` times what came to *collected*: filled once, $\mathrm{NaN} \cdot 0$,
+# which is NaN; filled twice, $0 \cdot 0$. And all sentences share `W_VS`.
 #
-# Filled twice, $0 \cdot 0$ is 0. So rub out before the softmax and after. ([Masks](06_masks.ipynb) shows which other
-# cures fail.) Here is the second sentence under both masks; what is hatched is blocked.
+# The second fill saves `W_VS`, and no more. To the filled scores NaN still comes back, and there `masked_fill` itself
+# saves `W_QS` and `W_KS`, for it lets nothing through where it fills. With $-\infty$ *added*, two fills are not
+# enough: these two are NaN throughout. So fill, before the softmax and after. ([Masks](06_masks.ipynb) shows which
+# other cures fail.) Here is the second sentence under both masks; what is hatched is blocked.
 
 # %% tags=["hide-input"]
 display.masked_map(
@@ -505,9 +507,12 @@ display.masked_map(
 
 # %% tags=["proof"]
 added = (scores + torch.where(hidden, -math.inf, 0.0)).softmax(-1)
-gradients = torch.autograd.grad((merge(added @ v) @ W_O)[0].sum(), three)
-assert all(gradient.isnan().all() for gradient in gradients)
-print("✓ With −∞ added, the gradients of all three matrices are NaN throughout.")
+fills = (added, [16, 16, 16]), (added.masked_fill(hidden, 0), [16, 16, 0])
+for weights, spoiled in fills:
+    loss = (merge(weights @ v) @ W_O)[0].sum()
+    gradients = torch.autograd.grad(loss, three, retain_graph=True)
+    assert [gradient.isnan().sum() for gradient in gradients] == spoiled
+print("✓ With −∞ added, one fill spoils all three matrices; a second saves W_VS alone.")
 
 # %% [markdown]
 # ### One mask by hand
@@ -615,9 +620,9 @@ print("✓ With our four matrices, the class gives the bars at the top, and the 
 # ## Compared with PyTorch
 #
 # Is the class right? Here is a test that you can copy, with the class, `lend` and the imports `math`, `torch` and
-# `nn`. It lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, first without a mask and
-# then under two, and lets neither outputs nor weights nor gradients differ by more than rounding. All sizes differ,
-# and of the three sentences the first has five words, the second one, and the third none.
+# `nn`; a class of yours needs the names `w_q`, `w_k`, `w_v` and `w_o`. It lends our parameters to
+# `nn.MultiheadAttention`, gives both the same random inputs, and compares outputs, weights and gradients up to
+# rounding. All sizes differ, and of the three sentences the first has five words, the second one, and the third none.
 
 
 # %% tags=["fold-input"]
@@ -635,18 +640,19 @@ def lend(ours, num_heads):
 def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
     """Raise where outputs, weights or gradients are not those of nn.MultiheadAttention."""
     ours = kind(h * d, h)
-    theirs = lend(ours, h)
+    theirs = lend(ours, h)  # the same parameters
     query, key, value = (torch.randn(len(lengths), rows, h * d) for rows in (n, m, m))
     inputs = [x.requires_grad_() for x in (query, key, key if same else value)]
     padding = torch.arange(m) >= torch.tensor(lengths)[:, None]  # (b, m)
     future = torch.ones(n, m).bool().triu(1)                     # (n, m)
-    both = {"key_padding_mask": padding, "attn_mask": future}
+    both = {"key_padding_mask": padding, "attn_mask": future}  # our two masks, as PyTorch's
     for blocked, masks in ((None, {}), (padding[:, None, :] | future, both)):
         found, weights = ours(*inputs, blocked)
         right, _ = theirs(*inputs, need_weights=False, **masks)
         _, shares = theirs(*inputs, average_attn_weights=False, **masks)
         torch.testing.assert_close((found, weights), (right, shares.nan_to_num()))
-        factors, leaves = torch.randn_like(right), [*inputs, *ours.parameters()]
+        leaves = [*inputs, *ours.parameters()]
+        factors = torch.randn_like(right)  # gradients of one random sum of the outputs
         slopes = [torch.autograd.grad((x * factors).sum(), leaves) for x in (found, right)]
         torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-4)
 
@@ -658,7 +664,7 @@ print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 # %% [markdown]
 # (Asked for weights, PyTorch gives the empty sentence NaN, which `nan_to_num` takes for our 0.) Done? A test that has
 # never said *no* proves little. Here are five slips in the class. Each gets an easier test first, such as a single
-# sentence, and then this one. Which catches how many?
+# sentence, and then this one.
 
 # %% tags=["fold-input"]
 SOURCE = display.source(PlainAttention).text
@@ -773,7 +779,7 @@ print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function 
 #
 # ### Write it
 #
-# *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
+# *Medium, 10 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
 # up. `blocked` is `(b, n, m)`, or None, and then nothing is blocked: `torch.zeros_like(scores).bool()` will do.
 # Return the output and the weights of each head. The check says what is wrong. Without this book's package,
 # `compare(MyAttention)` says whether something is.

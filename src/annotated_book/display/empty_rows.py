@@ -13,7 +13,7 @@ from torch import Tensor
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDE, _LEFT, _HIGH = 28, 92, 250  # of a cell, before the cells, of a panel
+_WIDE, _LEFT, _HIGH = 28, 104, 270  # of a cell, before the cells, of a panel
 _FILLS = {"NaN": ("h", 0.35), "−∞": ("d", 0.2)}
 _BACK = "back, from a loss that does not read the row"
 
@@ -33,9 +33,10 @@ def empty_row(scores: Tensor, values: Tensor, words: Sequence[str], *, name: str
         >>> shown = display.empty_row(torch.zeros(4), torch.ones(4, 1), [*"abcd"], name="empty")
         >>> shown.text.split("; ")[2:4]
         ['share, 0 / 0: NaN NaN NaN NaN', 'collected: NaN']
-        >>> shown.text.split("; ")[-2:]  # the second fill, on the way back
-        ['to the values: 0 0 0 0', 'to the scores: 0 0 0 0.']
+        >>> shown.text.split("; ")[-2:]  # filled twice, and yet
+        ['to the filled scores: NaN NaN NaN NaN', 'to the scores: 0 0 0 0.']
     """
+    heights = (*range(56, 137, 20), *range(192, 253, 20))
     wide = _LEFT + _WIDE * len(words)
     drawing, axes = panels(2 * wide, _HIGH, columns=2)
     told = []
@@ -48,7 +49,7 @@ def empty_row(scores: Tensor, values: Tensor, words: Sequence[str], *, name: str
         for j, word in enumerate(words):
             _write(ax, _LEFT + _WIDE * (j + 0.5), 36, word)
         rows = _rows(scores.detach(), values.detach(), times == "twice")
-        for y, (what, row) in zip((56, 76, 96, 116, 136, 192, 212, 232), rows.items(), strict=True):
+        for y, (what, row) in zip(heights, rows.items(), strict=True):
             if row:
                 _write(ax, _LEFT - 6, y, what, ha="right")
             for j, number in enumerate(row):
@@ -71,7 +72,8 @@ def _rows(scores: Tensor, values: Tensor, twice: bool) -> dict[str, list[str]]:
     taken = shares.masked_fill(hidden, 0) if twice else shares
     collected = taken @ values
     unread = torch.zeros_like(collected)
-    to_scores, to_values = torch.autograd.grad(collected, (scores, values), unread)
+    leaves = (scores, filled, values)
+    to_scores, to_filled, to_values = torch.autograd.grad(collected, leaves, unread)
     rows = {
         "scores, filled": filled,
         "exp": filled.exp(),
@@ -80,6 +82,7 @@ def _rows(scores: Tensor, values: Tensor, twice: bool) -> dict[str, list[str]]:
         "collected": collected,
         "to collected": unread,
         "to the values": to_values[:, 0],
+        "to the filled scores": to_filled,
         "to the scores": to_scores,
     }
     return {what: [*map(_written, row.tolist())] for what, row in rows.items()}
