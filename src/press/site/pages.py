@@ -35,7 +35,7 @@ WEAR = {
     **dict.fromkeys(("head width", "width of a head"), "d"),
 }
 SHOW_CODE = "Show the code"
-SHOWN = {"figure": " that draws this", "table": " that makes this table"}
+SHOWN = {".aa-shown": " that makes this table", "figure": " that draws this"}  # by selector
 # Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
 SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
 <button type="button" class="aa-menu-button" aria-expanded="false">Menu</button>
@@ -186,7 +186,9 @@ def name_folded_code(soup: BeautifulSoup, sources: Mapping[str, str]) -> None:
             names += ", …" * (len(defined) > 2)
             summary.append(BeautifulSoup(f" of {names}", "html.parser"))
         elif shown:
-            summary.append(SHOWN[shown])
+            imports = re.search(r"^(?:import|from) ", sources[str(cell["data-cell"])], re.MULTILINE)
+            what = "the imports and the code" if imports else "the code"
+            summary.string = f"Show {what}{SHOWN[shown]}"
 
 
 def dress_callouts(soup: BeautifulSoup) -> None:

@@ -56,6 +56,27 @@ def test_what_does_not_fit_is_named(html, message):
     assert message in said
 
 
+TABLE = '<figure class="aa-shown"><table></table></figure>'
+
+
+@pytest.mark.parametrize(
+    ("source", "shown", "name"),
+    [
+        ("import math\nshow(1)", TABLE, "Show the imports and the code that makes this table"),
+        ("show(1)", TABLE, "Show the code that makes this table"),
+        ("draw(1)", "<figure></figure>", "Show the code that draws this"),
+        ("def fit(x): ...\ndraw(1)", "<figure></figure>", "Show the code of fit"),
+        ("x = 1", "", "Show the code"),
+    ],
+)
+def test_folded_code_is_named_after_what_it_makes(source, shown, name):
+    fold = "<details><summary>Show the code</summary></details>"
+    out = f'<div class="aa-cell" data-cell="a"><div class="aa-out">{shown}</div>{fold}</div>'
+    soup, _ = pages.parse(out)
+    pages.name_folded_code(soup, {"a": source})
+    assert soup.summary.text == name
+
+
 def test_headings_have_anchors_of_their_own_and_are_listed():
     html = '<p id="two"></p><h1>One</h1><h2>Two</h2><h3>Three</h3><h2>Two</h2>'
     soup, _ = pages.parse(html)
