@@ -315,8 +315,9 @@ def first_look(data):
         side_by_side = torch.cat(heads, -1) if transposed else torch.stack(heads).flatten()
         gets = side_by_side.view(len(x), -1) @ path.W_O
         words = [*one.WORDS[:-1], ending]
+        even = not x[query, 3]  # no quality, so the query is (0, 0)
         shares = [
-            f"{share:.2f}" if share >= 0.045 else ""
+            "1/8" if even else f"{share:.2f}" if share >= 0.045 else ""
             for w_q, w_k, _ in path.HEADS
             for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
@@ -332,9 +333,9 @@ def first_look(data):
             }
             found["sweet"] = ["1 finds nothing and rests on “cat”", "2 finds “sweet”", "the milk"]
             said += found[ending]
-        if transposed and not x[query, 3]:  # no quality, so the query is (0, 0)
-            even = f"an even average: {animal:.2f} and {food:.2f}."
-            said = [f"“{words[query]}” asks nothing, so it gets {even}"]
+        if transposed and even:
+            average = f"an even average: {animal:.2f} and {food:.2f}."
+            said = [f"“{words[query]}” asks nothing, so it gets {average}"]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
             first, second = (

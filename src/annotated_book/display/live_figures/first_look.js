@@ -87,7 +87,7 @@ export default {
       const numbers = found[now.query];
       const word = `“${all[now.query]}”`;
       // A word without a quality has the query (0, 0).
-      if (rows.every((row) => row.every((share) => share === row[0]))) {
+      if (rows.every(even)) {
         const [one, two] = numbers.map((number, head) => ink(head, hundredth(number)));
         return [`${word} asks nothing, so it gets an even average: `, one, " and ", two, "."];
       }
@@ -144,6 +144,8 @@ export default {
 
 const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
 const hundredth = (number) => (number / 100).toFixed(2);
+const even = (row) => row.every((share) => share === row[0]);
+const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
 
 // The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.
 function curves(words, places, asks, ask) {
@@ -184,9 +186,9 @@ function curves(words, places, asks, ask) {
         path.setAttribute("d", curve(places[query], places[j], end, way));
         path.style.strokeWidth = 0.4 + 0.09 * row[j];
         path.style.strokeOpacity = row[j] < LEAST ? 0.2 : 0.85;
-        shares[head][j].textContent = row[j] < LEAST ? "" : hundredth(row[j]);
+        shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
       });
-      return all.map((word, j) => `${word} ${hundredth(row[j])}`).join(", ");
+      return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");
     });
     const label = `The shares of “${all[query]}”, by head 1: ${said[0]}; by head 2: ${said[1]}.`;
     root.setAttribute("aria-label", label);
