@@ -243,6 +243,14 @@ ASKED = {
     "MultiheadAttention 4-bit self and mat2 must have same dtype": "messages loaded-model",
     "create_block_mask slow document mask": "questions",
     "lora only q_proj v_proj or mlp": "loaded-model",
+    "flex_attention padding mask key_padding_mask": "questions",
+    "flex_attention dropout": "questions",
+    "flash_attn causal different from is_causal fewer queries": "questions masks-in-the-wild",
+    "2d rope image patches": "questions",
+    "vit different image size interpolate position embedding": "messages",
+    "pure bfloat16 training weights do not update loss stalls": "questions",
+    "merge lora into 4-bit model different results": "loaded-model",
+    "vllm greedy output differs from transformers": "loaded-model questions",
 }
 
 
@@ -263,7 +271,7 @@ def test_search_finds_what_people_ask(visit, served, monkeypatch):
         first = [item.locator("a").first.evaluate("link => link.pathname") for item in items]
         if not {path.split("/")[-2] for path in first} & {*pages.split()}:
             missed[words] = first
-    assert len(ASKED) == 100
+    assert len(ASKED) == 108
     assert len(missed) <= 3, missed
 
 
