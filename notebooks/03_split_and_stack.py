@@ -90,6 +90,7 @@ display.two_sums(
 
 # %% tags=["fold-input"]
 rows = {f"cut, {word}": two.two_heads(words)[0][it] for word, words in endings.items()}
+rows["cut, “because”"] = two.two_heads(x)[0][one.WORDS.index("because")]
 for word, words in endings.items():
     mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
     rows[f"uncut, {word}"] = (mixed @ two.W_O)[it]
@@ -112,10 +113,10 @@ assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more th
 print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
-# 1.09 and 1.09: a yes to both questions, louder than the right yes, 0.97. Both strips hold *quality*, and uncut they
-# are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (That
-# *sweet* gives 1.09, too, is due to our pair, which is symmetric: with a head 2 that asks twice as loudly the endings
-# differ.) The uncut sheet is one head of width four, and `attend` divides by √4 instead of √2.
+# 1.09 and 1.09. Both strips hold *quality*, and uncut they are collected with the same weights, so *animal* and
+# *food* receive the same, whatever the last word is. (The uncut sheet is one head of width four, divided by √4.) A yes
+# is what is more than the 0.38 of *because*, a word that asks nothing. So the answer of the uncut sheet is a yes to
+# both questions.
 #
 # ## Split, then stack
 #
@@ -147,26 +148,27 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 
 # %% [markdown]
 # `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head,
-# d = 2. And what comes back with `dim=1`: an error, another shape, or wrong numbers?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Wrong numbers. Put back along the axis on which they were stacked, the strips make a sheet of the usual shape.
-#
-# </details>
+# d = 2. Now stack with `dim=1`. Only one line changes. What comes back: an error, another shape, or wrong numbers?
+
 
 # %%
+def stack_in_the_middle(x: Tensor, num_heads: int) -> Tensor:
+    """Cut the features into heads, and keep the strips of each word together."""
+    pieces = x.split(x.size(-1) // num_heads, dim=-1)  # h times (n, d)
+    return torch.stack(pieces, dim=1)                  # (n, h, d)
+
+
+# %% tags=["fold-input"]
 rows = {}
-for dim in (0, 1):
+for dim, stack in enumerate((split_and_stack, stack_in_the_middle)):
     for word, words in endings.items():
-        stacks = [torch.stack((words @ w).split(2, dim=-1), dim) for w in (w_q, w_k, w_v)]
-        mixed, looks = one.attend(*stacks)
+        mixed, looks = one.attend(*(stack(words @ w, 2) for w in (w_q, w_k, w_v)))
         merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
         rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it]
 display.show(rows, columns=one.FEATURES)
 
 # %% [markdown]
-# 1.00, four times. `@` multiplies the last two axes and takes all axes before them for independent problems. With
+# Wrong numbers, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for independent problems. With
 # `dim=1` the last two are h and d: each word is a problem of its own, and the heads of one word attend to each other.
 
 # %% tags=["hide-input"]
@@ -174,8 +176,8 @@ titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
 display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-shares-a-frame")
 
 # %% [markdown]
-# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself, and both hold the *quality* of *it*, 1.
-# Hence the 1.00. So two heads take two things: **cut between the strips, then bring all words of a strip into one
+# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself: both pieces of *it* have the key (1, 1),
+# so they tie. Both hold the *quality* of *it*, 1, hence the 1.00. So two heads take two things: **cut between the strips, then bring all words of a strip into one
 # frame.**
 
 # %% tags=["proof"]

@@ -37,12 +37,13 @@ def stacks(
     wide = [6.6 * len(word) + 12 for word in words]
     left = [sum(wide[:j]) + 4 * j for j in range(len(words) + 1)]
     middle = [x + w / 2 for x, w in zip(left, wide, strict=False)]
-    tops = -46, -18
-    drawing, (heads_first, words_first) = panels(344, 340, rows=2)
+    tops, feet = (-46, -32), (34, 48)
+    drawing, (heads_first, words_first) = panels(344, 368, rows=2)
     grid: Any = heads_first.get_gridspec()
-    grid.set_height_ratios([_APART + 34 - top for top in tops])
-    for ax, title, top in zip((heads_first, words_first), titles, tops, strict=True):
-        ax.set(xlim=(-50, left[-1]), ylim=(_APART + 34, top))
+    grid.set_height_ratios([_APART + foot - top for top, foot in zip(tops, feet, strict=True)])
+    axes = heads_first, words_first
+    for ax, title, top, foot in zip(axes, titles, tops, feet, strict=True):
+        ax.set(xlim=(-50, left[-1]), ylim=(_APART + foot, top))
         ax.set_title(title, fontsize=12)
         ax.axis("off")
         for i, letter in enumerate(_HEADS):
@@ -63,14 +64,18 @@ def stacks(
                 heads_first.text(*place, f"{weight:.2f}", ha="center", va="center", fontsize=12)
     for j, (x, w) in enumerate(zip(left, wide, strict=False)):
         here = j == query
-        _room(words_first, x, -14, w, _APART + 28, "black" if here else FAINT)
-        for i in range(2):  # each head of the word listens to the other, as to itself
+        _room(words_first, x, -28, w, _APART + 56, "black" if here else FAINT)
+        for i in range(2):  # each head of the word listens to the other, and to itself
             weight, colour = by_word[i, 1 - i].item(), COLOURS[_HEADS[i]]
             start, end = ((middle[j] + 5 * (2 * i - 1), y) for y in (9, _APART - 9))
             ends = (end, start) if i else (start, end)
             _listen(words_first, *ends, 0.0, weight if here else 0.1, colour if here else FAINT)
-    each = f"{by_word[0, 1]:.2f} each way"
-    words_first.text(middle[query], _APART + 25, each, ha="center", va="center", fontsize=12)
+            if here:
+                y, bend = (_APART + 9, 2.8) if i else (-9, -2.8)
+                home = (middle[j] - 5, y), (middle[j] + 5, y)
+                _listen(words_first, *home, bend, by_word[i, i].item(), colour)
+    each = f"{by_word[0, 1]:.2f} across, {by_word[0, 0]:.2f} at home"
+    words_first.text(middle[query], _APART + 40, each, ha="center", va="center", fontsize=12)
     told = [
         f"head {i + 1} " + ", ".join(f"{a} {w:.2f}" for a, w in zip(words, row, strict=True))
         for i, row in enumerate(by_head.tolist())
@@ -97,7 +102,7 @@ def _listen(
     weight: float,
     colour: str,
 ) -> None:
-    """Draw who listens to whom, as thick as the weight; nobody's line to itself."""
+    """Draw who listens to whom, as thick as the weight; no line where it starts."""
     if start != end:
         way = FancyArrowPatch(
             start,

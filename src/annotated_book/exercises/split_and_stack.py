@@ -26,6 +26,7 @@ check_columns = Exercise(
     ),
     wrong={
         "that slice is the second head; the third begins after it.": (6, 12),
+        "that is the head with index 3, the fourth; the third has index 2.": (18, 24),
         "the first column is right. A slice ends before its second number, so this one leaves out "
         "column 17.": (12, 17),
         "you count the columns from 1; the first one is column 0.": Either([(13, 19), (13, 18)]),
