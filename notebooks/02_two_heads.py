@@ -81,9 +81,11 @@ display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
 # The first two are apart: 1.00 and −1.00. But the third scene, a cat that is neither, beside hot milk, brings home the
-# same row as the first, in all four features. In the figure every point is a scene. Drag the point along
-# its line: both warmths change, and the number does not. Change the share, and the line only turns. Then call in
-# the second head.
+# same row as the first. Three of its four numbers are the same in every scene, so one number is left for two unknowns.
+#
+# In the figure every point is a scene. Drag the point along its line: both warmths change, and the number does not.
+# Change the share, and watch *hot milk* fall off the line, which only turns: others lie on it now. Then call in the
+# second head.
 
 # %% tags=["hide-input"]
 confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
@@ -91,80 +93,21 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
 # One number cannot hold two unknowns. One head knows on which line a scene lies, but not where on the
-# line. A second head that leans otherwise has another line, and two lines cross in one point. (Give
-# both the share 0.5, and the lines lie on each other: two heads that look alike are one.)
+# line. A second head that leans the other way has another line, and two lines cross in one point. (At a share of 0.5
+# they lie on each other: two heads that look alike are one.)
 #
 # Could other matrices help the one head? Let $w$ be the row of weights for *drank*:
 #
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
 # On the right the words are averaged first, and the matrices see nothing but the average. What has been poured
-# together stays together, whatever $W_V$ and $W_O$ are, as long as $w$ is the same in all scenes. (Keys that hold
-# some of the warmth make $w$ move with the scene. Then one row can hold both warmths, but behind an exponential,
-# which the matrix that follows undoes only roughly.)
-
-# %% [markdown]
-# <!-- deeper: A head that cheats -->
-# ### Going deeper: A head that cheats
-#
-# Let the keys hold a quarter of the warmth. A warm word is then easier to find, so how much comes from whom depends
-# on the scene. This head hands over all four features:
-
-# %%
-rows = []
-for cat, milk in scenes.values():
-    x = scene(cat, milk)                       # (4, 4)
-    key = x @ (animal + food + 0.25 * warmth)  # (4, 1)
-    rows.append(one.attend(x @ action, key, x)[0][drank])
-display.show(torch.stack(rows), [*scenes], FEATURES)
-
-# %% [markdown]
-# Three scenes, three different rows, and both warmths can be computed from a row. But they went through the
-# exponential of the softmax, and only a logarithm gets them back exactly.
-
-# %% tags=["proof"]
-for cat, milk in GRID.tolist():
-    x = scene(cat, milk).double()  # (4, 4)
-    weigh = [z.double() for z in (action, animal + food + 0.25 * warmth)]
-    row = one.attend(x @ weigh[0], x @ weigh[1], x)[0][drank]
-    w_cat, w_milk = row[:2] / 3  # each word hands over 3 of its own kind
-    warmer = 2 * (w_cat / w_milk).log()  # scores differ by half of the difference
-    of_cat = (row[3] + w_milk * warmer) / (w_cat + w_milk)
-    expected = torch.tensor([cat, milk]).double()
-    torch.testing.assert_close(torch.stack([of_cat, of_cat - warmer]), expected)
-print("✓ In 25 scenes both warmths can be computed from the row, by a logarithm.")
-
-# %% [markdown]
-# What follows a head in its layer is a matrix, which multiplies and adds. How close does it come? Call the share of
-# the warmth in the keys the **hint**, 0.25 above, and fit to 25 scenes, both warmths from −2 to 2, the matrix
-# that reads the two warmths from the row with the smallest error (root mean square). Will a weaker hint make it
-# better or worse?
-
-# %%
-x, rows = ALL_25.double(), {}
-for hint in (0.25, 0.1, 0.05, 0.02):
-    keys = x @ (animal + food + hint * warmth).double()   # (25, 4, 1)
-    shares = (x @ action.double() @ keys.mT).softmax(-1)  # (25, 4, 4)
-    collected = (shares @ x)[:, drank][:, [0, 1, 3]]      # (25, 3), without the action
-    matrix = torch.linalg.lstsq(collected, GRID.double(), driver="gelsd").solution
-    error = (collected @ matrix - GRID).square().mean().sqrt()
-    rows[f"{hint}"] = error, matrix.abs().max()
-columns = "off by", "largest entry"
-display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
-
-# %% [markdown]
-# Better: with the hint of 0.25 the best matrix is off by 0.42, with 0.02 by 0.05. A small piece of a curve
-# is nearly straight, so a weak hint can nearly be undone by a matrix. The price: the weaker the hint, the
-# less the rows differ, and the more they have to be multiplied. Half the hint needs about twice the
-# entries, and multiplies any noise in the row with them.
-
-# %% [markdown]
-# <!-- /deeper -->
+# together stays together, whatever $W_V$ and $W_O$ are, as long as $w$ is the same in all scenes. (Where it is not,
+# one head can [cheat](#cell-id=a-head-that-cheats).)
 
 # %% [markdown]
 # ## Two glasses
 #
-# Two heads need no such detour. One looks at the animal, the other at the food:
+# Take two heads. One looks at the animal, the other at the food:
 #
 # | | asks, $W_Q$ | found by, $W_K$ | gives, $W_V$ | under, $W_O$ |
 # |---|---|---|---|---|
@@ -343,11 +286,11 @@ print("✓ Several heads are single heads, added up: output, weights, gradients.
 #
 # Now let training find the matrices. In 25 scenes, with warmths from −2 to 2, *drank* is to receive the cat's
 # warmth under *animal* and the milk's under *food*. One head of width 4 runs against two of width 2, with 64
-# numbers each. Both run with *blind* keys, from which the warmth is taken, so that the weights are the same in
-# all scenes, and with *seeing* keys, which leave the detour open.
+# numbers each, 20 runs of both; the keys are blind to warmth, so the weights are the same in all scenes.
 
 # %% tags=["fold-input"]
-KEYS = {"blind": ALL_25 * torch.tensor([1.0, 1, 1, 0]), "seeing": ALL_25}
+BLIND = ALL_25 * torch.tensor([1.0, 1, 1, 0])  # the keys hold no warmth
+KEYS = {"blind": BLIND, "seeing": ALL_25}  # the fold below has those that see
 STEPS = 300, 1500
 
 
@@ -370,57 +313,117 @@ def learn(num_heads: int, keys: str, seed: int) -> dict[int, tuple[float, float]
     return found
 
 
-# %% [markdown]
-# `make seeds`, in the book's repository, has trained 20 of each. A dot is a run: a ring after 300 steps,
-# full after 1,500. Which of the four do you expect to be best?
-
 # %% tags=["hide-input"]
 DATA = resources.files("annotated_book").joinpath("data/two_heads.json")
-runs: dict[str, list[list[list[float]]]] = {}
-for run in json.loads(DATA.read_text())["runs"]:
-    name = f"{('one head', 'two heads')[run['heads'] - 1]}, {run['keys']}"
-    runs.setdefault(name, []).append([run["off by"], run["moved"]])
-numbers = {name: torch.tensor(found) for name, found in runs.items()}
-drawing, (ax,) = display.panels(288, 290)
-told = []
-for i, (name, found) in enumerate(numbers.items()):
-    look = {"color": display.COLOURS["hd"[name.startswith("two")]], "markersize": 5}
-    for j, kind in enumerate(({"fillstyle": "none", "markeredgewidth": 1}, {"alpha": 0.7})):
-        rises = i + 0.36 * j - torch.linspace(0.3, 0.05, len(found))
-        ax.plot(found[:, 0, j], rises, "o", **look, **kind)
-    short, long = found[:, 0].quantile(0.5, 0).tolist()
-    ax.text(1.1, i, f"{short:.2f} → {long:.2f}", va="center", fontsize=11)
-    few, many = (found[:, 0] > 0.9).sum(0).tolist()
-    told.append(f"{name} {short:.2f} and {long:.2f}, at 1.00 {few} and {many} runs")
-ax.set_yticks(range(len(runs)), [name.replace(", ", "\n") + " keys" for name in runs])
-ax.set(xlim=(-0.05, 1.9), xlabel="off by", xticks=[0, 0.5, 1])
-ax.invert_yaxis()
-alt = f"How far off 20 runs are after 300 and 1,500 steps; medians: {'; '.join(told)}."
-nothing = GRID.square().mean().sqrt()
-caption = "Rings: after 300 steps; full: after 1,500. At the right both medians. "
-caption += f"Always answering 0 is off by {nothing:.2f}."
-display.finish(drawing, name="twenty-runs", alt=alt, caption=caption)
+
+
+def runs(heads: int, keys: str) -> Tensor:
+    """Give for 20 runs how far off they are and how far their weights move, by STEPS."""
+    every = json.loads(DATA.read_text())["runs"]
+    of_kind = [run for run in every if (run["heads"], run["keys"]) == (heads, keys)]
+    return torch.tensor([[run["off by"], run["moved"]] for run in of_kind])  # (20, 2, 2)
+
+
+def draw_runs(keys: str, name: str) -> object:
+    """Draw how far off the runs with such keys are, one head above two."""
+    drawing, (ax,) = display.panels(288, 150)
+    told, kinds = [], ("one head", "two heads")
+    for i, (kind, letter) in enumerate(zip(kinds, "hd")):
+        off = runs(i + 1, keys)[:, 0, 1]
+        look = {"color": display.COLOURS[letter], "markersize": 5, "alpha": 0.7}
+        ax.plot(off, i + torch.linspace(-0.25, 0.25, len(off)), "o", **look)
+        ax.text(1.1, i, f"{off.quantile(0.5):.2f}", va="center", fontsize=11)
+        apart = [f"{x:.2f}" for x in off.sort().values if x >= 0.1]
+        told.append(
+            f"{kind}, {keys} keys: {off.quantile(0.5):.2f}, not below 0.10: {apart}"
+        )
+    ax.set_yticks((0, 1), kinds)
+    ax.set(xlim=(-0.05, 1.3), ylim=(1.5, -0.5), xlabel="off by", xticks=[0, 0.5, 1])
+    alt = f"How far off 20 runs each are after 1,500 steps; medians: {'; '.join(told)}."
+    nothing = GRID.square().mean().sqrt()
+    caption = f"Each dot is a run, after {max(STEPS):,} steps; at the right the median. "
+    caption += f"Always answering 0 is off by {nothing:.2f}."
+    return display.finish(drawing, name=name, alt=alt, caption=caption)
+
+
+draw_runs("blind", "twenty-runs")
 
 # %% [markdown]
-# One head with blind keys stays at 1.00, in all 20 runs. However it leans, it keeps one sum of the two unknowns, and
-# half of the variance is lost. With seeing keys, 18 of 20 runs have found the detour, which nobody has told them
-# of, and the median error falls from 0.14 to 0.07.
+# One head stays at 1.00 in all 20 runs. That is better than the 1.41 of always answering 0: it knows one mix of the two
+# warmths, and has to guess the rest. Two heads come to 0.00. (With other seeds, a rare run of them stays at 1.00.)
+
+# %% [markdown] name="a-head-that-cheats"
+# <!-- deeper: A head that cheats -->
+# ### Going deeper: A head that cheats
 #
-# After 1,500 steps, all 20 runs of two heads with blind keys read both warmths to the second decimal. After 300, one
-# of them stood at 1.00 still, like one head. (With other seeds, a rare run stays there.)
+# Let the keys hold a quarter of the warmth. A warm word is then easier to find, so how much comes from whom depends
+# on the scene. This head hands over all four features:
+
+# %%
+rows = []
+for cat, milk in scenes.values():
+    x = scene(cat, milk)                       # (4, 4)
+    key = x @ (animal + food + 0.25 * warmth)  # (4, 1)
+    rows.append(one.attend(x @ action, key, x)[0][drank])
+display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# <!-- deeper: Why two heads do worse when their keys see more -->
-# ### Going deeper: Why two heads do worse when their keys see more
-#
-# With seeing keys the weights move with the scene, so what a head collects is no longer a plain sum of the
-# warmths. Here is by how much a weight of *drank* moves from scene to scene, at most:
+# Three scenes, three different rows, and both warmths can be computed from a row. But they went through the
+# exponential of the softmax, and only a logarithm gets them back exactly.
+
+# %% tags=["proof"]
+for cat, milk in GRID.tolist():
+    x = scene(cat, milk).double()  # (4, 4)
+    weigh = [z.double() for z in (action, animal + food + 0.25 * warmth)]
+    row = one.attend(x @ weigh[0], x @ weigh[1], x)[0][drank]
+    w_cat, w_milk = row[:2] / 3  # each word hands over 3 of its own kind
+    warmer = 2 * (w_cat / w_milk).log()  # scores differ by half of the difference
+    of_cat = (row[3] + w_milk * warmer) / (w_cat + w_milk)
+    expected = torch.tensor([cat, milk]).double()
+    torch.testing.assert_close(torch.stack([of_cat, of_cat - warmer]), expected)
+print("✓ In 25 scenes both warmths can be computed from the row, by a logarithm.")
+
+# %% [markdown]
+# What follows a head in its layer is a matrix, which multiplies and adds. How close does it come? Call the share of
+# the warmth in the keys the **hint**, 0.25 above, and fit to 25 scenes, both warmths from −2 to 2, the matrix
+# that reads the two warmths from the row with the smallest error (root mean square). Will a weaker hint make it
+# better or worse?
+
+# %%
+x, rows = ALL_25.double(), {}
+for hint in (0.25, 0.1, 0.05, 0.02):
+    keys = x @ (animal + food + hint * warmth).double()   # (25, 4, 1)
+    shares = (x @ action.double() @ keys.mT).softmax(-1)  # (25, 4, 4)
+    collected = (shares @ x)[:, drank][:, [0, 1, 3]]      # (25, 3), without the action
+    matrix = torch.linalg.lstsq(collected, GRID.double(), driver="gelsd").solution
+    error = (collected @ matrix - GRID).square().mean().sqrt()
+    rows[f"{hint}"] = error, matrix.abs().max()
+columns = "off by", "largest entry"
+display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
+
+# %% [markdown]
+# Better: with the hint of 0.25 the best matrix is off by 0.42, with 0.02 by 0.05. A small piece of a curve
+# is nearly straight, so a weak hint can nearly be undone by a matrix. The price: the weaker the hint, the
+# less the rows differ, and the more they have to be multiplied. Half the hint needs about twice the
+# entries, and multiplies any noise in the row with them.
+
+# %% [markdown]
+# Does training find this detour, which nobody has told it of? Here are the runs with keys that see the warmth;
+# `make seeds`, in the book's repository, has trained them all.
+
+# %% tags=["hide-input"]
+draw_runs("seeing", "seeing-runs")
+
+# %% [markdown]
+# Of 20 single heads, 17 come below 0.10, one stands at 0.43, and two at 1.00. And two heads do a little worse than
+# with blind keys: where the weights move with the scene, what a head collects is no plain sum of the warmths. Here is
+# by how much a weight of *drank* moves from scene to scene, at most:
 
 # %% tags=["hide-input"]
 rows = {}
-for name in ("two heads, blind", "two heads, seeing"):
-    off, moved = numbers[name].quantile(0.5, 0).tolist()
-    rows[name] = [*moved, *off]
+for keys in KEYS:
+    off, moved = runs(2, keys).quantile(0.5, 0).tolist()
+    rows[f"two heads, {keys}"] = [*moved, *off]
 columns = ["moves, 300", "1,500", "off by, 300", "1,500"]
 display.show(rows, columns=columns, title="Medians of 20 runs")
 

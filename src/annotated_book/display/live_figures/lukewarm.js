@@ -1,11 +1,12 @@
 // Lukewarm: a scene is a point, the warmths of cat and milk; a head brings home one mix of the two.
 //
-// names: of the two numbers; scene: where the point begins; other: a name and a scene, which stays
+// names: of the two numbers; scene: where the point begins, and what it is called there
+// other: a name and a scene, which stays
 // share: of the first, in the mix of head 1; head 2 has them the other way round
 // reach: the greatest number on either axis. A test compares the mixes with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
-import { label } from "./host/panel.js";
+import { HALO, label } from "./host/panel.js";
 
 /** Mix two numbers; the first has this share. */
 export const mix = ([first, second], share) => share * first + (1 - share) * second;
@@ -15,9 +16,9 @@ const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { names, scene, other, share, reach } = model.get("data");
+    const { names, scene, called, other, share, reach } = model.get("data");
     const now = { scene: [...scene], share, second: false };
-    const plane = drawPlane(names, other, reach, (place) => go(place));
+    const plane = drawPlane(names, [called, scene], other, reach, (place) => go(place));
     const scale = drawScale(names, reach);
     const words = readout();
     const show = () => {
@@ -66,28 +67,50 @@ const LOOKS = [{ stroke: "var(--aa-h)" }, { stroke: "var(--aa-d)", "stroke-dasha
 const draw = (height) =>
   svg("svg", { viewBox: `0 0 ${SIDE} ${height}`, role: "img", fill: "currentColor" });
 
-function drawPlane(names, [name, [across, up]], reach, go) {
+function drawPlane(names, [called, [first, second]], [name, [across, up]], reach, go) {
   const root = draw(SIDE);
   const unit = (SIDE / 2 - EDGE) / reach;
   const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
   const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
+  const beside = (fill) => label("", 0, 0, { "text-anchor": "start", fill, style: HALO });
+  const texts = [...LOOKS.map(({ stroke }) => beside(stroke)), beside("currentColor")];
   const point = svg("circle", { r: 7 });
   const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }), point);
   drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
   const cross = `M${EDGE} ${y(0)}H${SIDE - EDGE}M${x(0)} ${SIDE - EDGE}V${EDGE}`;
+  const ticks = [-4, -2, 2, 4];
+  const notches = ticks.map((at) => `M${x(at)} ${y(0) - 3}v6M${x(0) - 3} ${y(at)}h6`);
   root.append(
-    svg("path", { d: cross, stroke: "#808080" }),
-    label(`${names[0]} →`, SIDE - 34, y(0) + 16),
+    svg("path", { d: cross + notches.join(""), stroke: "#808080" }),
+    ...ticks.map((at) => label(said(at, 0), x(at), y(0) + 16, { "font-size": 11 })),
+    ...[-4, -2, 2].map((at) => label(said(at, 0), x(0) - 14, y(at) + 4, { "font-size": 11 })),
+    label(`${names[0]} →`, SIDE - 34, y(0) - 8),
     label(`${names[1]} ↑`, x(0) + 30, EDGE + 2),
     ...lines,
     svg("circle", { cx: x(across), cy: y(up), r: 4 }),
     label(name, x(across) - 10, y(up) + 4, { "text-anchor": "end" }),
+    ...texts,
     handle,
   );
+  const write = (text, words, u, v) => {
+    text.textContent = words;
+    text.setAttribute("x", Math.min(x(u) + 9, SIDE - 6.3 * words.length));
+    text.setAttribute("y", Math.max(y(v) - 7, 14));
+  };
   const show = ([a, b], shares) => {
+    write(texts[2], a === first && b === second ? called : "", a, b);
     lines.forEach((line, i) => {
       const share = shares[i] ?? 0;
       const far = i < shares.length ? 2 * reach : 0;
+      // Beside its line, on the longer of the two ways from the point to the frame.
+      const ways = [-1, 1].map(
+        (way) =>
+          way *
+          Math.min((reach + way * a) / (1 - share || 1e-9), (reach - way * b) / (share || 1e-9)),
+      );
+      const t = 0.6 * (ways[1] > -ways[0] ? ways[1] : ways[0]);
+      const words = far ? `head ${i + 1}: share ${share.toFixed(2)}` : "";
+      write(texts[i], words, a - t * (1 - share), b + t * share);
       const ends = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
       ends.forEach(([u, v], end) => {
         line.setAttribute(`x${end + 1}`, x(u));

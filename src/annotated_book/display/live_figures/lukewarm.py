@@ -28,7 +28,7 @@ def lukewarm(
     for ax, own in zip(axes, (heads[:1], heads[1:]), strict=True):
         for part, who, letter, style in own:
             ends = (x, y), (x - (1 - part), y + part)
-            ax.axline(*ends, color=COLOURS[letter], linestyle=style, label=who)
+            ax.axline(*ends, color=COLOURS[letter], linestyle=style, label=f"{who}: share {part:g}")
         ax.axhline(0, color=FAINT, linewidth=0.6)
         ax.axvline(0, color=FAINT, linewidth=0.6)
         ax.set(xlim=(-_REACH, _REACH), ylim=(-_REACH, _REACH), aspect="equal")
@@ -47,5 +47,9 @@ def lukewarm(
     caption = "A line holds the scenes for which a head brings home the same number."
     other = [[*scenes][1], list(places[1])]
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    data = {"names": list(names), "scene": [x, y], "other": other, "share": share, "reach": _REACH}
+    data = {
+        "names": list(names),
+        **{"scene": [x, y], "called": [*scenes][0], "other": other},
+        **{"share": share, "reach": _REACH},
+    }
     return live(static, "lukewarm", data, room=(474, 700))
