@@ -1,9 +1,12 @@
 // Fields for the exercises that ask for numbers: the table of the exercise, which the page carries, judges.
 
-/** Read a number, a fraction or a number with a comma; null if it is none of them. */
+const multiply = (text) =>
+  text.split("*").reduce((product, x) => product * (x.trim() ? Number(x) : NaN), 1);
+
+/** Read a number, a product, a fraction or a number with a comma; null if it is none of them. */
 function read(text) {
-  const [top, bottom = "1", ...more] = text.trim().replace("−", "-").replace(",", ".").split("/");
-  const number = top.trim() && bottom.trim() && !more.length ? Number(top) / Number(bottom) : NaN;
+  const [top, bottom = "1", ...more] = text.replaceAll("−", "-").replaceAll(",", ".").split("/");
+  const number = more.length ? NaN : multiply(top) / multiply(bottom);
   return Number.isFinite(number) ? number : null;
 }
 

@@ -63,9 +63,9 @@ def test_an_answer_that_no_row_holds_is_told_which_numbers_are_off():
 
 
 def test_numbers_are_read_as_people_write_them():
-    for text, number in (("4", 4), (" −0,5 ", -0.5), ("1/8", 0.125)):
+    for text, number in (("4", 4), (" −0,5 ", -0.5), ("1/8", 0.125), ("2*3", 6)):
         assert in_the_browser("read", text) == number
-    for text in ("", "1/", "x", "1/0"):
+    for text in ("", "1/", "x", "1/0", "2*", "1/2/3"):
         assert in_the_browser("((x) => read(x) === null)", text)
 
 
