@@ -58,6 +58,8 @@ it = WORDS.index("it")
 x, y = EMBEDDINGS, SWEET_EMBEDDINGS                  # (8, 4)
 collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
 swapped = F.scaled_dot_product_attention(y, y, y)    # (8, 4)
+
+# %% tags=["hide-input"]
 rows = torch.stack([x[it], collected[it], swapped[it]])
 display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 
@@ -232,8 +234,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
+
+# %% tags=["hide-input"]
 who = ["because", "thirsty"]
-display.show(weights[[4, 7]].mT, WORDS, who, decimals=3, heat=who, corner="looks at")
+rows = weights[[WORDS.index(word) for word in who]]
+display.show(rows.mT, WORDS, who, decimals=3, heat=who, corner="looks at")
 
 # %% [markdown]
 # One eighth of everything, 0.125: all keys fit equally badly, and the shares add up to one all the same. Who comes
@@ -247,8 +252,12 @@ display.show(weights[[4, 7]].mT, WORDS, who, decimals=3, heat=who, corner="looks
 # %%
 tame = embed(["the", "cat", "drank", "the", "milk"])  # (5, 4)
 wild = embed(["the", "milk", "drank", "the", "cat"])  # (5, 4)
-rows = [attend(sentence, sentence, sentence)[0][2] for sentence in (tame, wild)]
-display.show(torch.stack(rows), ["cat … milk", "milk … cat"], FEATURES)
+of_tame, _ = attend(tame, tame, tame)                 # (5, 4), (5, 5)
+of_wild, _ = attend(wild, wild, wild)                 # (5, 4), (5, 5)
+
+# %% tags=["hide-input"]
+rows = torch.stack([of_tame[2], of_wild[2]])
+display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. No
@@ -278,9 +287,12 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
 MILK = ["milk", "and", "cream", "vanished", "because", "it", "was", "thirsty"]
 cats, milk = embed(CATS), embed(MILK)  # (8, 4)
-rows = [attend(x, x, x)[0][it] for x in (cats, milk)]
+of_cats, _ = attend(cats, cats, cats)  # (8, 4), (8, 8)
+of_milk, _ = attend(milk, milk, milk)  # (8, 4), (8, 8)
+
+# %% tags=["hide-input"]
 names = ["cats … sweet", "milk … thirsty"]
-display.show(torch.stack(rows), names, FEATURES)
+display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 
 # %% [markdown]
 # Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It* adds up all
@@ -293,14 +305,15 @@ display.show(torch.stack(rows), names, FEATURES)
 # and a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
 
 # %%
-w_q = torch.zeros(4, 4)
-w_q[3, 0] = 2.0  # quality asks for animal
-before, after = (attend(x, cats, cats)[1][it] for x in (cats, cats @ w_q))  # (8,)
+to_query = torch.zeros(4, 4)
+to_query[3, 0] = 2.0  # quality asks for animal
+_, before = attend(cats, cats, cats)            # (8, 4), (8, 8)
+_, after = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
 
 # %% tags=["hide-input"]
 display.beside(
-    display.attention_lines(before, CATS, it, name="before-w-q", caption="before"),
-    display.attention_lines(after, CATS, it, name="after-w-q", caption="with W_Q"),
+    display.attention_lines(before[it], CATS, it, name="before-w-q", caption="before"),
+    display.attention_lines(after[it], CATS, it, name="after-w-q", caption="with W_Q"),
 )
 
 # %% [markdown]
@@ -308,8 +321,11 @@ display.beside(
 # answer?
 
 # %%
-rows = [attend(x @ w_q, x, x)[0][it] for x in (cats, milk)]
-display.show(torch.stack(rows), names, FEATURES)
+of_cats, _ = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
+of_milk, _ = attend(milk @ to_query, milk, milk)  # (8, 4), (8, 8)
+
+# %% tags=["hide-input"]
+display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 
 # %% [markdown]
 # *Animal* both times, and most, 2.57, where a drink is sweet: *it* asks for animals, and each hands over, again,
@@ -319,8 +335,8 @@ display.show(torch.stack(rows), names, FEATURES)
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their entries. Let e
-# be the width of the embeddings and d that of queries, keys and, from here on, values.
+# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their entries. An
+# embedding is e wide; queries and keys, and from here on values, too, are d wide.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -343,26 +359,38 @@ W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
 
 # %% tags=["hide-input"]
-four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "thirsty"]
+four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "it", "thirsty"]
 display.through_matrices(
     EMBEDDINGS, four, WORDS, FEATURES, "it", shown, name="through-four"
 )
 
 # %% [markdown]
 # To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which says
-# something about one, both score 6. They hand over their quality, and $W_O$ writes that under *animal*. (This head has
-# one thing to hand over, so the second place of the values stays empty.) Are all four sentences right now, and a
-# fifth, about milk that was sweet?
+# something about one, both score 6. From there it goes on as before, only that the root is now √2, for queries and keys
+# are two wide:
+
+# %% tags=["hide-input"]
+query, keys, values = (EMBEDDINGS @ w for w in (W_Q, W_K, W_V))  # (n, d)
+display.one_query(
+    query[it], keys, values[:, :1], WORDS, ["quality"], who="it", name="the-097"
+)
+
+# %% [markdown]
+# $W_O$ writes the quality that comes home under *animal*. (This head has one thing to hand over, so the second place
+# of the values stays empty.) Are all four sentences right now, and a fifth, about milk that was sweet?
 
 # %%
-rows = []
-nobody = torch.cat([milk[:-1], SWEET_EMBEDDINGS[-1:]])  # (n, e)
+nobody = embed([*MILK[:-1], "sweet"])  # (8, 4)
+answers = []
 for x in (EMBEDDINGS, SWEET_EMBEDDINGS, milk, cats, nobody):
     found, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
-    rows.append((found @ W_O)[[it, 4], 0])
+    answers.append((found @ W_O)[:, 0])
+
+# %% tags=["hide-input"]
 names = ["the cat … thirsty", "the cat … sweet", "milk … thirsty", "cats … sweet"]
 names.append("milk … sweet")
-display.show(torch.stack(rows), names, ["it", "because"])
+rows = torch.stack(answers)[:, [it, WORDS.index("because")]]
+display.show(rows, names, ["it", "because"])
 
 # %% [markdown]
 # All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in each of them. More than that
@@ -370,7 +398,7 @@ display.show(torch.stack(rows), names, ["it", "because"])
 # *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's own row.)
 #
 # But where nobody is an animal, the head lies: 0.90. The weights add up to one, so it cannot abstain. *It* finds
-# itself and *sweet*, and both hand over their quality. For its *no*, this head needs a word that has nothing to give.
+# itself and *sweet*, and both hand over their quality.
 #
 # ## How far along the arrow
 #
@@ -379,33 +407,39 @@ display.show(torch.stack(rows), names, ["it", "because"])
 # collects more with *sweet* than with *thirsty*?
 
 # %% tags=["hide-input"]
-q = EMBEDDINGS @ W_Q  # (n, d)
 both = {
     words[-1]: (x @ W_K, (x @ W_V)[:, 0])
     for words, x in ((WORDS, EMBEDDINGS), (SWEET, SWEET_EMBEDDINGS))
 }
-display.needle(q[it], both, WORDS[:-1], ("animal", "quality"), who="it", name="needle")
+display.needle(
+    (EMBEDDINGS @ W_Q)[it], both, WORDS[:-1], ("animal", "quality"), who="it", name="needle"
+)
 
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
-# equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the two winners take more. Turn
-# it around, and the five words whose keys are (0, 0) win. (*Temperature* divides the scores once more, beside the
-# root.) And if the arrow points away from *animal*, *sweet* is found, and collects more than *thirsty*.
+# equal, and one such line goes through *cat* and *thirsty*.
 #
-# Look at the two winners again: 0.46 each, and a cat has no quality to hand over. Its title fits, and its pages are
-# blank: nearly half of the attention brings home nothing. What such a book is good for, you have seen: without an
-# animal this head lies.
+# - Make the arrow longer, and the two winners take more. (*Temperature* divides the scores once more, beside the root.)
+# - Turn it around, and the five words whose keys are (0, 0) win.
+# - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects 0.90 with *sweet*, and 0.42 with
+#   *thirsty*.
+#
+# With the arrow at (2, 1), *cat* takes 0.46 of the weight and gives 0. That is how this head says *no*: the words that
+# nothing is said about take the weight, and bring home nothing. Without such a word, it would have to give a wrong
+# average.
 
 # %% tags=["proof"]
-turned, away = torch.tensor([[-2.0, -1.0], [-1.0, 1.0]])
-(k, v), (of_sweet_k, of_sweet_v) = both.values()
-weights = (k @ turned).softmax(-1)  # (m,)
-assert weights[[0, 2, 3, 4, 6]].min() > weights[[1, 5, 7]].max()
-of_thirsty = (k @ away / math.sqrt(2)).softmax(-1) @ v
-assert (of_sweet_k @ away / math.sqrt(2)).softmax(-1) @ of_sweet_v > 2 * of_thirsty
-print(
-    "✓ Turned around, the five win; turned away from animal, “it” collects more with sweet."
+around, away = torch.tensor([[-1.0, -0.5], [-1.0, 1.0]])
+weights = (EMBEDDINGS @ W_K @ around / math.sqrt(2)).softmax(-1)  # (m,)
+fives = [WORDS.index(word) for word in ("the", "drank", "milk", "because", "was")]
+others = [WORDS.index(word) for word in ("cat", "it", "thirsty")]
+assert weights[fives].min() > weights[others].max()
+sweet, thirsty = (
+    ((x @ W_K @ away / math.sqrt(2)).softmax(-1) @ x @ W_V)[0].item()
+    for x in (SWEET_EMBEDDINGS, EMBEDDINGS)
 )
+assert sweet > 2 * thirsty
+print(f"✓ At (−1, 1), “it” collects {sweet:.2f} with sweet, {thirsty:.2f} with thirsty.")
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->
@@ -418,7 +452,8 @@ print(
 by_food, of_animal = W_K[[1, 0, 2, 3]], W_V[[3, 1, 2, 0]]  # (e, d)
 names, looks = ["as above", "new W_K", "new W_V"], []
 for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, of_animal)):
-    found, weights = attend(q, EMBEDDINGS @ w_k, EMBEDDINGS @ w_v)  # (n, d), (n, n)
+    x = EMBEDDINGS                                      # (n, e)
+    found, weights = attend(x @ W_Q, x @ w_k, x @ w_v)  # (n, d), (n, n)
     looks.append(torch.cat([weights[it], (found @ W_O)[it, :1]]))
 display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 
@@ -434,8 +469,8 @@ display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
 # ## Why divide by √d?
 #
 # A score adds up d products. Add them one after the other, for random queries and keys whose numbers are independent,
-# with mean 0 and variance 1: the sum takes a walk, as often up as down. Here are ten such walks. After 1,024 products
-# the walk is 16 times as long as after 64. How much further from 0 will it be?
+# with mean 0 and variance 1: the sum takes a walk, as often up as down. Here are ten such walks. 1,024 products are
+# 16 times as many as 64. How many times as far from 0 do they lead?
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -469,70 +504,44 @@ display.finish(drawing, name="walks", alt=alt, caption=caption)
 # variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
-# What does the size do to the weights, and to the gradient that comes back to a query? Here are 32 random queries
-# with 16 random keys and values, and a random loss. Each query is a dot on either side. Guess first what dividing by
-# d, the obvious repair, does.
+# What does the size do to the weights? Here are 32 random queries of width 256, each a dot at the largest of its
+# weights with 16 random keys. Guess first what dividing by d, the obvious repair, does.
 
 
 # %% tags=["fold-input"]
-def entries(d: int) -> list[Tensor]:
-    """Draw 32 queries and 16 keys of width ``d``, values, and the factors of a loss."""
+def draw(d: int) -> tuple[Tensor, Tensor]:
+    """Draw 32 queries and 16 keys of width ``d``."""
     source = torch.Generator().manual_seed(d)
-    sizes = (32, d), (16, d), (16, 16), (32, 16)
-    return [torch.randn(size, generator=source) for size in sizes]
+    return torch.randn(32, d, generator=source), torch.randn(16, d, generator=source)
 
 
 def products(d: int) -> Tensor:
     """Multiply 32 random queries by 16 random keys of width ``d``."""
-    query, key, *_ = entries(d)
+    query, key = draw(d)
     return query @ key.mT  # (n, d) x (d, m) -> (n, m)
 
 
-def pulls(d: int, power: float) -> tuple[Tensor, Tensor]:
-    """Give the largest weight of each query, and the size of the gradient that it gets."""
-    query, key, value, wanted = entries(d)
-    query.requires_grad_()
-    weights = (query @ key.mT / d**power).softmax(-1)  # (n, m)
-    loss = (weights @ value * wanted).sum()
-    (gradient,) = torch.autograd.grad(loss, query)  # (n, d)
-    return weights.amax(-1).detach(), gradient.norm(dim=-1)
-
-
 # %% tags=["hide-input"]
-drawing, axes = display.panels(680, 300, columns=2)
-names, told, spread = [], [], torch.linspace(-0.25, 0.25, 32)
-for name, power, letter in (("undivided", 0, "h"), ("by d", 1, "b"), ("by √d", 0.5, "d")):
+DIVIDED = {"undivided": 0, "by d": 1, "by √d": 0.5}
+drawing, (ax,) = display.panels(340, 170)
+told = []
+for i, ((name, power), letter) in enumerate(zip(DIVIDED.items(), "hbd")):
+    largest = (products(256) / 256**power).softmax(-1).amax(-1)
     look = {"color": display.COLOURS[letter], "alpha": 0.5, "markersize": 3.5}
-    for d in (64, 256):
-        for ax, sizes in zip(axes, pulls(d, power)):
-            ax.plot(sizes.clamp(min=1e-4), len(names) + spread, "o", **look)
-            found = [f"{sizes.median():.2f}", f"{sizes.max():.2f}"]
-            for text, x in zip(found, (1.12, 1.32)):
-                place = {"transform": ax.get_yaxis_transform(), "ha": "center"}
-                ax.text(x, len(names), text, va="center", fontsize=12, **place)
-            told.append(f"{name}, d = {d}: {' and '.join(found)}")
-        names.append(f"{name}\nd = {d}")
-for ax, what in zip(axes, ("largest of 16 weights", "size of the gradient")):
-    ax.set_yticks(range(6), names)
-    ax.set(ylim=(5.5, -0.5), xlabel=what)
-    for text, x in (("median", 1.12), ("most", 1.32)):
-        ax.text(x, 1.02, text, transform=ax.transAxes, ha="center", fontsize=12)
-axes[0].set(xlim=(0, 1.02))
-axes[0].set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
-axes[1].set(xscale="log", xlim=(7e-5, 200))
-axes[1].set_xticks([1e-4, 1e-2, 1, 100], ["≤ 10⁻⁴", "0.01", "1", "100"])
-alt = (
-    "Median and most of 32 queries, of the largest weight and of the size of the gradient: "
-)
-display.finish(drawing, name="largest-weight", alt=f"{alt}{'; '.join(told)}.")
+    ax.plot(largest, i + torch.linspace(-0.25, 0.25, 32), "o", **look)
+    ax.text(1.12, i, f"{largest.median():.2f}", va="center", ha="center", fontsize=12)
+    told.append(f"{name} {largest.median():.2f}")
+ax.text(1.12, -0.6, "median", ha="center", fontsize=12)
+ax.set_yticks(range(3), DIVIDED)
+ax.set(xlim=(0, 1.02), ylim=(2.5, -0.5), xlabel="largest of 16 weights")
+ax.set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
+alt = f"The largest weight of 32 queries of width 256; medians: {', '.join(told)}."
+display.finish(drawing, name="largest-weight", alt=alt)
 
 # %% [markdown]
-# Undivided, the width decides. At 256 one key takes nearly everything from many queries. A small change of such a query
-# moves hardly anything, so hardly any gradient comes back, 0.01 for the median query: the softmax is **saturated**. But where
-# two keys happen to score alike, a small change tips everything over, and one gradient is as large as 87.35.
-#
-# Divided by d, no weight is far from one sixteenth, and all gradients are small: a wide head starts near a plain
-# average. With the root, 64 and 256 behave alike. One weight can stand out, and the gradients lie around 1.
+# Undivided, one key takes nearly everything from many queries. The softmax is **saturated**: a small change of such a
+# query moves hardly anything, so hardly any gradient comes back to it. Divided by d, no weight is far from one
+# sixteenth: a wide head starts near a plain average. With the root, one weight can stand out, and does not take all.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -564,8 +573,34 @@ by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once more,
-# which is why those dots lie so low.
+# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once more.
+# Here is what backpropagation brings to each query from a random loss:
+
+
+# %% tags=["fold-input"]
+def pulls(d: int, power: float) -> Tensor:
+    """Give the size of the gradient of each query, with scores divided by d**power."""
+    query, key = draw(d)
+    source = torch.Generator().manual_seed(1)
+    value, wanted = (torch.randn(m, 16, generator=source) for m in (16, 32))
+    query.requires_grad_()
+    weights = (query @ key.mT / d**power).softmax(-1)  # (n, m)
+    loss = (weights @ value * wanted).sum()
+    (gradient,) = torch.autograd.grad(loss, query)  # (n, d)
+    return gradient.norm(dim=-1)
+
+
+rows = {}
+for name, power in DIVIDED.items():
+    sizes = [pulls(d, power) for d in (64, 256)]
+    rows[name] = [number for size in sizes for number in (size.median(), size.max())]
+columns = ["d = 64, median", "largest", "d = 256, median", "largest"]
+display.show(rows, columns=columns)
+
+# %% [markdown]
+# Undivided, at 256, the median query gets next to nothing. But where two keys happen to score alike, a small change
+# tips everything over, and the largest gradient is huge. Divided by d, all are small, and smaller the wider the head.
+# With the root, both widths behave alike.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)

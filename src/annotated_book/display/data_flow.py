@@ -7,7 +7,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDTH, _HEIGHT = 150, 66  # of a place, in CSS pixels
+_WIDTH, _HEIGHT = 150, 70  # of a place, in CSS pixels
+_PHONE = 340  # all columns together
 
 
 def flow(
@@ -38,7 +39,7 @@ def flow(
     """
     written = {box: f"({', '.join(letters[size] for size in shapes[box])})" for box in places}
     columns, rows = (1 + max(place[axis] for place in places.values()) for axis in (0, 1))
-    drawing, (ax,) = panels(_WIDTH * columns, _HEIGHT * rows)
+    drawing, (ax,) = panels(min(_WIDTH * columns, _PHONE), _HEIGHT * rows)
     ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.65, -0.35))
     ax.axis("off")
     for start, end, step in arrows:
@@ -47,7 +48,7 @@ def flow(
         ax.add_patch(FancyArrowPatch(*ends, arrowstyle="->", mutation_scale=10, color=FAINT))
         # Left of its arrow, and below one that leads down to the right: no arrow crosses it.
         x, y = (x0 + x1) / 2 - 0.04, (y0 + y1) / 2 + (0.1 if x1 > x0 else -0.1)
-        ax.text(x, y, step, ha="right", va="center", fontsize=9, style="italic")
+        ax.text(x, y, step, ha="right", va="center", fontsize=12, style="italic")
     for box, (x, y) in places.items():
         # Blue where it has queries and no keys, green the other way round, grey for both or none.
         sides = [side for side in "nm" if f" {side}," in f" {written[box][1:-1]},"]
@@ -55,8 +56,8 @@ def flow(
         ink = "black" if edge == FAINT else edge
         corner, style = (x - 0.36, y - 0.2), "round,pad=0.04"
         ax.add_patch(FancyBboxPatch(corner, 0.72, 0.4, style, ec=edge, fc="none", linewidth=1.5))
-        ax.text(x, y - 0.1, box, ha="center", va="center")
-        ax.text(x, y + 0.12, written[box], ha="center", va="center", fontsize=9, color=ink)
+        ax.text(x, y - 0.1, box, ha="center", va="center", fontsize=12)
+        ax.text(x, y + 0.12, written[box], ha="center", va="center", fontsize=12, color=ink)
     boxes = "; ".join(f"{box} {shape}" for box, shape in written.items())
     steps = "; ".join(f"{start} to {end}{': ' * bool(step)}{step}" for start, end, step in arrows)
     alt = f"Boxes, with their shapes: {boxes}. Arrows: {steps}."

@@ -12,7 +12,7 @@ from torch import Tensor
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDE = 22  # of a cell
+_WIDE, _HIGH = 24, 20  # of a cell
 
 
 def through_matrices(
@@ -40,56 +40,63 @@ def through_matrices(
     it, places = words.index(asks), [words.index(word) for word in found]
     q, k, v = (x @ w for w in into)
     scores = k @ q[it]  # (n,)
-    weights = (scores / math.sqrt(2)).softmax(-1)
-    collected = weights @ v
-    drawing, axes = panels(624, 300, columns=2, rows=2)
-    for ax in axes:
-        ax.set(xlim=(0, 312), ylim=(150, 0))
+    collected = (scores / math.sqrt(2)).softmax(-1) @ v
+    heights = (118, 138 + _HIGH * len(places), 118, 96)
+    drawing, axes = panels(346, sum(heights) + 20, rows=4)
+    grid: Any = axes[0].get_subplotspec()
+    grid.get_gridspec().set_height_ratios(heights)
+    for ax, high in zip(axes, heights, strict=True):
+        ax.set(xlim=(0, 338), ylim=(high, 0))
         ax.axis("off")
     says, said = (f"“{asks}” asks", "words are found", "words hand over"), []
     rows_of = ([it], places, places)
     for ax, by, w, what, letter, which in zip(
         axes, matrices, into, says, "nmm", rows_of, strict=False
     ):
-        _text(ax, 0, 8, f"{by}: {what}", ha="left", fontweight="bold")
-        for i, row in enumerate(which):
-            y = 68 + 18 * (i - (len(which) - 1) / 2)
-            _text(ax, 46, y, words[row], ha="right")
-            _cells(ax, 50, y, x[row].tolist(), "b")
-            _cells(ax, 263, y, (x[row] @ w).tolist(), letter)
-            said.append(f"{words[row]} times {by}: {_joined(x[row] @ w)}")
-        _text(ax, 146, 68, "×")
-        for j, (feature, row) in enumerate(zip(features, w.tolist(), strict=True)):
-            _text(ax, 197, 41 + 18 * j, feature, ha="right")
-            _cells(ax, 201, 41 + 18 * j, row, letter)
-        _text(ax, 254, 68, "=")
-    lines = []
-    for row in places:
+        _text(ax, 0, 10, f"{by}: {what}", ha="left", fontweight="bold")
+        _through(ax, [words[row] for row in which], x[which], w, features, letter)
+        said += [f"{words[row]} times {by}: {_joined(x[row] @ w)}" for row in which]
+    _text(axes[1], 0, 130, f"“{asks}” asks with", ha="left")
+    _cells(axes[1], 84, 130, q[it].tolist(), "n")
+    for i, row in enumerate(places, 1):
         pairs = zip(q[it].tolist(), k[row].tolist(), strict=True)
         terms = " + ".join(f"{a:g} · {b:g}" for a, b in pairs)
-        lines.append(f"{words[row]} scores {terms} = {scores[row]:g}, weight {weights[row]:.2f}")
-    given = [f"{weights[row]:.2f} · {v[row, 0]:g}" for row in [*places, it]]
-    mixed = f"“{asks}” collects {' + '.join(given)} = {collected[0]:.2f}"
-    for ax, told in ((axes[1], lines), (axes[2], [mixed])):
-        for i, line in enumerate(told):
-            _text(ax, 0, 122 + 18 * i, line, ha="left", color=COLOURS["h"])
+        said.append(f"{words[row]} scores {terms} = {scores[row]:g}")
+        _text(axes[1], 0, 132 + _HIGH * i, said[-1], ha="left", color=COLOURS["h"])
     last, gets = axes[3], (collected @ w_o).tolist()
-    _text(last, 0, 8, f"W_O: “{asks}” receives", ha="left", fontweight="bold")
-    for left, row in ((4, collected.tolist()), (186, gets)):
-        _cells(last, left, 68, row, "h", 30, 2)
-    for left, sign in ((72, "×"), (177, "=")):
+    _text(last, 0, 10, f"W_O: what “{asks}” collects, and receives", ha="left", fontweight="bold")
+    for left, numbers in ((0, collected.tolist()), (202, gets)):
+        _cells(last, left, 68, numbers, "h", 34, 2)
+    for left, sign in ((78, "×"), (192, "=")):
         _text(last, left, 68, sign)
     for j, row in enumerate(w_o.tolist()):
-        _cells(last, 80, 59 + 18 * j, row, "h")
-    _text(last, 201, 47, features[0])
-    alt = (
-        f"{'; '.join([*said, *lines])}. {mixed}, and W_O makes of it {_joined(collected @ w_o, 2)}."
-    )
-    return finish(drawing, name=name, alt=alt)
+        _cells(last, 87, 68 + _HIGH * (j - 0.5), row, "h")
+    _text(last, 219, 46, features[0])
+    mixed = f"“{asks}” collects {_joined(collected, 2)}"
+    alt = f"{'; '.join(said)}. {mixed}, and W_O makes of it {_joined(collected @ w_o, 2)}."
+    made = finish(drawing, name=name, alt=alt)
+    return Output(made.text, made.html.replace('"aa-panels"', '"aa-panels aa-large"', 1))
+
+
+def _through(
+    ax: Axes, words: Sequence[str], x: Tensor, w: Tensor, features: Sequence[str], letter: str
+) -> None:
+    """Write rows of words times a matrix, and what comes out."""
+    for i, (word, row, out) in enumerate(zip(words, x.tolist(), (x @ w).tolist(), strict=True)):
+        y = 70 + _HIGH * (i - (len(words) - 1) / 2)
+        _text(ax, 46, y, word, ha="right")
+        _cells(ax, 50, y, row, "b")
+        _cells(ax, 290, y, out, letter)
+    _text(ax, 157, 70, "×")
+    for j, (feature, row) in enumerate(zip(features, w.tolist(), strict=True)):
+        y = 70 + _HIGH * (j - (len(features) - 1) / 2)
+        _text(ax, 212, y, feature, ha="right")
+        _cells(ax, 216, y, row, letter)
+    _text(ax, 277, 70, "=")
 
 
 def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: Any) -> None:
-    ax.text(left, y, text, ha=ha, va="center", fontsize=11, **look)
+    ax.text(left, y, text, ha=ha, va="center", fontsize=12, **look)
 
 
 def _joined(row: Tensor, decimals: int = 0) -> str:
@@ -107,10 +114,11 @@ def _cells(
 ) -> None:
     """Write a row of numbers into cells, those that are not 0 in a colour."""
     frame: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 0.6}
-    ax.add_patch(Rectangle((left, y - 9), wide * len(row), 18, fill=False, **frame))
+    ax.add_patch(Rectangle((left, y - _HIGH / 2), wide * len(row), _HIGH, fill=False, **frame))
     for j, number in enumerate(row):
         if number:
             colour = to_rgba(COLOURS[letter], 0.25)
-            ax.add_patch(Rectangle((left + wide * j, y - 9), wide, 18, facecolor=colour, **frame))
+            corner = left + wide * j, y - _HIGH / 2
+            ax.add_patch(Rectangle(corner, wide, _HIGH, facecolor=colour, **frame))
         text, ink = f"{number:.{decimals}f}" if number else "0", "black" if number else FAINT
         _text(ax, left + wide * (j + 0.5), y, text, color=ink)

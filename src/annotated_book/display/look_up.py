@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -24,30 +25,30 @@ def soft_look_up(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    width, height = 418, 50 + 52 * len(shelf)
+    width, height = 314, 50 + 52 * len(shelf)
     drawing, (ax,) = panels(width, height)
     ax.set(xlim=(0, width), ylim=(height, 0))  # drawn in pixels, y downwards
     ax.axis("off")
     middle = 50 + 26 * len(shelf) - 5
     for x, letter, part, meaning in (
-        (60, "n", "query", "your question"),
-        (200, "m", "keys", "titles"),
-        (286, "m", "values", "pages"),
-        (386, "h", "output", "your notes"),
+        (35, "n", "query", "your question"),
+        (138, "m", "keys", "titles"),
+        (208, "m", "values", "pages"),
+        (286, "h", "output", "your notes"),
     ):
         ax.text(x, 8, part, ha="center", color=COLOURS[letter], fontsize=12, fontweight="bold")
         ax.text(x, 25, meaning, ha="center", fontsize=11)
-    _box(ax, 60, middle, 118, "n", question)
+    _box(ax, 35, middle, 70, "n", question)
     said = []
     for i, ((title, pages), share) in enumerate(zip(shelf.items(), shares.tolist(), strict=True)):
         y = 68 + 52 * i
-        for ends in (((120, 150), (middle, y)), ((318, 362), (y, middle))):
+        for ends in (((70, 94), (middle, y)), ((234, 266), (y, middle))):
             ax.plot(*ends, color=COLOURS["h"], linewidth=0.6 + 9 * share, alpha=0.6)
-        _box(ax, 200, y, 100, "m", title)
-        _box(ax, 286, y, 64, "m", pages)
-        ax.text(322, y + (15 if y > middle else -6), f"{share:.2f}", fontsize=11)
+        _box(ax, 138, y, 88, "m", title)
+        _box(ax, 208, y, 52, "m", pages)
+        ax.text(237, y + (18 if y > middle else -10), f"{share:.2f}", fontsize=11)
         said.append(f"“{title}” gives {share:.2f} of its pages {pages}")
-    _box(ax, 387, middle, 50, "h", "a mix")
+    _box(ax, 289, middle, 46, "h", "a mix")
     alt = f"The question “{question}” is compared with the titles of all books. {'; '.join(said)}."
     return finish(drawing, name=name, alt=alt, caption=caption)
 
@@ -78,7 +79,7 @@ def one_query(
     weights = powers / powers.sum()
     parts = weights[:, None] * values
     sums = [f"{total:.2f}" for total in parts.sum(0)]
-    rows = [["key", "score", f"exp(score/{root:.3g})", "weight", *features]]
+    rows = [["key", "score", f"exp<wbr>(score<wbr>/√{len(query)})", "weight", *features]]
     for i, word in enumerate(words):
         shares = (parts[i].abs() / parts.abs().max()).tolist()
         row = [word, f"{scores[i]:g}", f"{powers[i]:.2f}", f"{weights[i]:.2f}"]
@@ -89,7 +90,7 @@ def one_query(
     asks = f"“{who}” asks with ({', '.join(f'{number:g}' for number in query.tolist())})"
     shown = scrolled(table(rows, "aa-table"), "from scores to sums")
     caption = (
-        f"{asks}. The values are {', '.join(features)}; their sums take each times the weight of "
+        f"{asks}. The values are {', '.join(features)}; in the sums each counts by the weight of "
         "its key. The stronger the colour, the more it adds."
     )
     looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
@@ -99,7 +100,10 @@ def one_query(
 
 
 def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> None:
-    """Draw a word in a frame, both centred on (x, y)."""
-    corner, colour = (x - width / 2, y - 14), COLOURS[letter]
-    ax.add_patch(Rectangle(corner, width, 28, facecolor=to_rgba(colour, 0.12), edgecolor=colour))
-    ax.text(x, y + 4, text, ha="center", fontsize=11)
+    """Write into a frame, in as many lines as it takes, both centred on (x, y)."""
+    lines, colour = wrap(text, int(width / 5.5)), COLOURS[letter]
+    high = 14 + 14 * len(lines)
+    corner = (x - width / 2, y - high / 2)
+    ax.add_patch(Rectangle(corner, width, high, facecolor=to_rgba(colour, 0.12), edgecolor=colour))
+    for i, line in enumerate(lines):
+        ax.text(x, y + 4 + 14 * (i - (len(lines) - 1) / 2), line, ha="center", fontsize=11)

@@ -83,4 +83,4 @@ def needle(
         "reach": list(reach),
     }
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    return live(static, "needle", data, room=(552, 840))
+    return live(static, "needle", data, room=(520, 790))
