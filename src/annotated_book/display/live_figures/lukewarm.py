@@ -49,7 +49,7 @@ def lukewarm(
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {
         "names": list(names),
-        **{"scene": [x, y], "called": [*scenes][0], "other": other},
+        **{"scene": [x, y], "called": next(iter(scenes)), "other": other},
         **{"share": share, "reach": _REACH},
     }
     return live(static, "lukewarm", data, room=(474, 700))
