@@ -80,9 +80,10 @@ def adapt(
             in its place where heads are split; ``"nbe"``, ``"bhnd"``, ``"ben"``.
         mask: its axes, such as ``"bnm"``, ``"b1nm"``, ``"nm"``, ``"bm"`` or ``"(bh)nm"``, and what
             it says: ``blocked`` or ``allowed`` for what True means, or ``additive``, 0 and −∞; with
-            ``int`` or ``float`` True is 1; with ``always`` a mask must be given. ``"none"``: it
-            takes no mask. What is not said is ``bnm blocked``, and where that fails or
-            ``"inferred"`` is said, the command and ``assert_attention`` infer it.
+            ``int`` or ``float`` True is 1 (``additive int`` is 0 and −10000); with ``always`` a
+            mask must be given. ``"none"``: it takes no mask. What is not said is ``bnm blocked``,
+            and where that fails or ``"inferred"`` is said, the command and ``assert_attention``
+            infer it.
         module: holds the parameters; None means ``attend``, or the module whose method it is.
         num_heads: h, where the layout or the mask has it.
         window: how many tokens each sees under a causal mask, itself among them; 0 means all, or

@@ -14,8 +14,8 @@ from attention_doctor.adapters import Adapted, torch_like
 from attention_doctor.call.inputs import Failed
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.roles import Sizes, size_of
+from attention_doctor.call.trace import tensors
 from attention_doctor.evidence.influence import influence
-from attention_doctor.evidence.trace import tensors
 from attention_doctor.examination import examine_patient
 from attention_doctor.report import ModelReport, Report, refused
 

@@ -12,6 +12,9 @@ from attention_doctor.settings import CODES, PLACE, find
 _OF_TARGETS = ["kind", "embed_dim", "num_heads", "mask", "layout", "init", "call"]
 _OF_TARGETS += ["max_length", "window", "reference"]
 _ONE = "a target, and not of --model"
+_USAGE = """attention-doctor FILE:NAME --embed-dim E --num-heads H [options]
+       attention-doctor --model FILE:FACTORY --attention CLASS [options]
+       attention-doctor [options], where pyproject.toml names the targets"""
 FORMATS = ("text", "json", "github", "sarif")
 
 
@@ -72,7 +75,11 @@ def _check(reader: Parser, options: argparse.Namespace) -> None:
             "--num-heads": options.num_heads,
         }
         if missing := [name for name, value in needed.items() if value is None]:
-            more = "" if options.target else "; or name targets in pyproject.toml"
+            more = "; or name targets in pyproject.toml"
+            if options.target:
+                more = ". What is examined is built at sizes that you choose, small ones: "
+                more += f"{reader.prog} {options.target} --kind {options.kind} "
+                more += "--embed-dim 24 --num-heads 4"
             reader.error(f"the following arguments are required: {', '.join(missing)}{more}")
         e, h = options.embed_dim, options.num_heads
         if e < 1 or h < 1 or e % h:
@@ -97,6 +104,7 @@ def parser(place: str = "") -> Parser:
     """
     parser = Parser(
         prog="attention-doctor",
+        usage=_USAGE,
         description="Examine an attention, and say what is wrong with it. Without a target, "
         "examine those of [tool.attention-doctor] in pyproject.toml.",
         epilog="The exit code is 0 when nothing is wrong, 1 when something is, and 2 when it could "
@@ -134,8 +142,8 @@ def parser(place: str = "") -> Parser:
         " (query, key, value); self (x); causal (x), whose future it hides by itself; memory "
         "(x, context)",
     )
-    add("--embed-dim", type=int, metavar="E", help="model width")
-    add("--num-heads", type=int, metavar="H", help="divides E")
+    add("--embed-dim", type=int, metavar="E", help="model width; every target needs it")
+    add("--num-heads", type=int, metavar="H", help="divides E; every target needs it")
     add("--context-dim", type=int, metavar="C", help="width of the context of kind memory, or E")
     add(
         "--mask",

@@ -30,10 +30,18 @@ class Attention(nn.Module):
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 """
 PADDING = "mask[:, None, None]"
+# Both masks are (n, m); a mask of more axes gives the scores six, and `view` takes them.
+WINDOW = "i = torch.arange(x.size(1)); far = (i > i[:, None]) | (i < i[:, None] - 2)"
+HIDE_BOTH = "scores.masked_fill((far if mask is None else far | mask)[None, None], -math.inf)"
+VIEWED = BASE.replace("mask is not None", "x is not None").replace(
+    "flatten(2)", "contiguous().view(x.shape)"
+)
 
 
-def asked(hide=HIDE, forward=FORWARD, call="", wrap=None, mask="", kind="self", **options):
-    text = BASE.replace("def forward(" + FORWARD, f"def forward({forward})".rstrip(")"))
+def asked(
+    hide=HIDE, forward=FORWARD, call="", wrap=None, mask="", kind="self", base=BASE, **options
+):
+    text = base.replace("def forward(" + FORWARD, f"def forward({forward})".rstrip(")"))
     text = text.replace(HIDE, hide).replace("q, k, v = (y", f"{call}\n        q, k, v = (y")
     exec(text, space := {"__name__": "theirs"})
     torch.manual_seed(0)
@@ -89,6 +97,33 @@ MASKS = {
         {"hide": f"scores + {PADDING}"},
         ("boolean-mask-added",),
         "`mask` is bm, True = allowed: guessed, though 0 and −∞ would hide",
+    ),
+    "and its docstring says what True means": (
+        {"call": "'mask: bool, True where a query may attend.'", "hide": "scores + mask"},
+        ("boolean-mask-added",),
+        "`mask` is b1nm, True = allowed: guessed, though 0 and −∞ would hide, as its docstring",
+    ),
+    "minus infinity alone hides": (
+        {"hide": "scores + (1 - mask) * -1e-9"},
+        ("mask-ignored",),
+        "`mask` is b1nm, 1 = allowed: guessed, though 0 and −∞ would hide",
+    ),
+    "padding that must be given": (
+        {"forward": "self, x, key_pad", "call": "mask = key_pad"}
+        | {"hide": f"scores.masked_fill({PADDING}, -math.inf)"},
+        (),
+        "key_pad=bm blocked always",
+    ),
+    "padding the wrong way round": (
+        {"forward": "self, x, key_pad", "call": "mask = key_pad"}
+        | {"hide": f"scores.masked_fill(~{PADDING}, -math.inf)"},
+        ("mask-inverted",),
+        "key_pad=bm blocked always",
+    ),
+    "axes that scores would gain, beside a window": (
+        {"kind": "causal", "hide": HIDE_BOTH, "call": WINDOW, "base": VIEWED},
+        (),
+        "`mask` is nm, True = blocked: inferred",
     ),
     "an error that no mask brings about": (
         {"forward": "self, x, mask", "call": "x = x.view(7, -1)"},

@@ -282,6 +282,7 @@ ONE = MINE.replace("dim, heads", "dim", 1).replace("= heads", "= 3")
 UNUSED = {
     "no heads": (ONE, "", "`--num-heads 3` is not used: no argument"),
     "no heads, and a mask": (ONE, "--mask none", "`--num-heads 3` is not used: no argument"),
+    "no heads of an adapter": (FUNCTION, "", ""),
     "heads by their width": (ONE.replace("dim)", "dim, head_dim)", 1), "", ""),
     "heads in a configuration": (CROSS, "--kind memory", ""),
     "no mask": (
@@ -400,6 +401,7 @@ def test_a_file_that_does_not_exist_exits_with_2(capsys):
     ("line", "message"),
     [
         ("", "required: target, --embed-dim, --num-heads"),
+        ("a.py:A --kind self", "a.py:A --kind self --embed-dim 24 --num-heads 4"),
         ("file.py --embed-dim 12 --num-heads 3", "must be path/to/file.py:Name"),
         ("a.py:A --embed-dim 12 --num-heads 5", "--num-heads 5 must divide --embed-dim 12"),
         ("a.py:A --embed-dim 12 --num-heads 3 --max-length 1", "must be at least 2"),

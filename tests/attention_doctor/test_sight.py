@@ -57,7 +57,7 @@ def test_an_error_of_the_sight_is_no_error_of_the_doctor(monkeypatch):
         raise KeyError("lost")
 
     module = made("packed", ("heads.transpose(1, 2)", "heads"))
-    monkeypatch.setattr("attention_doctor.evidence.trace._copied", stumble)
+    monkeypatch.setattr("attention_doctor.call.trace._copied", stumble)
     found = report(module)
     assert found.codes[0] == "merge-without-transpose"
     (reason,) = (x for x in found.not_examined if "the sight fails, with KeyError" in x)

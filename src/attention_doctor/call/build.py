@@ -62,7 +62,8 @@ def build(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> tup
 
 def without_heads(target: Any, given: Mapping[str, Any], sizes: Sizes, kind: str) -> str:
     """Say that a constructor has no number of heads; "" where it has, or may have."""
-    arguments = known(target, given, sizes, kind) if is_built(target) else {"config": 0}
+    a_class = inspect.isclass(behind(target))
+    arguments = known(target, given, sizes, kind) if a_class else {"config": 0}
     roles = {size_of(name) for name in arguments} | {*map(size_of, given)}
     heads = f"`--num-heads {sizes.num_heads}` is not used: no argument of its constructor is one"
     return heads * roles.isdisjoint({"heads", "head width", "config"})

@@ -87,7 +87,8 @@ class MaskForm(NamedTuple):
         hidden = arranged(hidden, "bhnm", self.shape.strip("(").replace(")", ""))
         hidden = hidden.flatten(0, 1) if self.shape.startswith("(bh)") else hidden
         if self.meaning == "additive":
-            return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, float("-inf"))
+            low = -1e4 if self.dtype == "int" else float("-inf")
+            return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, low)
         given = ~hidden if self.meaning == "allowed" else hidden
         return given.to({"bool": torch.bool, "int": torch.long, "float": dtype}[self.dtype])
 

@@ -4,6 +4,7 @@ One call that hides one key tells which keys are hidden then. This is no verdict
 meaning is the intended one nobody but the user knows.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from attention_doctor.call.matching import Plan
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_at
 from attention_doctor.call.roles import Sizes, Unasked, meaning_of
+from attention_doctor.call.trace import Trace
 
 _SHAPES = ("bnm", "b1nm", "(bh)nm", "bm", "b11m", "nm")
 # What is added comes last: minus infinity hides a key in most code for ones and zeros, too.
@@ -114,22 +116,32 @@ def masked(
     spoken = next((x for x in MEANINGS if x in words), "") or meaning_of(plan.mask)
     errors: list[Failed] = []
     seen: dict[MaskForm, Reaction] = {}
+    wide: dict[MaskForm, Reaction] = {}  # scores get more axes than they have
     for form in _forms(said, words, spoken):
-        found = reaction(made(str(form)), kind, sizes, errors=errors)
-        if found is not None:
-            seen[form] = found
-            if found.hides or (found.shows and spoken):  # a meaning that is said may be wrong
-                break
+        if (found := reaction(made(str(form)), kind, sizes, errors=errors)) is None:
+            continue
+        tells = found.hides or (found.shows and spoken)  # a meaning that is said may be wrong
+        gains = tells and _axes(made(str(form)), kind, sizes) > max(4, _axes(bare, kind, sizes))
+        (wide if gains else seen)[form] = found
+        if tells and not gains:
+            break
+    else:
+        seen |= [*wide.items()][:1]
     if not seen:
         if alone and (not needed or len({*map(str, errors)}) == 1 < len(errors)):
             # the examination says what it raises, which is no matter of masks
             return Called(made("always") if needed else bare, how)
         return _without(bare, errors, bool(alone), plan, words)
-    form, hides = _chosen(seen, spoken)
+    last, instead = [*seen][-1], ""
+    if last.meaning == "additive" and not spoken and seen[last].hides:
+        finite = reaction(made(str(last._replace(dtype="int"))), kind, sizes)
+        doubted = last.shape == "bm" or finite is None or not finite.hides
+        instead = plan.says or "allowed" * doubted
+    form, hides = _chosen(seen, instead)
     if works and not needed and not hides and kind == "causal" and not words:
         return Called(bare, f"{how}; `{name}` is left out: it hides no key")
     how = ", ".join(filter(None, [how, f"{name}={form}"]))
-    inferred = "" if spoken else _inferred(name, form, hides, seen)
+    inferred = "" if spoken else _inferred(plan, form, hides, seen)
     return Called(made(str(form)), how, inferred)
 
 
@@ -142,35 +154,49 @@ def _forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
             yield said._replace(shape=shape, meaning=meaning, dtype=known)
 
 
-def _chosen(seen: Mapping[MaskForm, Reaction], spoken: str) -> tuple[MaskForm, bool]:
+def _axes(attend: Adapted, kind: str, sizes: Sizes) -> int:
+    """Count the axes of the scores, and of whatever else ends with the keys; 0 if unseen."""
+    patient = Patient(attend, sizes, kind)
+    blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
+    with contextlib.suppress(Exception), patient.admitted():
+        x = patient.draw(1)
+        with Trace(query=x.query, key=x.key, value=x.value) as trace:
+            patient.ask(x, None if attend.masks == "none" else blocked)
+        return max(y.value.dim() for y in trace.steps if y.value.shape[-1:] == (patient.m,))
+    return 0
+
+
+def _chosen(seen: Mapping[MaskForm, Reaction], instead: str) -> tuple[MaskForm, bool]:
     """Choose a form, and tell whether it hides a key.
 
-    Where none does, it is the one that leaves a key least, or the first. Padding that is added is
-    taken for a mask of True and False: hardly anybody has it as minus infinity.
+    Where none does, it is the one that leaves a key least, or the first. ``instead`` is the meaning
+    that a mask has which only minus infinity makes hide, or of which the docstring says it; and
+    padding that is added: hardly anybody has it as minus infinity.
     """
     last, reacts = [*seen.items()][-1]
     if reacts.hides or reacts.shows:
-        padding = last.shape == "bm" and last.meaning == "additive" and not spoken
-        usual = last._replace(meaning="allowed")
-        return (usual, False) if padding and usual in seen else (last, True)
+        usual = [x for x in seen if (x.shape, x.meaning) == (last.shape, instead)]
+        return (usual[0], False) if usual else (last, True)
     first = next(iter(seen))
     least = min(seen, key=lambda form: seen[form].left)
     return (least if seen[least].left < _LESS * seen[first].left else first), False
 
 
-def _inferred(name: str, form: MaskForm, hides: bool, seen: Mapping[MaskForm, Reaction]) -> str:
+def _inferred(plan: Plan, form: MaskForm, hides: bool, seen: Mapping[MaskForm, Reaction]) -> str:
     """Say how a mask is understood that nobody has explained."""
     what = f"{'1' if form.dtype != 'bool' else 'True'} = {form.meaning}"
     other = "blocked" if form.meaning == "allowed" else "allowed"
     if form.meaning == "additive":
         what = "added to the scores"
+    why = "since neither you nor its name says so"
     guess = "inferred from one call" if hides else "guessed, as no call hides a key"
     if not hides and any(x.hides for x in seen.values()):  # as minus infinity, which is added
         guess, other = "guessed, though 0 and −∞ would hide", "additive"
+        why = "as its docstring says" if plan.says else why
     switch = "" if any(x.hides for x in seen.values()) else "; if it only switches, `--mask none`"
     return (
-        f"`{name}` is {form.shape}, {what}: {guess}, since neither you nor its name "
-        f"says so. If you mean the other, say `--mask {other}`{switch}"
+        f"`{plan.mask}` is {form.shape}, {what}: {guess}, {why}. "
+        f"If you mean the other, say `--mask {other}`{switch}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from attention_doctor.call.roles import (
     DOCUMENTS,
     ROTATIONS,
+    documented,
     input_of,
     named_parameters,
     required,
@@ -31,6 +32,7 @@ class Plan(NamedTuple):
     documents: str = ""  # the argument that takes the number of each token's document
     further: Mapping[str, Any] = MappingProxyType({})  # what is said
     unknown: tuple[str, ...] = ()  # what must be given, and is none of these
+    says: str = ""  # what True means in a boolean mask, by the docstring
 
     @property
     def fits(self) -> bool:
@@ -61,17 +63,19 @@ def matched(
     masks = [
         name
         for name, role in inputs.items()
-        if role == "mask" and not isinstance(parameters[name].default, bool)
+        if role == "mask" and not isinstance(parameters[name].default, int)
     ]
     words = mask.split()
     named = [name for name in parameters if name in words and name not in tokens]
-    takes_mask = next(iter(named or sorted(masks, key=lambda x: x not in needed)), "")
+    masks.sort(key=lambda x: (x not in needed, x.endswith(("pad", "padding"))))
+    takes_mask = next(iter(named or masks), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)
     documents = next((name for name in inputs if name in DOCUMENTS), "")
     known = {*tokens, takes_mask, documents, *rotation}
     unknown = tuple(name for name in needed if name not in known)
     needs_mask = takes_mask in needed
-    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown)
+    says = documented(function, takes_mask)
+    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown, says)
 
 
 def _tokens(inputs: dict[str, str], kind: str, unnamed: list[str]) -> dict[str, str]:

@@ -58,7 +58,7 @@ ROTATIONS = ("cos", "sin", "position_embeddings")
 DOCUMENTS = ["documents", "document_ids", "doc_ids", "segment_ids", "seq_ids", "sequence_ids"]
 # What a name of a mask says about True in it.
 _SAYS = {
-    "blocked": r"block|key_padding_mask|is_pad|look_ahead|future",
+    "blocked": r"block|key_padding_mask|is_pad|look_ahead|future|^(key_)?pad(ding)?$",
     "allowed": r"allow|keep|valid|visible",
     "additive": r"bias|additive",
 }
@@ -125,7 +125,8 @@ def size_of(name: str) -> str:
 def input_of(name: str) -> str:
     """Say which input an argument of a call is: "mask", or a key of ``INPUTS``; "" for none."""
     plain = plain_name(name)
-    if re.search("mask|^(blocked|allowed|keep|attn_bias)$", plain) and "head" not in plain:
+    masks = "mask|^(blocked|allowed|keep|attn_bias|(key_)?pad(ding)?)$"
+    if re.search(masks, plain) and "head" not in plain:
         return "mask"
     words = {*plain.split("_")}
     words = set() if words & {*_NO_TOKENS.split()} else words
@@ -138,6 +139,16 @@ def meaning_of(name: str) -> str:
     """Say what True means in a mask of this name; "" if the name does not say."""
     plain = plain_name(name)
     return next((meaning for meaning, said in _SAYS.items() if re.search(said, plain)), "")
+
+
+def documented(function: Any, name: str) -> str:
+    """Say what True means in this mask by the docstring of a call; "" if it does not say."""
+    said = re.search(rf"\b{name}\b.*\bTrue\b(.*)", str(getattr(function, "__doc__", None)))
+    if not name or said is None or re.search("float|additive|added", said[0]):
+        return ""
+    hides = re.search(r"\b(not|never|pad|block|mask|ignor|hid)", said[1])
+    shows = re.search(r"\b(attend|allow|keep|kept|valid|visible|may|real)", said[1])
+    return "blocked" if hides else "allowed" if shows else ""
 
 
 def plain_name(name: str) -> str:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import Where
+from attention_doctor.call.trace import Step, tensors
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import watched
-from attention_doctor.evidence.trace import Step, tensors
 
 DROPOUT = 0.5
 TRIES = 6

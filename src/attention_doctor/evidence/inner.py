@@ -14,9 +14,9 @@ from torch import Tensor
 
 from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.call.trace import Step, Trace
 from attention_doctor.evidence.looks import in_sight
 from attention_doctor.evidence.sight import Seen, attentions
-from attention_doctor.evidence.trace import Step, Trace
 
 _MOVED = 1e-9  # in float64; a number that is copied does not move at all
 

@@ -6,7 +6,7 @@ import re
 from attention_doctor.call.fitting import shapes
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
-from attention_doctor.evidence.trace import Step, Trace
+from attention_doctor.call.trace import Step, Trace
 
 _CHUNKS = {"chunk", "split", "tensor_split", "unsafe_chunk", "unsafe_split"}
 

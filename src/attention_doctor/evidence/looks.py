@@ -10,10 +10,10 @@ from torch import Tensor
 
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.patient import Patient
+from attention_doctor.call.trace import Step, Trace
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.sight import Seen, attentions
 from attention_doctor.evidence.situations import Situation
-from attention_doctor.evidence.trace import Step, Trace
 
 
 @dataclass(frozen=True)

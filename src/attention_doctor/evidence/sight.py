@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attention_doctor.call.places import Where
+from attention_doctor.call.trace import Step, words
 from attention_doctor.evidence.steps import (
     LAYERS,
     LOW,
@@ -26,7 +27,6 @@ from attention_doctor.evidence.steps import (
     product,
     softmax_axis,
 )
-from attention_doctor.evidence.trace import Step, words
 
 _CLOSE = 1e-3
 _CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}

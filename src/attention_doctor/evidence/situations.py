@@ -54,8 +54,9 @@ def masked(patient: Patient, square: bool = False, n: int = 0) -> Iterator[Situa
     for name, (each, samples, queries, seed) in _MASKS.items():
         if patient.masks in ("any", name) or (patient.masks == "apart" and name != "any"):
             blocked = _random(b if samples else 1, n if queries else 1, m, seed).expand(b, n, m)
-            if patient.own_future:  # each token sees one: the first
+            if patient.own_future:  # each token sees one: the first, or itself in a window
                 blocked = blocked & (torch.arange(m) > 0)
+                blocked &= ~torch.eye(n, m, dtype=torch.bool) | (not queries)
             words = f"a mask {each}{', as many samples as tokens' if square else ''}"
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 

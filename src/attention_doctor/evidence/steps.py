@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from attention_doctor.evidence.trace import Step, words
+from attention_doctor.call.trace import Step, words
 
 LOW = -500.0  # a score that is lower leaves no weight
 # They move numbers, and change none.

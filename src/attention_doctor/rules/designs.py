@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from attention_doctor.call.trace import Step, tensors
 from attention_doctor.evidence import conduct, inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
 from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import back
-from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.rules.questions import CONVENTION
 from attention_doctor.rules.rule import Excuse, Observed, Rule, Sign
 

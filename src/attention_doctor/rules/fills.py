@@ -3,11 +3,11 @@
 import torch
 
 from annotated_attention.masks import block_future
+from attention_doctor.call.trace import Step
 from attention_doctor.evidence import looks
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
 from attention_doctor.evidence.sight import Seen
-from attention_doctor.evidence.trace import Step
 from attention_doctor.rules.masks import FILLS
 from attention_doctor.rules.questions import MASKED
 from attention_doctor.rules.rule import HIDE, Named, Rule, Sign, of_mistake

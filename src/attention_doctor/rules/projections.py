@@ -2,13 +2,13 @@
 
 from functools import partial
 
+from attention_doctor.call.trace import Step, tensors
 from attention_doctor.evidence import conduct, looks, mixing
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.sight import Seen, has_another_way
 from attention_doctor.evidence.steps import before, is_projection
-from attention_doctor.evidence.trace import Step, tensors
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
 from attention_doctor.rules.rule import Named, Rule, Sign, inside, of_mistake, told
 from attention_doctor.rules.scale import normed
