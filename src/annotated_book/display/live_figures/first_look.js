@@ -143,6 +143,8 @@ export default {
 };
 
 const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
+// Whether a word hands something over: a quality, and *it*.
+const gives = (word) => ["it", "thirsty", "sweet"].includes(word);
 const hundredth = (number) => (number / 100).toFixed(2);
 const even = (row) => row.every((share) => share === row[0]);
 const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
@@ -185,7 +187,7 @@ function curves(words, places, asks, ask) {
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
         path.style.strokeWidth = 0.4 + 0.09 * row[j];
-        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : 0.85;
+        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : gives(all[j]) ? 0.9 : 0.35;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");

@@ -31,6 +31,7 @@ SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, an
 FLOOR, TALL = 72, 46  # where the bars stand, and the height of one whole
 ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
 GETS, FROM = ["said of an animal", "of a food"], ["from head 1", "from head 2"]
+GIVES = ["it", "thirsty"]  # words of the still picture that hand something over
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
@@ -114,10 +115,11 @@ def _still(weights: list[list[list[int]]], places: list[float], query: int, alt:
     """Draw what ``first_look.js`` draws at first."""
     drawn = ""
     for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
-        for x, share in zip(places, rows[query], strict=True):
+        for x, share, word in zip(places, rows[query], WORDS, strict=True):
+            strong = _strong(share, word in GIVES)
             drawn += (
                 f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
-                f'stroke-width="{_wide(share):g}" stroke-opacity="{_strong(share)}"/>'
+                f'stroke-width="{_wide(share):g}" stroke-opacity="{strong}"/>'
             )
     texts = "".join(
         f'<text x="{x}" y="102" {"font-weight" if i == query else "opacity"}='
@@ -187,5 +189,6 @@ def _wide(share: int) -> float:
     return 0.4 + 0.09 * share
 
 
-def _strong(share: int) -> float:
-    return 0.85 if share >= LEAST else 0.2
+def _strong(share: int, gives: bool) -> float:
+    """Choose an opacity: pale, where the word hands nothing over."""
+    return 0.2 if share < LEAST else 0.9 if gives else 0.35
