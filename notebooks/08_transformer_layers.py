@@ -655,7 +655,8 @@ print("weights", tuple(back.shape), "and", tuple(across.shape))
 # %% [markdown]
 # The output is as long as the target. In the self-attention the three words look at each
 # other; in the cross-attention they look at the ten rows of the memory.
-#
+
+# %% [markdown] name="which-mask-goes-where"
 # ## Which mask goes where
 #
 # Each attention has its own masks. The causal mask belongs to the self-attention: when *cat* is
