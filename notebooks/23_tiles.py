@@ -619,7 +619,7 @@ found["attention in decode"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
 
 # %% tags=["fold-input"]
 sharing = chapters.load("22_fewer_keys")
-shared = [h * wide / kept for h, wide, kept in [*sharing.WAYS.values()][:3]]
+shared = [h * wide / kept for h, wide, _, kept in sharing.WAYS.values()]
 traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128)]
 texts = [score_flops(8192, 8192, E) / size for size in traffic]
 names = {

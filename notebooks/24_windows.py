@@ -252,7 +252,8 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # grows beyond those of training, as long as the cache is no longer than its texts [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
 # The package calls the number of first tokens `sinks`. There, all tokens keep their true positions: in
 # a long stream, the sinks end up farther away than any key did in training.
-#
+
+# %% [markdown] name="a-key-for-nothing"
 # ### A key for nothing
 #
 # A model that is trained with windows can have its sink from the start. gpt-oss gives each head one
@@ -265,7 +266,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # The output without the sink is divided by $\sum_j e^{s_j}$ alone, so the sink multiplies it by
 # $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j})$. With $\ell$, the log-sum-exp of the scores,
 # $e^\ell = \sum_j e^{s_j}$, this is $1 / (1 + e^{s - \ell}) = \sigma(\ell - s)$, where σ is the
-# sigmoid. Any kernel that returns $\ell$ can have sinks. Compute it both ways.
+# sigmoid. Any kernel that returns $\ell$ can have sinks, and can train them if it takes the gradient of $\ell$. Compute it both ways.
 
 # %%
 from annotated_attention.modern import tiled_attention, with_sink
