@@ -204,7 +204,7 @@ print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys ar
 
 # %% [markdown]
 # > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. In cross-attention with
-# > 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8. Where you have only self-attention, change one
+# > 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8; a single query it repeats, without an error. Where you have only self-attention, change one
 # > word and see whether the rows of other words move.
 #
 # ## Back together, and what W_O is for

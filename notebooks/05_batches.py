@@ -187,8 +187,7 @@ display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
 # is copied.
 #
 # Does it matter? With `@`, batch-first costs three copies, of queries, keys and values; PyTorch's own function makes
-# none. How long a call takes depends more on [the weights, if they are
-# written](15_speed.ipynb#cell-id=the-price-of-the-weights).
+# none, without dropout.
 
 # %% [markdown]
 # <!-- deeper: what is copied -->
@@ -281,8 +280,9 @@ print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %%
 def test_alone_and_in_the_batch(model, x):
-    """Compare what the first sample gets in the batch and alone; x is batch-first."""
-    together, alone = model(x)[:1], model(x[:1])
+    """Compare what each sample gets in the batch and alone; x is batch-first."""
+    assert len(x) > 1, "one sample has no others to hear"
+    together, alone = model(x), torch.cat([model(sample) for sample in x.split(1)])
     gap = (together - alone).abs().max()
     assert gap <= together.std() / 1000, "a sample hears the others"
 
@@ -495,7 +495,7 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
 # > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in, and never
 # > reshaped. In the wrong layout, self-attention without a mask keeps the shape and mixes sentences. So test
-# > that `model(x)[:1]` equals `model(x[:1])` up to rounding, and test one sentence by itself.
+# > that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and test one sentence by itself.
 #
 # The walls stand. But inside a room not every word should hear every other: not padding, and not words
 # that come later. [Masks](06_masks.ipynb) hide both.

@@ -729,10 +729,10 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # |---|---|---|
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`: the checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
 # | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
-# | a causal mask, `future`, `(n, m)` | `attn_mask=future` alone; yours: `future[None]` | PyTorch's `is_causal=True` alone is an error, and on the fast path no mask at all. Beside another mask, in training without weights, the flag wins: even where nothing is blocked, the future is. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
+# | a causal mask, `future`, `(n, m)` | `attn_mask=future` alone; yours: `future[None]` | PyTorch's `is_causal=True` alone is an error, and on the fast path no mask at all. Beside an `attn_mask`, without weights and off the fast path, the flag wins: even where nothing is blocked, the future is. With a `key_padding_mask` as well, the flag is ignored. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
 
 
-# %% tags=["hide-input"]
+# %% tags=["proof"]
 def sees_the_future(module, **asked):
     """Say whether the first word's output reacts to the last word."""
     y = torch.randn(2, 4, 24)  # (b, n, e)
@@ -751,13 +751,16 @@ modes["in evaluation, without"] = False, False
 of_torch = nn.MultiheadAttention(24, 4, batch_first=True)
 ahead, free, rows = masks.block_future(4), torch.zeros(4, 4).bool(), {}
 beside = [{"is_causal": True, "attn_mask": mask} for mask in (ahead, free)]
+beside.append(beside[1] | {"key_padding_mask": torch.zeros(2, 4).bool()})
 for name, (training, graded) in modes.items():
     of_torch.train(training)
     with torch.set_grad_enabled(graded):
         flags = {"is_causal": True}, *beside
         rows[name] = [sees_the_future(of_torch, **flag) for flag in flags]
-fast = ["sees the future", "causal", "sees the future"]
-assert [*rows.values()] == [*[["an error", "causal", "causal"]] * 2, fast]
+fast = ["sees the future", "causal", *["sees the future"] * 2]
+slow = ["an error", "causal", "causal", "sees the future"]
+assert [*rows.values()] == [slow, slow, fast]
+print("✓ is_causal alone, and beside masks: each case was run.")
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -806,7 +809,7 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
     assert not sums.allclose(torch.ones_like(sums))
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
-print("✓ Flags, masks, weights after dropout: each row was run.")
+print("✓ Whose forward runs, and what dropout leaves of the weights: each was run.")
 
 # %% [markdown] name="dropout"
 # To look at the weights, call `.eval()` and ask for `average_attn_weights=False`, or you get their mean over the heads. In

@@ -15,8 +15,8 @@
 # kept, from which every head makes its own (multi-head latent attention, **MLA**). If keys are a catalogue, in
 # which a head looks up where to read, do 96 readers need 96 catalogues?
 #
-# Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. Of a token, DeepSeek's
-# latent keeps 3.6 times less. But such models are served on eight GPUs or more. How much of those 3.6 is left on
+# Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. In a layer,
+# DeepSeek's latent keeps 3.6 times less of a token. But such models are served on eight GPUs or more. How much of those 3.6 is left on
 # each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
 
 # %% tags=["hide-input"]
@@ -674,8 +674,8 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # FLOPs. MLA moves straight down. On one H100 it takes 0.34 ns where GQA takes 1.22. On each of eight GQA takes
 # 0.15, and MLA still 0.34. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
 # all for MLA.** With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
-# falls and the line with it, to 258<!-- quoted --> FLOPs a byte, so DeepSeek's note on its kernel rounds, and counts it as bound
-# by arithmetic [[FlashMLA](../docs/references.md#flash-mla)]: it stands on the ridge. (On an A100 it is over the
+# falls and the line with it, to 258<!-- quoted --> FLOPs a byte in DeepSeek's note on its kernel [[FlashMLA](../docs/references.md#flash-mla)]:
+# MLA stands on the ridge. (On an A100 it is over the
 # line, and eight help a little: 0.89 ns become 0.58.)
 #
 # So MLA is served in another way. Give each GPU texts of its own, with all heads, and every latent is kept and
@@ -689,8 +689,8 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # %% [markdown] name="one-wide-head"
 # ### One wide head: DeepSeek-V4
 #
-# DeepSeek-V4 has no latents. Its 64 query heads read a single KV head, as in MQA, and that head is wide: 512
-# numbers, which are key *and* value. This is what absorbed MLA reads, but nothing is absorbed: the queries are
+# DeepSeek-V4 has no latents. Its 64 query heads in V4-Flash, 128<!-- quoted --> in V4-Pro, read a single KV head, as in MQA, and
+# that head is wide: 512 numbers, which are key *and* value. This is what absorbed MLA reads, but nothing is absorbed: the queries are
 # made 512 wide. The last 64 of the 512 are rotated, so a position gets into the mix; the output's last 64 are
 # turned back by the query's own. And most layers keep one such vector for four tokens, or for
 # 128 ([Windows](24_windows.ipynb#cell-id=all-at-once) has the rest). One head cannot be shared out, either.

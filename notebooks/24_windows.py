@@ -10,7 +10,7 @@
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
 # the news has travelled a long way. A token in a stack of layers is in the same position: what it does
 # not see itself, it may get from a neighbour who has seen it. You know this as **sliding-window
-# attention**, with the **attention sink** of StreamingLLM as the one key that must not be hidden.
+# attention**, with the **attention sink** of StreamingLLM as the key that is kept in sight nevertheless.
 #
 # So far, each word could look at all earlier words, and a text of twice the length had four times
 # as many scores. A window chooses a few keys by their place. Two other ways to look at less stand in
@@ -393,10 +393,10 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # %% [markdown] name="all-at-once"
 # ### All at once: DeepSeek-V4
 #
-# DeepSeek-V4 of 2026 puts the chapter so far into one layer [[DeepSeek-V4](../docs/references.md#deepseek-v4)].
+# DeepSeek-V4 of 2026 puts most of the chapter so far into one model [[DeepSeek-V4](../docs/references.md#deepseek-v4)].
 # A query sees a window of 128 tokens one by one, and each head has a sink of its own, as in gpt-oss. Older text is
 # **compressed**: one entry, a weighted mean, stands for 4 tokens in about half of the layers, and for 128 in the
-# others. An indexer chooses 512 of the first kind; of the second, all are seen. An entry is a single vector
+# others. An indexer chooses 512 of the first kind (V4-Flash; 1,024<!-- quoted --> in V4-Pro); of the second, all are seen. An entry is a single vector
 # of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head), and the indexer's key is
 # compressed as well. What is left of a token behind the window, in numbers for each layer?
 
@@ -641,8 +641,8 @@ display.show(rows, columns=columns, corner="found")
 # state for each one with softmax attention in both, as models with windows keep some global ones.
 #
 # A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
-# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes a page, for which
-# those of the keys are made long enough. A beginning that two texts share is used again as far as *every* kind
+# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes one page, so pages of
+# keys are made as large as a state. A beginning that two texts share is used again as far as *every* kind
 # of layer still has it [[Hybrid caches](../docs/references.md#hybrid-caches)].
 
 # %% [markdown]

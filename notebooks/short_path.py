@@ -21,8 +21,8 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The bars trade places. But look at the upper curves: head 1 gives *cat* as much of its attention as *thirsty*,
-# 0.46 each, and the cat, as you will see, adds nothing to that bar.
+# The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
+# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar.
 #
 # You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
 # its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
@@ -154,8 +154,8 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 #
 # ## 3. Three matrices
 #
-# With the same numbers in all three roles, our words find words that share their features. A word had better
-# ask for something that it lacks. So a head has a [matrix for each
+# With the same numbers in all three roles, our words find words that share their features. A word should
+# ask for one thing and be found by another. So a head has a [matrix for each
 # role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$ turns a word into
 # what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
@@ -256,7 +256,7 @@ display.show(rows, columns=[*seen, "gets"], heat=seen)
 # %% [markdown]
 # 1.09 and 1.09: the one head cannot tell *thirsty* from *sweet*. Its scores are the sums of both heads' scores,
 # and $6 + 2$ is $2 + 6$. Of quality it collects one number, of which *said of an animal* and *said of a food* can
-# only be fixed multiples, whatever the other matrices are. Let it hand over animal and food as well, and one head can
+# only be fixed multiples, whatever the other matrices are (without biases). Let it hand over animal and food as well, and one head can
 # answer, as the pencil's did with 1.32 and 0.72, for *thirsty* itself brings the animal. But **one head has one set
 # of shares for all that it hands over**: two answers about one feature, from two words, come back as
 # [a mixture](02_two_heads.ipynb).
@@ -401,7 +401,8 @@ display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
 # Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone to *thirsty* and
-# *was*. With $-\infty$ the visible words share the whole.
+# *was*. With $-\infty$ the visible words share the whole. (Either way *it* sees no *thirsty* any more: only a later
+# word can tell who was meant, as [Masks](06_masks.ipynb) says.)
 #
 # Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
