@@ -421,8 +421,8 @@ display.needle(
 #
 # - Make the arrow longer, and the two winners take more. (*Temperature* divides the scores once more, beside the root.)
 # - Turn it around, and the five words whose keys are (0, 0) win.
-# - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects 0.90 with *sweet*, and 0.42 with
-#   *thirsty*.
+# - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects more than twice as much
+#   with *sweet* as with *thirsty*.
 #
 # With the arrow at (2, 1), *cat* takes 0.46 of the weight and gives 0. That is how this head says *no*: the words that
 # nothing is said about take the weight, and bring home nothing. Without such a word, it would have to give a wrong
@@ -439,7 +439,7 @@ sweet, thirsty = (
     for x in (SWEET_EMBEDDINGS, EMBEDDINGS)
 )
 assert sweet > 2 * thirsty
-print(f"✓ At (−1, 1), “it” collects {sweet:.2f} with sweet, {thirsty:.2f} with thirsty.")
+print("✓ At (−1, 1), “it” collects more than twice as much with sweet as with thirsty.")
 
 # %% [markdown]
 # <!-- deeper: Change one matrix at a time -->

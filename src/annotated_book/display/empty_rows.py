@@ -30,11 +30,11 @@ def empty_row(scores: Tensor, values: Tensor, words: Sequence[str], *, name: str
     Examples:
         >>> import torch
         >>> from annotated_book import display
-        >>> shown = display.empty_row(torch.zeros(4), torch.ones(4, 1), [*"abcd"], name="empty")
+        >>> shown = display.empty_row(torch.zeros(6), torch.ones(6, 1), [*"abcdef"], name="empty")
         >>> shown.text.split("; ")[2:4]
-        ['share, 0 / 0: NaN NaN NaN NaN', 'collected: NaN']
+        ['share, 0 / 0: NaN NaN NaN NaN NaN NaN', 'collected: NaN']
         >>> shown.text.split("; ")[-2:]  # filled twice, and yet
-        ['to the filled scores: NaN NaN NaN NaN', 'to the scores: 0 0 0 0.']
+        ['to the filled scores: NaN NaN NaN NaN NaN NaN', 'to the scores: 0 0 0 0 0 0.']
     """
     heights = (*range(56, 137, 20), *range(192, 253, 20))
     wide = _LEFT + _WIDE * len(words)

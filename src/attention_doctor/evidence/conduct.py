@@ -48,6 +48,8 @@ def dropped_scores(patient: Patient) -> str:
 def _meets_keys(patient: Patient, inputs: Inputs, which: int) -> bool:
     """Tell whether a dropout gets tensors with an axis of the keys, as far as it is called."""
     part, shapes = dropouts(patient.module)[which][0], list[torch.Size]()
+    if not isinstance(part, nn.modules.dropout._DropoutNd):
+        return True  # a number of the class's own
     handle = part.register_forward_pre_hook(lambda _, x: shapes.extend(y.shape for y in x[:1]))
     try:
         patient.ask(inputs)
