@@ -72,8 +72,10 @@ function drawPlane(names, [called, [first, second]], [name, [across, up]], reach
   const unit = (SIDE / 2 - EDGE) / reach;
   const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
   const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
-  const beside = (fill) => label("", 0, 0, { "text-anchor": "start", fill, style: HALO });
-  const texts = [...LOOKS.map(({ stroke }) => beside(stroke)), beside("currentColor")];
+  const beside = (fill, y, anchor) =>
+    label("", SIDE - 4, y, { "text-anchor": anchor, fill, style: HALO });
+  const heads = LOOKS.map(({ stroke }, i) => beside(stroke, EDGE + 24 + 18 * i, "end"));
+  const texts = [...heads, beside("currentColor", 0, "start")];
   const point = svg("circle", { r: 7 });
   const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }), point);
   drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
@@ -102,15 +104,7 @@ function drawPlane(names, [called, [first, second]], [name, [across, up]], reach
     lines.forEach((line, i) => {
       const share = shares[i] ?? 0;
       const far = i < shares.length ? 2 * reach : 0;
-      // Beside its line, on the longer of the two ways from the point to the frame.
-      const ways = [-1, 1].map(
-        (way) =>
-          way *
-          Math.min((reach + way * a) / (1 - share || 1e-9), (reach - way * b) / (share || 1e-9)),
-      );
-      const t = 0.6 * (ways[1] > -ways[0] ? ways[1] : ways[0]);
-      const words = far ? `head ${i + 1}: share ${share.toFixed(2)}` : "";
-      write(texts[i], words, a - t * (1 - share), b + t * share);
+      texts[i].textContent = far ? `head ${i + 1}: share ${share.toFixed(2)}` : "";
       const ends = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
       ends.forEach(([u, v], end) => {
         line.setAttribute(`x${end + 1}`, x(u));
