@@ -5,6 +5,7 @@
 // places: the middle of each word; query: the word that asks first; asks: what each head asks
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
+// gives: for each ending, the number that each word hands over, to either head
 // means: what follows for the word that asks first, with each ending
 // merge: whether the line that merges the heads is there
 import { button, element, readout, svg } from "./host/figure.js";
@@ -37,7 +38,7 @@ const [FLOOR, TALL] = [72, 46]; // where bars stand, and the height of one whole
 
 export default {
   render({ model, el }) {
-    const { words, endings, places, weights, right, wrong, query, asks, means, merge } =
+    const { words, endings, places, weights, right, wrong, query, asks, gives, means, merge } =
       model.get("data");
     const now = { ending: 0, query, transposed: true };
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
@@ -75,7 +76,7 @@ export default {
       choices.forEach((choice, index) =>
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
-      look.show(all, weights[now.ending], now.query);
+      look.show(all, weights[now.ending], now.query, gives[now.ending]);
       gets.show(all, found, now.query, now.transposed, from);
       cut.classList.toggle("aa-left-out", !now.transposed);
       said.replaceChildren(...(now.transposed ? tell(all, found) : slip(all, found)));
@@ -104,11 +105,11 @@ export default {
       return [...lines.flat(), meant && `So ${word} ${meant}.`];
     }
 
-    // What was found is the sum of what words hand over, each by its share: the last 2, *it* 1, the others nothing.
+    // What was found is the sum of what words hand over, each by its share.
     function sum(row, number) {
-      const [last, it] = [row.at(-1), row[query]];
       if (number < FOUND || now.query !== query) return "";
-      return `${hundredth(last)} · 2 + ${hundredth(it)} · 1 = `;
+      const parts = gives[now.ending].map((gift, j) => gift && `${hundredth(row[j])} · ${gift}`);
+      return `${parts.filter(Boolean).reverse().join(" + ")} = `;
     }
 
     // Without the transpose two neighbours of one head share a row.
@@ -143,8 +144,6 @@ export default {
 };
 
 const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
-// Whether a word hands something over: a quality, and *it*.
-const gives = (word) => ["it", "thirsty", "sweet"].includes(word);
 const hundredth = (number) => (number / 100).toFixed(2);
 const even = (row) => row.every((share) => share === row[0]);
 const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
@@ -175,7 +174,7 @@ function curves(words, places, asks, ask) {
   );
   const drawn = svg("g", { fill: "none", "stroke-linecap": "round" }, ...paths.flat());
   const root = canvas("aa-look", HEIGHT, "group", drawn, ...shares.flat(), ...questions, ...askers);
-  const show = (all, weights, query) => {
+  const show = (all, weights, query, gives) => {
     all.forEach((word, j) => {
       names[j].textContent = word;
       names[j].setAttribute("font-weight", j === query ? "bold" : "normal");
@@ -187,7 +186,7 @@ function curves(words, places, asks, ask) {
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
         path.style.strokeWidth = 0.4 + 0.09 * row[j];
-        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : gives(all[j]) ? 0.9 : 0.35;
+        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : gives[j] ? 0.9 : 0.35;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");

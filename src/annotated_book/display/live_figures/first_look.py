@@ -31,7 +31,6 @@ SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, an
 FLOOR, TALL = 72, 46  # where the bars stand, and the height of one whole
 ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
 GETS, FROM = ["said of an animal", "of a food"], ["from head 1", "from head 2"]
-GIVES = ["it", "thirsty"]  # words of the still picture that hand something over
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
@@ -42,7 +41,11 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         name: the figure's name, see ``finish``.
         merge: False leaves out the line that merges the heads.
     """
-    states = [_compute(torch.cat([c.X[: c.LENGTH - 1], end[None]])) for end in ENDINGS.values()]
+    sentences = [torch.cat([c.X[: c.LENGTH - 1], end[None]]) for end in ENDINGS.values()]
+    states = [_compute(x) for x in sentences]
+    gives = [
+        (x @ c.W_V).amax(-1).int().tolist() for x in sentences
+    ]  # both heads hand over the same
     weights, right, wrong = ([_hundredths(x) for x in part] for part in zip(*states, strict=True))
     places = list(_places([*WORDS[:-1], "thirsty"]))
     it = WORDS.index("it")
@@ -54,6 +57,7 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         "right": right,
         "wrong": wrong,
         "query": it,
+        "gives": gives,
         "means": MEANS,
         "merge": merge,
         "asks": ASKS,
@@ -75,7 +79,9 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
-    drawn = _still(weights[0], places, it, alt) + _bars("each word gets", GETS, right[0], places)
+    drawn = _still(weights[0], gives[0], places, it, alt) + _bars(
+        "each word gets", GETS, right[0], places
+    )
     if merge:
         drawn += _bars("without the transpose", FROM, wrong[0], places)
     return live(
@@ -111,12 +117,14 @@ def _places(words: Sequence[str]) -> Iterator[float]:
         left += LETTER * len(word) + GAP
 
 
-def _still(weights: list[list[list[int]]], places: list[float], query: int, alt: str) -> str:
+def _still(
+    weights: list[list[list[int]]], gives: list[int], places: list[float], query: int, alt: str
+) -> str:
     """Draw what ``first_look.js`` draws at first."""
     drawn = ""
     for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
-        for x, share, word in zip(places, rows[query], WORDS, strict=True):
-            strong = _strong(share, word in GIVES)
+        for x, share, given in zip(places, rows[query], gives, strict=True):
+            strong = _strong(share, given > 0)
             drawn += (
                 f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
                 f'stroke-width="{_wide(share):g}" stroke-opacity="{strong}"/>'
