@@ -170,7 +170,7 @@ display.show([*zip(*collects.values())], asked, [*collects], corner="“it” co
 #
 # Not everybody puts the batch first. `torch.nn.MultiheadAttention` expects batches **sequence-first**, `(n, b,
 # e)`, unless it is told `batch_first=True`. Why would anyone? Recurrent layers walk from word to word, and there a
-# step of all sentences lies in one piece. Attention has something from it, too. Here are the 64 numbers of the
+# step of all sentences lies in one piece. Attention can save copies with it. Here are the 64 numbers of the
 # queries in memory, sixteen to a line. Each room has a letter.
 
 # %% tags=["hide-input"]
@@ -182,7 +182,7 @@ display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
 
 # %% [markdown]
 # A and B are the heads of the first sentence, C and D those of the second. Batch-first, the rooms begin at places 0,
-# 2, 32 and 34, and no single stride walks like that. Sequence-first they begin at 0, 2, 4 and 6. To the
+# 2, 32 and 34. No single step leads from each room to the next, and `@` asks for one. Sequence-first they begin at 0, 2, 4 and 6. To the
 # trick of the last chapter that is *one* sentence with b · h heads, `view(n, b * h, d).transpose(0, 1)`, and nothing
 # is copied.
 #
@@ -341,8 +341,8 @@ test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are to
 print("✓ Together, the new test and the old one find all four mistakes.")
 
 # %% [markdown]
-# The new test sees the walls between sentences, and the old one what happens inside them. The old one even notices the batch that is taken for words: each word of its sentence becomes a sample of its
-# own, and nobody hears anybody. Cross-attention stops only there, because 3 queries and 5 keys do not match as
+# The new test sees the walls between sentences, and the old one what happens inside them. The old one even notices the
+# batch that is taken for words: each word of its sentence becomes a sample of its own, and nobody hears anybody. Cross-attention stops only there, because 3 queries and 5 keys do not match as
 # samples.
 #
 # > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences, alike but for one word,

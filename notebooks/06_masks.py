@@ -388,7 +388,8 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The softmax still sends back NaN. Where the first fill has overwritten the scores, it stops; where a mask of $-\infty$
+# The softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before your second
+# fill. Where the first fill has overwritten the scores, it stops; where a mask of $-\infty$
 # and 0 was *added*, it goes on:
 
 # %% tags=["hide-input"]

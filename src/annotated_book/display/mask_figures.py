@@ -241,8 +241,8 @@ def _behind_the_fill(x: Tensor, blocked: Tensor, *, added: bool) -> _Flow:
     """Follow a gradient back from the second fill to the matrices of the scores."""
     w_q, w_k = (torch.eye(x.size(-1), dtype=x.dtype, requires_grad=True) for _ in "qk")
     scores = (x @ w_q) @ (x @ w_k).mT / math.sqrt(x.size(-1))  # (b, n, n)
-    mask = torch.zeros_like(scores).masked_fill(blocked, -math.inf)
-    masked = scores + mask if added else scores.masked_fill(blocked, -math.inf)
+    bias = torch.zeros_like(scores).masked_fill(blocked, -math.inf)
+    masked = scores + bias if added else scores.masked_fill(blocked, -math.inf)
     weights = masked.softmax(-1)                  # (b, n, n)
     output = weights.masked_fill(blocked, 0) @ x  # (b, n, e)
     empty = blocked.all(-1)                       # (b, n)
