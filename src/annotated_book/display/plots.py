@@ -175,13 +175,14 @@ def _drawing(content: str, box: str, whole: str, label: str) -> str:
 
     No letter is shown smaller than 12 pixels: the drawing grows, and on a phone it may scroll.
     """
-    width = float(box.split()[2])
     letters = re.findall(r"\bfont(?:-size)?: [^;\"]*?([\d.]+)px", whole)
-    narrowest = width * 12 / min(map(float, letters), default=16.0)
+    drawn = float(box.split()[2])
+    narrowest = drawn * 12 / min(map(float, letters), default=16.0)
+    wide = f"{max(drawn, narrowest):.0f}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="{box}" width="{max(width, narrowest):.0f}" {label} fill="currentColor" '
-        f'stroke-linejoin="round" style="min-width: {narrowest:.0f}px">{content}</svg>'
+        f'viewBox="{box}" width="{wide}" {label} fill="currentColor" stroke-linejoin="round" '
+        f'style="--drawn: {wide}px; min-width: {narrowest:.0f}px">{content}</svg>'
     )
 
 
