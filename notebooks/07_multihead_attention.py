@@ -3,12 +3,12 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *14 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
+# *12 minutes and 12 of exercises. Afterwards you can write the whole class, and put it inside PyTorch's own
 # layer.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
-# mask. Do they fit? Here is all of it put together, one step a line. In the margin stand the chapters in which you
-# made it: `4 5` means that 4 made the cut, and 5 gave it an axis for the batch.
+# mask. Do they fit? Here they are put together, in 18 lines. In the margin stand the chapters in which you made
+# them: `4 5` means that 4 made the cut, and 5 gave it an axis for the batch.
 
 # %% tags=["fold-input"]
 import itertools
@@ -32,120 +32,18 @@ MADE_IN = {
     "if embed_dim % num_heads": "3",
     "raise ValueError": "3",
     "self.num_heads =": "3",
-    "self.w_q =": "1",
-    "self.w_k =": "1",
-    "self.w_v =": "1",
-    "self.w_o =": "1 2",
+    "layers =": "1 2",
+    "self.w_q,": "1 2",
     "def split": "4",
-    "x = x.unflatten": "4 5",
-    "return x.transpose(1, 2) ": "4 5",
+    "return x.unflatten": "4 5",
     "def merge": "4",
-    "return x.transpose(1, 2).": "4 5",
-    "q =": "3",
-    "k =": "3",
-    "v =": "3",
-    "scores = q": "1",
-    "scores = scores": "6",
-    "weights = scores": "1",
-    "weights = weights": "6",
-    "merged =": "4",
-    "return self.w_o": "2",
+    "return x.transpose": "4 5",
+    "q, k, v =": "3",
+    "scores =": "1",
+    "blocked =": "6",
+    "weights =": "1 6",
+    "return self.w_o": "2 4",
 }
-
-
-# %% tags=["fold-input"]
-class StepByStep(nn.Module):
-    """Multi-head attention; where `blocked` is True, a query does not see a key."""
-
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
-        self.num_heads = num_heads
-        self.w_q = nn.Linear(embed_dim, embed_dim)
-        self.w_k = nn.Linear(embed_dim, embed_dim)
-        self.w_v = nn.Linear(embed_dim, embed_dim)
-        self.w_o = nn.Linear(embed_dim, embed_dim)
-
-    def split(self, x):
-        x = x.unflatten(-1, (self.num_heads, -1))  # (b, n, h, d)
-        return x.transpose(1, 2)                   # (b, h, n, d)
-
-    def merge(self, x):
-        return x.transpose(1, 2).flatten(2)  # (b, n, h * d)
-
-    def forward(self, query, key, value, blocked=None):
-        q = self.split(self.w_q(query))  # (b, h, n, d)
-        k = self.split(self.w_k(key))    # (b, h, m, d)
-        v = self.split(self.w_v(value))  # (b, h, m, d)
-
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)
-        weights = scores.softmax(-1)  # (b, h, n, m)
-        if blocked is not None:
-            weights = weights.masked_fill(blocked[:, None], 0)
-
-        merged = self.merge(weights @ v)  # (b, n, h * d)
-        return self.w_o(merged), weights  # (b, n, e), (b, h, n, m)
-
-
-display.margin(StepByStep, MADE_IN)
-
-# %% [markdown] name="all-of-it-in-18-lines"
-# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
-# axis for the heads, `blocked[:, None]`: it takes a mask `(b, n, m)`, True where a query must not look. So
-# padding needs one None fewer than in [Masks](06_masks.ipynb), and the staircase, which fitted the scores as it was,
-# needs one.
-#
-# | you have | you give | on the scores, `(b, h, n, m)` |
-# |---|---|---|
-# | padding, `(b, m)` | `padding[:, None]`, `(b, 1, m)` | `(b, 1, 1, m)` |
-# | a causal mask, `(n, m)` | `future[None]`, `(1, n, m)` | `(1, 1, n, m)` |
-# | one mask for each sample, `(b, n, m)` | as it is | `(b, 1, n, m)` |
-#
-# ## Run it
-#
-# Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and give the
-# class both sentences of the first page in one batch.
-
-# %%
-attention = StepByStep(embed_dim=4, num_heads=2)
-layers = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
-wide = [torch.cat(heads, 1) for heads in zip(*two.HEADS)]  # W_Q, W_K and W_V
-for layer, matrix in zip(layers, [*wide, two.W_O]):
-    layer.weight.data, layer.bias.data = matrix.T.contiguous(), torch.zeros(4)
-
-x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
-output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, m)
-display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
-
-# %% [markdown]
-# That is the question of the first page, and its answer. With *thirsty*, *it* receives a yes under animal
-# and a no under food, with *sweet* the other way round. Here is the class as a map, in another call: the
-# cat sentence and two rows of padding. Press its steps.
-
-# %% tags=["hide-input"]
-display.whole_map()
-
-# %% tags=["proof"]
-for i, sentence in enumerate(x):
-    torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
-print("✓ The same as the two heads, one after the other, one sentence after the other.")
-
-# %% [markdown]
-# ## Take a wheel out
-#
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here it is in 18 lines with the
-# constructor, of which ten are shown. Press an underlined part to take it out; press several. Four calls compare what
-# is left with the whole class:
-#
-# - *no mask*: the call that you have just made;
-# - *padding*: the cat sentence and a shorter one;
-# - *other sizes*: a larger class, sizes that all differ, a mask that differs from query to query;
-# - *one empty*: the same, with one sample in which nobody sees anything.
-#
-# Take out the six, one after the other. How often does the first call stop?
 
 
 # %% tags=["fold-input"]
@@ -173,6 +71,62 @@ class PlainAttention(nn.Module):
         weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
+
+display.margin(PlainAttention, MADE_IN)
+
+# %% [markdown] name="all-of-it-in-18-lines"
+# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class takes a
+# mask `(b, n, m)`, True where a query must not look, and gives it the axis for the heads, `blocked[:, None]`; where
+# you give none, it makes one that blocks nothing. So padding, `(b, m)`, goes in as `padding[:, None]`, and the
+# staircase, `(n, m)`, as `future[None]`.
+#
+# ## One call
+#
+# Wind it up. Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and ask the
+# question of the first page, of both its sentences at once: what does *it* mean?
+
+# %%
+attention = PlainAttention(embed_dim=4, num_heads=2)
+layers = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
+wide = [torch.cat(heads, 1) for heads in zip(*two.HEADS)]  # W_Q, W_K and W_V
+for layer, matrix in zip(layers, [*wide, two.W_O]):
+    layer.weight.data, layer.bias.data = matrix.T.contiguous(), torch.zeros(4)
+
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
+output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, m)
+display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
+
+# %% [markdown]
+# It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
+# is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
+# chapter. Press the steps of this map, in which two rows of padding follow the cat sentence:
+
+# %% tags=["hide-input"]
+display.whole_map()
+
+# %% tags=["proof"]
+for i, sentence in enumerate(x):
+    torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
+print("✓ The same as the two heads, one after the other, one sentence after the other.")
+
+# %% [markdown]
+# ## Take a wheel out
+#
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here are ten of its lines. Press
+# an underlined part to take it out; press several. Four calls compare what is left with the whole class:
+#
+# - *no mask*: the call that you have just made;
+# - *padding*: the cat sentence and a shorter one;
+# - *other sizes*: a larger class, sizes that all differ, a mask that differs from query to query;
+# - *one empty*: the same, with one sample in which nobody sees anything.
+#
+# Take out the six, one after the other. How often does the first call stop?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other.
+#
+# </details>
 
 # %% tags=["hide-input"]
 SOURCE = display.source(PlainAttention).text
@@ -241,26 +195,8 @@ start = next(i for i, line in enumerate(lines) if "def split" in line)
 listing = [line.removeprefix("    ") for line in lines[start:]]
 wheels(listing, WHEELS, heard, [], name="wheels")
 
-# %% tags=["proof"]
-short, long = PlainAttention(24, 4), StepByStep(24, 4)
-long.load_state_dict(short.state_dict())
-asking, asked = torch.randn(2, 3, 24), torch.randn(2, 5, 24)    # (2, 3, 24), (2, 5, 24)
-padded = masks.block_padding(torch.tensor([5, 2]), 5)[:, None]  # (2, 1, 5)
-for given in (None, padded):
-    pair = [module(asking, asked, asked, given) for module in (short, long)]
-    torch.testing.assert_close(*pair)
-    one_way, other = (
-        one.gradients(made[0], [*module.parameters()])
-        for made, module in zip(pair, (short, long))
-    )
-    torch.testing.assert_close(one_way, other)
-of_short_path = display.source(chapters.load("short_path").PlainAttention).text
-assert of_short_path == SOURCE
-print("✓ In 18 lines: the same output, weights and gradients, with a mask and without.")
-
 # %% [markdown]
-# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other. In the
-# whole table, red is where the output is right although a part is missing:
+# In the whole table, red is where the output is right although a part is missing. Look for the column without any:
 
 # %% tags=["hide-input"]
 told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHEELS)}
@@ -325,11 +261,11 @@ print(
 )
 
 # %% [markdown]
-# So there is a recipe for a call that notices when any of the six is missing, alone or together with others:
-# **several samples, sizes that all differ and none of which is 1, values other than the keys, a mask that differs
-# from query to query, and one sample empty.**
+# So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
+# sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
+# and one sample empty.**
 #
-# That is six parts, and not every mistake. Can you break a line so that this call does *not* notice?
+# Six parts are not every mistake. Can you break a line so that this call does *not* notice?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -369,9 +305,12 @@ print("✓ The call notices two of the five; padding alone, with keys for values
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
 #
-# *Medium, 10 minutes.* Without looking back, write the two cuts and `forward`, one step a line. The check holds
-# output, weights and gradients beside those of a right class, by the call that you have just read and by one
-# without a mask.
+# *Medium, 10 minutes.* Without looking back, write the two cuts and `forward`, one step a line. By heart it goes
+# **three in, four across, two out**. In from `(b, n, e)` to the heads, `(b, h, n, d)`: ask, offer, bring. Across on
+# the table of scores, `(b, h, n, m)`: compare, cover, share, cover. Out to `(b, n, e)`: collect, write.
+#
+# The check holds output, weights and gradients beside those of a right class, by the call that you have just read
+# and by one without a mask.
 
 
 # %% tags=["exercise"]
@@ -409,8 +348,38 @@ exercises.multihead_attention.check_attention(MyAttention)
 #
 # </details>
 
+
 # %% tags=["solution"]
-MyAttention = StepByStep
+class MyAttention(nn.Module):
+    """Multi-head attention; where `blocked` is True, a query does not see a key."""
+
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(embed_dim, embed_dim)
+        self.w_k = nn.Linear(embed_dim, embed_dim)
+        self.w_v = nn.Linear(embed_dim, embed_dim)
+        self.w_o = nn.Linear(embed_dim, embed_dim)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
+
+    def merge(self, x):
+        return x.transpose(1, 2).flatten(2)  # (b, n, h * d)
+
+    def forward(self, query, key, value, blocked=None):
+        q = self.split(self.w_q(query))            # ask: (b, h, n, d)
+        k = self.split(self.w_k(key))              # offer: (b, h, m, d)
+        v = self.split(self.w_v(value))            # bring: (b, h, m, d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # compare: (b, h, n, m)
+        if blocked is not None:
+            scores = scores.masked_fill(blocked[:, None], -math.inf)  # cover
+        weights = scores.softmax(-1)  # share: (b, h, n, m)
+        if blocked is not None:
+            weights = weights.masked_fill(blocked[:, None], 0)  # cover
+        merged = self.merge(weights @ v)  # collect: (b, n, h * d)
+        return self.w_o(merged), weights  # write: (b, n, e), (b, h, n, m)
+
 
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
@@ -421,8 +390,9 @@ exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% tags=["proof"]
 compare = chapters.load("short_path").compare
-for kind in (StepByStep, PlainAttention):
+for kind in (MyAttention, PlainAttention):
     compare(kind)
+assert display.source(chapters.load("short_path").PlainAttention).text == SOURCE
 refused = 0
 for part in WHEELS.values():
     without_it = {"nn": nn, "math": math, "torch": torch}
@@ -432,40 +402,75 @@ for part in WHEELS.values():
     except (AssertionError, RuntimeError):
         refused += 1
 assert refused == len(WHEELS)
-print("✓ `compare` passes the class, and none from which one of the six parts is missing.")
-
-# %% [markdown]
-# ## Nine lines
-#
-# This is the `forward` that you wrote without looking back, or one like it. By heart it goes **three in, four across,
-# two out**: in from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the table of scores, `(b, h, n, m)`; out to `(b, n, e)`.
-
-# %% tags=["hide-input"]
-BY_HEART = {
-    "q =": "in      ask",
-    "k =": "        offer",
-    "v =": "        bring",
-    "scores = q": "across  compare",
-    "scores = scores": "        cover",
-    "weights = scores": "        share",
-    "weights = weights": "        cover",
-    "merged =": "out     collect",
-    "return": "        write",
-}
-display.margin(StepByStep.forward, BY_HEART)
+print(
+    "✓ `compare` passes both classes, and none from which one of the six parts is missing."
+)
 
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
 #
-# PyTorch has a layer, `nn.TransformerEncoderLayer`: attention by its own class, followed by steps that the
-# [next chapter](08_transformer_layers.ipynb) explains. Take its attention out, put yours in: does the layer still
-# say the same? (If you skipped the exercise, run its solution: `StepByStep` then stands in for yours.)
+# A movement wants a case. PyTorch has one, `nn.TransformerEncoderLayer`: attention by its own class,
+# `nn.MultiheadAttention`, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Suppose
+# you have a better `forward`. You write a subclass of PyTorch's class that overrides it, and put it into a stack of
+# two such layers. How often does it run in one call: in training, and in evaluation?
+#
+# <details><summary>What do you expect?</summary>
+#
+# In training, twice. In evaluation without gradients, never: the layer finds all that its shortcut asks for, multiplies
+# by the matrices that your class inherited, and hands out PyTorch's result.
+#
+# </details>
+
+
+# %% tags=["fold-input"]
+def noting(kind, ran):
+    """Make a subclass that notes each call of its forward in a list."""
+
+    class Noting(kind):
+        def forward(self, *given, **options):
+            ran.append(kind)
+            return super().forward(*given, **options)
+
+    return Noting
+
+
+def count_runs(attention, ran, texts, both):
+    """Count how often its forward runs in a stack of two layers, in three modes."""
+    layer, counts = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True), []
+    layer.double().self_attn = attention
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    for training, graded in ((True, True), (False, True), (False, False)):
+        ran.clear()
+        with torch.set_grad_enabled(graded):
+            encoder.train(training)(texts, *both)
+        counts.append(len(ran))
+    return counts
+
+
+# %% tags=["hide-input"]
+future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
+padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
+texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+pairs = {"no mask": (), "future": (future,), "padding": (None, padding)}
+pairs["both"] = future, padding
+
+ran: list[type] = []
+inherited = noting(nn.MultiheadAttention, ran)(24, 4, batch_first=True).double()
+runs = {"your subclass of PyTorch's": count_runs(inherited, ran, texts, pairs["both"])}
+modes = "training", "evaluation", "and no gradients"
+display.show(dict(zip(modes, zip(*runs.values()))), columns=[*runs], corner="runs, of 2")
 
 # %% [markdown] name="what-pytorchs-layer-asks-for"
-# The layer passes up to two masks, padding, `(b, m)`, and pairs, `(n, m)`, both as numbers to be added, $-\infty$
-# where True was; `read_masks` makes one `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below
-# the other in `in_proj_weight`; `copy_numbers` takes them out. Both refuse what your class cannot do, such as
-# dropout: a layer has 0.1 by default, so this one is built with `dropout=0`.
+# None of two, in the last row, which is where a model is put to use. There a layer with `batch_first=True`, an even
+# number of heads and otherwise default settings takes a shortcut, its **fast path**, and skips every `forward`.
+# Whatever you changed in yours, the answers are PyTorch's, in the right shape. The hands move, and your wheels stand
+# still.
+#
+# So do not inherit. Put in the class that you wrote. (If you skipped the exercise, run its solution.) It needs two
+# helpers. The layer passes up to two masks, padding and pairs, as numbers to be added; `read_masks` makes one
+# `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below the other in `in_proj_weight`;
+# `copy_numbers` takes them out. Both refuse what your class cannot do, such as dropout: a layer has 0.1 by default,
+# so this one is built without.
 
 
 # %% tags=["fold-input"]
@@ -501,7 +506,7 @@ def copy_numbers(theirs, ours):
     return ours
 
 
-# %%
+# %% tags=["fold-input"]
 def fit(theirs, kind):
     """Make a class that answers the layer's call, with the numbers of PyTorch's."""
 
@@ -512,19 +517,6 @@ def fit(theirs, kind):
             return super().forward(query, key, value, read_masks(query, key, **given))
 
     return copy_numbers(theirs, Fitted(theirs.embed_dim, theirs.num_heads))
-
-
-# %% [markdown]
-# Now the swap, by the recipe, as far as a layer allows it (there queries, keys and values come from one text):
-# three samples, the last one empty, sizes that differ, four pairs of masks, and gradients.
-
-
-# %% tags=["fold-input"]
-future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
-padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
-texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-pairs = {"no mask": (), "future": (future,), "padding": (None, padding)}
-pairs["both"] = future, padding
 
 
 def ask(layer, texts, pairs):
@@ -546,35 +538,58 @@ layer.self_attn = fit(layer.self_attn, MyAttention)
 
 # %% tags=["proof"]
 assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
-print("✓ In training, eight times yes: output and gradient, under four pairs of masks.")
+print("✓ In training, the same: output and gradient, under four pairs of masks.")
 
 # %% [markdown]
-# Your lines are running inside PyTorch. Now switch the layer to evaluation, as everybody does after training.
+# Your lines run inside PyTorch. Now switch the layer to evaluation, as everybody does after training:
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 try:
     layer.eval()(texts)
 except AttributeError as error:
     print(error)
 
 # %% [markdown]
-# It crashes before your class is called. In evaluation the layer looks for a shortcut, its **fast path**, which
-# multiplies by the matrices of PyTorch's class and skips every `forward`. To decide, it looks up `in_proj_bias`.
-# None means *no biases*, and without biases there is no fast path.
-#
-# One step up, a model is a stack of such layers. `nn.TransformerEncoder` makes the copies, and asks one thing more
-# before it is built: do $W_Q$, $W_K$ and $W_V$ lie packed? Yours do not.
+# This time it stops before your class is called, and you know at once. To decide on its fast path, the layer
+# looks up `in_proj_bias`. None means *no biases*, and without biases there is no fast path. A stack of layers,
+# `nn.TransformerEncoder`, asks one thing more before it is built: do $W_Q$, $W_K$ and $W_V$ lie packed? Yours do
+# not.
 
 # %%
 layer.self_attn.in_proj_bias = None
 layer.self_attn._qkv_same_embed_dim = False
 encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-same = equal(ask(encoder, texts, pairs), before_in_stack)
-display.show(same, columns=["output", "gradient"], corner="equal, in evaluation")
+
+# %% tags=["hide-input"]
+mine = fit(
+    nn.MultiheadAttention(24, 4, batch_first=True).double(), noting(MyAttention, ran)
+)
+mine.in_proj_bias, mine._qkv_same_embed_dim = None, False
+of_package = noting(MultiheadAttention, ran)(24, 4, batch_first=True).double()
+made = {"yours": mine, "a subclass of the package's": of_package}
+run = {name: count_runs(each, ran, texts, pairs["both"]) for name, each in made.items()}
+display.show(dict(zip(modes, zip(*run.values()))), columns=[*run], corner="runs, of 2")
+
+# %% [markdown]
+# Now yours runs in both layers, in all three modes, and output and gradient are those of PyTorch's. So does a subclass of this
+# book's package, `from annotated_attention import MultiheadAttention`, which needs none of these lines: [around
+# yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's
+# checkpoint, and the fast path leaves it alone.
 
 # %% tags=["proof"]
+assert [*runs.values(), *run.values()] == [[2, 2, 0], [2, 2, 2], [2, 2, 2]]
+odd = noting(nn.MultiheadAttention, ran)(24, 3, batch_first=True).double()
+assert count_runs(odd, ran, texts, pairs["both"]) == [2, 2, 2]  # no fast path
+assert all(itertools.chain(*equal(ask(encoder, texts, pairs), before_in_stack).values()))
+assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
+with torch.no_grad():
+    for name, pair in pairs.items():
+        torch.testing.assert_close(layer(texts, *pair), before[name][0])
+print("✓ In evaluation, the same again: in the layer and in the stack, with every mask.")
+
+# %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-ours, linears = fit(theirs, StepByStep), ("w_q", "w_k", "w_v")
+ours, linears = fit(theirs, PlainAttention), ("w_q", "w_k", "w_v")
 asking = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)        # (3, 5, 24)
 keys, values = torch.randn(2, 3, 7, 24, dtype=torch.float64).requires_grad_()  # (3, 7, 24)
 blocked = torch.rand(5, 7) < 0.4, masks.block_padding(torch.tensor([7, 4, 0]), 7)
@@ -592,15 +607,8 @@ rows = [getattr(getattr(ours, w), kind) for kind in ("weight", "bias") for w in 
 torch.testing.assert_close(of_ours, of_theirs)
 torch.testing.assert_close(torch.cat([q, k, v]), of_weight)
 torch.testing.assert_close(torch.cat([q_bias, k_bias, v_bias]), of_bias)
-print(
-    "✓ Outside a layer, with other keys and other values: output and all gradients agree."
-)
 
 # %% tags=["proof"]
-assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
-with torch.no_grad():
-    for name, pair in pairs.items():
-        torch.testing.assert_close(layer(texts, *pair), before[name][0])
 number = (future * 1.0).masked_fill(future, -math.inf).double()  # (5, 5)
 for unread in (
     {"key_padding_mask": padding[1:2]},  # Booleans: the layer makes numbers of them
@@ -620,71 +628,13 @@ settings = {"dropout": 0.1, "add_bias_kv": True, "add_zero_attn": True, "kdim": 
 for name, value in {**settings, "batch_first": False, "bias": False}.items():
     asked = {"batch_first": True, name: value}
     try:
-        refused = not fit(nn.MultiheadAttention(24, 4, **asked), StepByStep)
+        refused = not fit(nn.MultiheadAttention(24, 4, **asked), PlainAttention)
     except ValueError:
         refused = True
     assert refused, asked
-print("✓ In evaluation without gradients, too; what it cannot do, it refuses.")
-
-# %% [markdown]
-# So a class without PyTorch's attributes fails with an error. A subclass of PyTorch's class inherits them all, and fails
-# silently: override `forward` in one, and count how often it runs in the two layers.
-#
-# <details><summary>What do you expect?</summary>
-#
-# In training, twice. In evaluation without gradients, never: the fast path finds all that it asks for, multiplies by
-# the matrices that your class inherited, and hands out PyTorch's result.
-#
-# </details>
-
-
-# %% tags=["fold-input"]
-def noting(kind, ran):
-    """Make a subclass that notes each call of its forward in a list."""
-
-    class Noting(kind):
-        def forward(self, *given, **options):
-            ran.append(kind)
-            return super().forward(*given, **options)
-
-    return Noting
-
-
-def count_runs(attention, ran, layer, texts, both):
-    """Count how often its forward runs in a stack of two layers, in three modes."""
-    layer.self_attn, counts = attention, []
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    for training, graded in ((True, True), (False, True), (False, False)):
-        ran.clear()
-        with torch.set_grad_enabled(graded):
-            encoder.train(training)(texts, *both)
-        counts.append(len(ran))
-    return counts
-
-
-# %% tags=["hide-input"]
-ran: list[type] = []
-mine = fit(
-    nn.MultiheadAttention(24, 4, batch_first=True).double(), noting(MyAttention, ran)
+print(
+    "✓ So does a call with other keys and other values; what yours cannot do, it refuses."
 )
-mine.in_proj_bias, mine._qkv_same_embed_dim = None, False
-made = {"yours": mine}
-for name, kind in (
-    ("PyTorch's", nn.MultiheadAttention),
-    ("the package's", MultiheadAttention),
-):
-    made[f"a subclass of {name}"] = noting(kind, ran)(24, 4, batch_first=True).double()
-given = ran, layer, texts, pairs["both"]
-runs = {name: count_runs(attention, *given) for name, attention in made.items()}
-modes = "training", "evaluation", "and no gradients"
-columns = ["yours", "your subclass of PyTorch's", "a subclass of the package's"]
-by_mode = dict(zip(modes, zip(*runs.values())))
-display.show(by_mode, columns=columns, corner="runs, of 2")
-
-# %% [markdown]
-# None of two, in the last row, which is where a model is put to use. Whatever you changed in that `forward`, the answers are PyTorch's, in the
-# right shape. The class of this book's package, `from annotated_attention import MultiheadAttention`, needs no `fit`
-# and none of these lines: [around yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's checkpoint, and the fast path leaves it alone.
 
 # %% tags=["proof"]
 from torch.func import functional_call
@@ -698,7 +648,7 @@ for batch_first in (True, False):  # a checkpoint loads into both
     layer.load_state_dict(checkpoint)
     assert layer(texts).shape == expected.shape
     assert torch.allclose(layer(texts), expected) == batch_first
-small = StepByStep(24, 4).double()
+small = PlainAttention(24, 4).double()
 projections = [small.w_q, small.w_k, small.w_v]
 packed = {
     "in_proj_weight": torch.cat([linear.weight for linear in projections]),
@@ -722,45 +672,79 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # %% [markdown] name="before-you-swap"
 # ## What bites silently
 #
-# Before you put one class in the place of another: none of these raises an error, at least not always. *Yours* is the
-# class of this chapter.
+# Three things to hold against a class before you put it in the place of another, for none of them need raise an error.
+# *Yours* is the class of this chapter.
 #
 # | you have | you write | otherwise |
 # |---|---|---|
 # | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`: the checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
 # | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
-# | a causal mask, `future`, `(n, m)` | `attn_mask=future` alone; yours: `future[None]` | PyTorch's `is_causal=True` alone is an error, and on the fast path no mask at all. Beside an `attn_mask`, without weights and off the fast path, the flag wins: even where nothing is blocked, the future is. With a `key_padding_mask` as well, the flag is ignored. In yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
+# | a causal mask, `future`, `(n, m)` | `attn_mask=future`; yours: `future[None]` | in yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
+#
+# And do not leave the causal mask to PyTorch's flag, `is_causal=True`. Does the first word notice the last one? Beside
+# the flag, `free` is a mask that hides nothing. Look for the row that says the same everywhere:
 
 
-# %% tags=["proof"]
+# %% tags=["fold-input"]
 def sees_the_future(module, **asked):
     """Say whether the first word's output reacts to the last word."""
     y = torch.randn(2, 4, 24)  # (b, n, e)
     other = torch.cat([y[:, :3], torch.randn(2, 1, 24)], 1)
     try:
-        first, second = (
-            module(z, z, z, need_weights=False, **asked)[0][:, 0] for z in (y, other)
-        )
+        first, second = (module(z, z, z, **asked)[0][:, 0] for z in (y, other))
     except RuntimeError:
         return "an error"
-    return "causal" if torch.allclose(first, second) else "sees the future"
+    return "no" if torch.allclose(first, second) else "yes"
 
 
-modes = {"in training": (True, True), "in evaluation, with gradients": (False, True)}
-modes["in evaluation, without"] = False, False
-of_torch = nn.MultiheadAttention(24, 4, batch_first=True)
-ahead, free, rows = masks.block_future(4), torch.zeros(4, 4).bool(), {}
-beside = [{"is_causal": True, "attn_mask": mask} for mask in (ahead, free)]
-beside.append(beside[1] | {"key_padding_mask": torch.zeros(2, 4).bool()})
-for name, (training, graded) in modes.items():
-    of_torch.train(training)
-    with torch.set_grad_enabled(graded):
-        flags = {"is_causal": True}, *beside
-        rows[name] = [sees_the_future(of_torch, **flag) for flag in flags]
-fast = ["sees the future", "causal", *["sees the future"] * 2]
-slow = ["an error", "causal", "causal", "sees the future"]
-assert [*rows.values()] == [slow, slow, fast]
-print("✓ is_causal alone, and beside masks: each case was run.")
+def in_all(fast, need_weights, **asked):
+    """Say it for PyTorch's class, in all modes that take the fast path, or that do not."""
+    slow = (True, True), (False, True), (True, False)  # training, with gradients
+    said = set()
+    for training, graded in [(False, False)] if fast else slow:
+        of_torch = nn.MultiheadAttention(24, 4, batch_first=True).train(training)
+        with torch.set_grad_enabled(graded):
+            said.add(sees_the_future(of_torch, need_weights=need_weights, **asked))
+    (answer,) = said
+    return answer
+
+
+# %% tags=["hide-input"]
+ahead, free = masks.block_future(4), torch.zeros(4, 4).bool()  # (n, m)
+flag = {"is_causal": True}
+calls = {
+    "attn_mask=future": {"attn_mask": ahead},
+    "is_causal=True": flag,
+    "is_causal=True, attn_mask=free": flag | {"attn_mask": free},
+}
+calls["… and key_padding_mask"] = flag | {
+    "attn_mask": free,
+    "key_padding_mask": torch.zeros(2, 4).bool(),
+}
+ways = {"by default": (False, True), "need_weights=False": (False, False)}
+ways["fast path"] = True, False
+noticed = {
+    call: [in_all(*way, **asked) for way in ways.values()] for call, asked in calls.items()
+}
+title = f"PyTorch {torch.__version__.split('+')[0]}"
+display.show(
+    noticed, columns=[*ways], corner="notices the last word", decimals="<", title=title
+)
+
+# %% tags=["proof"]
+assert [*noticed.values()] == [
+    ["no", "no", "no"],
+    ["an error", "an error", "yes"],
+    ["yes", "no", "yes"],
+    ["yes", "yes", "yes"],
+]
+for call, asked in calls.items():  # on the fast path, with weights and without
+    assert in_all(True, True, **asked) == noticed[call][-1]
+print("✓ Each cell in training and in evaluation, and the last with weights and without.")
+
+# %% [markdown]
+# The flag is meant as a hint about the mask that you give. It hides the future in one cell of nine, so write
+# `attn_mask=future`.
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -802,14 +786,13 @@ for n in range(1, 7):  # queries, under a bare mask
     assert stopped == (n not in (1, 4)), n
 
 # %% tags=["proof"]
-assert [*runs.values()] == [[2, 2, 2], [2, 2, 0], [2, 2, 2]]
 for kind in (nn.MultiheadAttention, MultiheadAttention):
     dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
     sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
     assert not sums.allclose(torch.ones_like(sums))
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
-print("✓ Whose forward runs, and what dropout leaves of the weights: each was run.")
+print("✓ With dropout, some rows add up to another sum in training; in evaluation, none.")
 
 # %% [markdown] name="dropout"
 # To look at the weights, call `.eval()` and ask for `average_attn_weights=False`, or you get their mean over the heads. In
