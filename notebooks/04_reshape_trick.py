@@ -10,9 +10,9 @@
 #
 # Think of a long shelf with one number in each place. However many axes a tensor has, its numbers stand
 # on one such shelf. Take three words of the sentence, *cat drank milk*, with four features each, for h = 2 heads of
-# width d = 2. That is a shelf of 12 numbers. Give each a name: 2c is the third feature of the second word.
+# width d = 2: a shelf of 12 numbers. Each has a name: 2c is the third feature of the second word.
 #
-# To cut the sheet into strips and lay them in a stack, [Split and stack](03_split_and_stack.ipynb) built
+# To cut this sheet into strips, one for each head, [Split and stack](03_split_and_stack.ipynb) built
 # a second shelf, and copied every number to it. How many of the 12 have to move?
 #
 # <details><summary>What do you expect?</summary>
@@ -53,10 +53,9 @@ print("✓ The same numbers as splitting and stacking.")
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
 #
-# A tensor is a shelf, the place where it begins, and a rule for walking on from there. For each axis, the
-# **stride** says how many places one step along that axis moves. So a number stands at the beginning plus the
-# sum of each index times its stride. (Ours begin at place 0. One that is cut out of another may begin later.)
-# Walk from 1a to 3c, in the sheet and in the heads:
+# A tensor is a shelf, the place where it begins (here place 0), and a rule for walking on from there. For each
+# axis, the **stride** says how many places one step along that axis moves. So a number stands at the beginning plus
+# the sum of each index times its stride. Walk from 1a to 3c, in the sheet and in the heads:
 
 
 # %% tags=["hide-input"]
@@ -83,7 +82,7 @@ short = x.reshape(h, n, d)  # (h, n, d)
 print("in their place:", (short == heads).sum().item(), "of 12")
 
 # %% [markdown]
-# Four: the first two and the last two. Here is each walk along the shelf, up to the end of head 1:
+# Four: the first two and the last two. Here is each walk along the shelf, as far as the end of head 1:
 
 # %% tags=["hide-input"]
 layouts = {
@@ -93,14 +92,14 @@ layouts = {
 display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
 
 # %% [markdown]
-# For head 1, the trick takes two numbers of each word and jumps over the other two. The reshape never jumps: it
-# reads from the left until head 1 is full. So head 1 gets all of *cat* and half of *drank*, and *milk* is not in
-# it. You wanted to cut every *row*, and you have cut the *shelf*.
+# The trick takes two numbers of each word and jumps over the other two. The reshape never jumps: it reads from the
+# left until head 1 is full, with all of *cat*, half of *drank*, and no *milk*. You wanted to cut every *row*, and you
+# have cut the *shelf*.
 #
 # ## The way back
 #
-# Each head attends, and then the heads go side by side again, all numbers of a word in one row. The split copied
-# nothing. How many numbers does the merge copy?
+# Each head attends, and then all numbers of a word go side by side again, in one row. The split copied nothing. How
+# many numbers does the merge copy?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -138,18 +137,25 @@ landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-sh
 
 # %% [markdown]
 # With the transpose, the lines cross: *cat* gets 1a and 1b from head 1, and 1c and 1d from head 2. Without it, they
-# fall straight down. That is the temptation: the same shape, and nothing to copy. But the row of *cat* now holds
-# two numbers of *drank*.
+# fall straight down. The same shape, and nothing to copy: that is the temptation. But the row of *cat* now holds two
+# numbers of *drank*.
 #
-# The trick saves a copy of queries, keys and values where they are taken as they lie: by fused kernels such as
-# those behind `F.scaled_dot_product_attention`, and by `@` for a single sentence. In a batch, `@` copies them
-# after all, as [Batches](05_batches.ipynb) counts.
+# (Not every split saves its copy: fused kernels such as those behind `F.scaled_dot_product_attention` take queries,
+# keys and values as they lie, and `@` does for a single sentence, but not for a [batch](05_batches.ipynb).)
 #
-# The package's split and merge count axes from the end. `unflatten` cuts the last one in two, `flatten` joins the
-# last two:
+# The package's split and merge count axes from the end, so that others may stand in front. `unflatten` cuts the last
+# one in two, `flatten` joins the last two:
 
 # %% tags=["hide-input"]
 display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
+
+# %% [markdown]
+# The library einops writes both with the letters of the axes, with no transpose to forget:
+#
+# ```python
+# rearrange(x, "... n (h d) -> ... h n d", h=h)
+# rearrange(heads, "... h n d -> ... n (h d)")
+# ```
 
 # %% tags=["proof"]
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
@@ -189,6 +195,8 @@ def merge_wrongly(mixed):
 # two of them in a row change nothing at all.
 #
 # </details>
+#
+# The figure opens at the wrong split. Follow 2c to the result, then untick the merge's transpose, too:
 
 
 # %% tags=["fold-input"]
@@ -198,22 +206,6 @@ WAYS = {  # a split and a merge each
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
-tests = {"round trip": lambda split, merge: merge(split(x, h)).equal(x)}
-
-
-def tried(tests):
-    """Put every way to every test: does it pass?"""
-    return {name: [test(*way) for test in tests.values()] for name, way in WAYS.items()}
-
-
-caught(tried(tests), [*tests])
-
-# %% [markdown]
-# The round trip misses two mistakes at once. But between split and merge comes attention, on heads that were split
-# wrongly. The figure opens there: follow 2c to the result. Where will it stand if the merge lacks its
-# transpose, too? Predict, and then untick the merge's transpose:
-
-
 # %% tags=["hide-input"]
 from matplotlib.patches import Polygon, Rectangle
 
@@ -264,8 +256,10 @@ display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
-# With both transposes gone, 2c is back in its place, and yet each head has attended to the wrong numbers. What does
-# a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
+# With both transposes gone, 2c is back in its place, and so is every number. But between split and merge comes
+# attention, and each head has attended to the wrong ones.
+#
+# What does a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
 # merge, and ask what *it* collects when the last word is *thirsty*, and when it is *sweet*:
 
 # %% tags=["fold-input"]
@@ -292,15 +286,25 @@ asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
 display.show([*zip(*rows.values())], asked, [*rows], corner="“it” collects")
 
 # %% [markdown]
-# With the wrong merge, the row of *it* holds what head 2 has found for *drank* and *milk*. Their queries are zeros,
-# so they collect an average. One transpose is missing, nothing raises, and both sentences mean the same.
+# 0.38, whatever was asked and whatever the last word. One transpose is missing, nothing raises, and both sentences
+# mean the same. Where has the answer gone? Look for the bold frame, the row of *it*:
+
+# %% tags=["hide-input"]
+display.wrong_merge(name="wrong-merge-of-it")
+
+# %% [markdown]
+# In memory all of head 1 stands before head 2, and without its transpose the merge counts off two cells for each row.
+# So the row of *it* holds what head 2 has found for *drank* and *milk*. Their queries are zeros, so they collect an
+# average. What the heads found for *it* now stands in the rows of *drank* and *was*.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Tests from outside
 #
-# In a model of your own you do not know the right numbers. So test it from outside. This attention does not know
-# where a word stands: **shuffle** the words, and the rows of the output must be shuffled along, and hold the same
-# numbers up to rounding.
+# In a model of your own you do not know the right numbers. So test it from outside.
+#
+# - **Shuffle** the words. This attention does not know where a word stands, so the rows of the output must be
+#   shuffled along, and hold the same numbers up to rounding.
+# - **Change** one word, here *cat*. The row of another, here *it*, must react.
 
 
 # %%
@@ -310,26 +314,6 @@ def shuffle_gap(model, x):
     return (model(x[order]) - model(x)[order]).abs().max().item()
 
 
-# %% tags=["fold-input"]
-tests["shuffle"] = lambda split, merge: shuffle_gap(layer(split, merge), sentence) < 1e-5
-caught(tried(tests), [*tests])
-
-# %% [markdown]
-# All mistakes are caught, so the shuffle seems to be enough. Now give the table one more row, a mistake of
-# [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`.
-# Does the round trip find it, or the shuffle?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Neither. No number leaves its row, so the round trip is content. The heads of one word attend to each other, and
-# no word sees another. That is equally wrong wherever the word stands, so the shuffle is content, too.
-#
-# </details>
-#
-# So **change** one word, here *cat*, and see whether the row of another reacts, here *it*:
-
-
-# %% tags=["fold-input"]
 def reacts(model, x, row, word):
     """Say whether one row of the output changes with one word."""
     changed = x.clone()
@@ -337,22 +321,40 @@ def reacts(model, x, row, word):
     return not torch.allclose(model(changed)[row], model(x)[row])
 
 
-WAYS["heads in the middle"] = (
-    lambda x, h: x.unflatten(
-        -1, (h, -1)
-    ),  # cut each row, and leave the heads where they are
+# %% [markdown]
+# Add a mistake of [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the
+# middle, `(n, h, d)`. Does the shuffle find it?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. The heads of one word attend to each other, and no word sees another. That is equally wrong wherever the word
+# stands. (And no number leaves its row, so the round trip is content, too.)
+#
+# </details>
+#
+# Look for a column without red:
+
+# %% tags=["fold-input"]
+WAYS["heads in the middle"] = (  # cut each row, and leave the heads where they are
+    lambda x, h: x.unflatten(-1, (h, -1)),
     lambda mixed: mixed.flatten(-2),
 )
-tests["change"] = lambda split, merge: reacts(layer(split, merge), sentence, it, cat)
-caught(tried(tests), [*tests])
+tests = {
+    "round trip": lambda split, merge: merge(split(x, h)).equal(x),
+    "shuffle": lambda split, merge: shuffle_gap(layer(split, merge), sentence) < 1e-5,
+    "change": lambda split, merge: reacts(layer(split, merge), sentence, it, cat),
+}
+tried = {name: [test(*way) for test in tests.values()] for name, way in WAYS.items()}
+caught(tried, [*tests])
 
 # %% [markdown]
-# The change test also catches both steps wrong: each head then holds half of the sentence, and *it*, in the second
-# half, never finds *cat*, whatever the matrices are.
+# There is none: each test misses something. But shuffle and change together find all four mistakes. (With both steps
+# wrong, each head holds half of the sentence. So *it*, in the second half, never finds *cat*, whatever the matrices
+# are.)
 
 # %% tags=["proof"]
 one_wrong = [False, False, True]
-assert tried(tests) == {
+assert tried == {
     "right": [True, True, True],
     "wrong merge": one_wrong,
     "wrong split": one_wrong,
@@ -362,10 +364,12 @@ assert tried(tests) == {
 assert not (sentence @ WIDE[0])[2:4].any()  # the queries of drank and milk
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
 assert torch.equal(merge_wrongly(mixed)[it], mixed[1, 2:4].flatten())  # drank and milk
+for word, head in (("drank", 0), ("was", 1)):
+    assert merge_wrongly(mixed)[one.WORDS.index(word), 2:].equal(mixed[head, it])
 print("✓ Only the right way passes all three tests.")
 
 # %% [markdown]
-# Here are shuffle and change in one block to copy, for random weights, float32, no mask, positions or dropout:
+# Here are both in one block to copy, for random weights, float32, no mask, positions or dropout:
 
 
 # %%
@@ -510,9 +514,8 @@ print("✓ The stack and PyTorch's class give the same outputs, weights and grad
 #
 # ### One number
 #
-# *Easy, 2 minutes.* Take the sizes of the figure: 3 words and 2 heads of width 2, so `x` is (3,
-# 4). Its heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is
-# `x[2, 1]`, which the figure calls 3b? Write its index among the heads: three whole numbers, all
+# *Easy, 2 minutes.* With 3 words and 2 heads of width 2, `x` is (3, 4), and its heads, split correctly, `(h, n, d)`,
+# are (2, 3, 2). Where among the heads is `x[2, 1]`, which the figure calls 3b? Write its index: three whole numbers,
 # counted from 0.
 
 # %% tags=["exercise"]
@@ -545,9 +548,8 @@ exercises.reshape_trick.check_place.folded(my_place)
 # %% [markdown]
 # ### Repair a split
 #
-# *Easy, 5 minutes.* This function returns the right shape and all numbers of `x`, but puts the
-# numbers in wrong places. Repair the function: `x` is `(n, h * d)`, and in the result, `(h, n, d)`,
-# every head has its own features of every word.
+# *Easy, 5 minutes.* This function returns the right shape, with the numbers in wrong places. Repair the function:
+# `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own features of every word.
 
 
 # %% tags=["exercise"]
@@ -605,7 +607,6 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
 # >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them, unless n = 1
-# > - with einops: `rearrange(x, "n (h d) -> h n d", h=h)` and `rearrange(heads, "h n d -> n (h d)")`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several words
 # >

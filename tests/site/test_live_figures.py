@@ -365,15 +365,15 @@ def shelf(data):
         (("slider", "read", "End"), short, 12),
     ]:
         places = order.flatten().tolist()
-        jumps = sum(b != a + 1 for a, b in pairwise(places))
+        every, jumps = (
+            sum(b != a + 1 for a, b in pairwise(walk)) for walk in (places, places[:step])
+        )
+        told = f"{jumps} jump{'s' * (jumps != 1)} so far, {every} in all" if every else "no jumps"
         index = [int(i) for i in (order == places[step - 1]).nonzero()[0]]
-        said = f"strides {tuple(order.stride())}, {jumps} jumps. Number {step} of 12"
+        said = f"strides {tuple(order.stride())}, {told}. Number {step} of 12"
         word = data["words"][places[step - 1] // 4][0]
         rest = f"[{', '.join(map(str, index))}]: place"
-        lit = {
-            ".aa-shelf path[stroke='var(--aa-h)']": [""]
-            * sum(b != a + 1 for a, b in pairwise(places[:step]))
-        }
+        lit = {".aa-shelf path": [""] * jumps}
         yield done, [said, rest, f" = {places[step - 1]}, a number of “{word}”."], lit
 
 

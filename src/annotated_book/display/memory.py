@@ -25,7 +25,7 @@ def shelf(
     name: str,
     step: int,
 ) -> Output:
-    """Draw the shelf once for each layout: what is read first, and where the walk jumps.
+    """Draw the shelf once for each layout: what is read first, and where the walk has jumped.
 
     Alive, a layout is chosen, and walked along number by number.
 
@@ -42,7 +42,7 @@ def shelf(
         >>> from annotated_book import display
         >>> layouts = {"x.T": ("d, n", torch.arange(4).view(2, 2).T)}
         >>> display.shelf(layouts, "abcd", ["it", "is"], name="small", step=2)
-        Figure: A shelf of 4 places. x.T: 3 jumps, the first 2 numbers are a c.
+        Figure: A shelf of 4 places. x.T: 1 jump so far, 3 in all, the first 2 numbers are a c.
     """
     count = len(labels)
     boards = -(-count // _BOARD)
@@ -52,13 +52,15 @@ def shelf(
         places = order.flatten().tolist()
         jumps = [(i, j) for i, j in itertools.pairwise(places) if j != i + 1]
         _draw_places(ax, labels, words, places[:step])
-        for i, j in jumps:
-            _draw_jump(ax, i, j, lit=places.index(j) < step)
-        ax.set_title(f"{made}: {len(jumps)} jumps", fontsize=18, loc="left")
+        walked = [(i, j) for i, j in jumps if places.index(j) < step]
+        for i, j in walked:
+            _draw_jump(ax, i, j)
+        so_far = _told(len(walked), len(jumps))
+        ax.set_title(f"{made}: {so_far}", fontsize=18, loc="left")
         ax.set(xlim=(-0.1, min(count, _BOARD) + 0.1), ylim=(_ROW * (boards - 1) + 2.1, -2))
         ax.axis("off")
         read = " ".join(labels[place] for place in places[:step])
-        said.append(f"{made}: {len(jumps)} jumps, the first {step} numbers are {read}.")
+        said.append(f"{made}: {so_far}, the first {step} numbers are {read}.")
     alt = f"A shelf of {count} places. {' '.join(said)}"
     caption = f"Orange: the first {step} numbers that are read, in order."
     static = finish(drawing, name=name, alt=alt, caption=caption)
@@ -264,14 +266,14 @@ def _draw_places(
         ax.text(x + width / 2, y + 1.55, word, ha="center", va="center", fontsize=18)
 
 
-def _draw_jump(ax: Axes, i: int, j: int, *, lit: bool) -> None:
+def _told(so_far: int, every: int) -> str:
+    return f"{so_far} jump{'s' * (so_far != 1)} so far, {every} in all" if every else "no jumps"
+
+
+def _draw_jump(ax: Axes, i: int, j: int) -> None:
     """Draw a jump over the board, or through the gap from one board to the other."""
     up, down = i // _BOARD * _ROW, j // _BOARD * _ROW
-    look: dict[str, Any] = {
-        "color": COLOURS["h"] if lit else FAINT,
-        "lw": 2 if lit else 1,
-        "mutation_scale": 9,
-    }
+    look: dict[str, Any] = {"color": COLOURS["h"], "lw": 2, "mutation_scale": 9}
     start, end = (i % _BOARD + 0.5, up), (j % _BOARD + 0.45, down)
     if up == down:
         bend = f"arc3,rad={-0.45 if 0 < j - i < 8 else -0.12}"

@@ -14,6 +14,7 @@ from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _FEATURES = ("animal", "food", "action", "quality")
 _HEADS = "hd"  # the letters whose colours the two heads have
+_MIDDLE: dict[str, Any] = {"ha": "center", "va": "center"}
 
 
 def whole_way(*, name: str) -> Output:
@@ -240,39 +241,55 @@ def two_sums(
 
 
 def wrong_merge(*, name: str) -> Output:
-    """Draw for which word, and by which head, what a row is merged from was collected.
+    """Draw from what each row is merged, with the transpose and without; that of *it* stands out.
 
     Args:
         name: the figure's name, see ``finish``.
     """
-    words, it = c.WORDS[: c.LENGTH], c.WORDS.index("it")
-    memory = [(head, word) for head in _HEADS for word in words]
+    words = c.WORDS[: c.LENGTH]
+    memory = [(head, i) for head in range(2) for i in range(c.LENGTH)]
     merges = {
-        "transpose, then flatten": list(zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)),
-        "reshape alone": list(zip(memory[::2], memory[1::2], strict=True)),
+        "with the transpose": [*zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)],
+        "without": [*zip(memory[::2], memory[1::2], strict=True)],
     }
-    drawing, axes = panels(520, 196, columns=2)
+    drawing, axes = panels(700, 266, columns=2)
     told = []
     for ax, (title, rows) in zip(axes, merges.items(), strict=True):
-        ax.set(xlim=(0, 260), ylim=(196, 0))
+        ax.set(xlim=(0, 350), ylim=(266, 0))
         ax.axis("off")
-        ax.text(160, 10, title, ha="center", va="center", fontsize=11)
-        for i, row in enumerate(rows):
-            heads, collected = zip(*row, strict=True)
-            _cells(ax, 70, 32 + 18 * i, collected, 90, "".join(heads))
-            bold = "bold" if i == it else "normal"
-            place = (64, 32 + 18 * i)
-            ax.text(*place, words[i], ha="right", va="center", fontsize=11, fontweight=bold)
-        ax.add_patch(
-            Rectangle((70, 23 + 18 * it), 180, 18, edgecolor="black", fill=False, linewidth=2)
-        )
-        parts = (f"head {_HEADS.index(head) + 1} for {word}" for head, word in rows[it])
-        told.append(f"{title}: {' and '.join(parts)}")
-    for head, letter in enumerate(_HEADS):
-        look: dict[str, Any] = {"ha": "center", "va": "center", "color": COLOURS[letter]}
-        axes[0].text(115 + 90 * head, 186, f"head {head + 1}", fontsize=11, **look)
-    alt = f"What the row of “it” holds, collected by {'; '.join(told)}."
-    return finish(drawing, name=name, alt=alt)
+        ax.text(175, 14, title, fontsize=14, **_MIDDLE)
+        for head, letter in enumerate(_HEADS):
+            left, fill = 78 + 97 * head, to_rgba(COLOURS[letter], 0.16)
+            ax.add_patch(Rectangle((left, 60), 97, 200, facecolor=fill, lw=0))
+            look = _MIDDLE | {"color": COLOURS[letter], "fontsize": 14}
+            ax.text(left + 48, 44, f"head {head + 1}", **look)
+            for i, word in enumerate(words):
+                ax.text(left + 48, 73 + 25 * i, word, **_written_for(word), **_MIDDLE)
+        for word, row in zip(words, rows, strict=True):
+            _draw_row(ax, word, row)
+        asked = rows[words.index("it")]
+        told.append(f"{title}: {' and '.join(f'head {h + 1} for {words[i]}' for h, i in asked)}")
+    alt = f"The row of “it” is merged from what was collected by {'; '.join(told)}."
+    caption = "A cell: what a head has collected for that word. A frame: a row of the result."
+    return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def _written_for(word: str) -> dict[str, Any]:
+    return {"fontsize": 14, "fontweight": "bold" if word == "it" else "normal"}
+
+
+def _draw_row(ax: Axes, word: str, row: Sequence[tuple[int, int]]) -> None:
+    """Frame the two cells of a row, and name the row's word beside them."""
+    (left, top), (right, bottom) = row
+    corner = (80 + 97 * left, 62 + 25 * top)
+    size = (97 * (right - left + 1) - 4, 25 * (bottom - top + 1) - 4)
+    edge: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1}
+    if word == "it":
+        edge = {"edgecolor": "black", "linewidth": 2.5, "zorder": 3}
+    ax.add_patch(Rectangle(corner, *size, fill=False, **edge))
+    x, side = (280, "left") if left else (70, "right")
+    y = 73 + 25 * (top + bottom) / 2
+    ax.text(x, y, word, ha=side, va="center", **_written_for(word))
 
 
 def _whole(grid: Tensor) -> list[list[str]]:

@@ -31,6 +31,12 @@ export function index(step, sizes) {
 export const jumps = (places) =>
   range(places.length - 1).filter((i) => places[i + 1] !== places[i] + 1);
 
+/** Say how often a walk has jumped when so many numbers are read, and how often it will. */
+function told(places, step) {
+  const [every, now] = [jumps(places).length, jumps(places.slice(0, step)).length];
+  return every ? `${now} jump${now === 1 ? "" : "s"} so far, ${every} in all` : "no jumps";
+}
+
 const [PLACE, BOARD, HIGH, ROW] = [22, 16, 24, 96]; // sizes, and the places of one board, at most
 const UNDER = HIGH + 19; // where a word ends under its places
 
@@ -49,11 +55,11 @@ export default {
       const [made, letters, sizes, strides] = layouts[now.layout];
       const [places, at] = [walk(sizes, strides), index(now.step - 1, sizes)];
       const place = places[now.step - 1];
-      const many = jumps(places).length;
-      shelf.show(places, now.step, `${made}: ${now.step} of ${places.length} read, ${many} jumps.`);
+      const many = told(places, now.step);
+      shelf.show(places, now.step, `${made}: ${now.step} of ${places.length} read, ${many}.`);
       chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.layout)));
       const sum = at.map((i, axis) => `${i}·${strides[axis]}`).join(" + ");
-      said.textContent = `(${letters}), strides (${strides.join(", ")}), ${many} jumps. Number ${now.step} of ${places.length} has the index [${at.join(", ")}]: place ${sum} = ${place}, a number of “${owner[place]}”.`;
+      said.textContent = `(${letters}), strides (${strides.join(", ")}), ${many}. Number ${now.step} of ${places.length} has the index [${at.join(", ")}]: place ${sum} = ${place}, a number of “${owner[place]}”.`;
     };
     const chosen = layouts.map(([made], i) => button(made, () => ((now.layout = i), show())));
     const read = slider({
@@ -107,11 +113,10 @@ function drawShelf(labels, words, press) {
   };
   const show = (places, step, all) => {
     root.setAttribute("aria-label", all);
-    const leaps = jumps(places).map((i) => {
-      const lit = i + 1 < step;
-      const ink = { stroke: lit ? "var(--aa-h)" : "#808080", "stroke-width": lit ? 1.8 : 0.8 };
-      return svg("path", { ...ink, d: leap(places[i], places[i + 1]) });
-    });
+    const ink = { stroke: "var(--aa-h)", "stroke-width": 1.8 };
+    const leaps = jumps(places.slice(0, step)).map((i) =>
+      svg("path", { ...ink, d: leap(places[i], places[i + 1]) }),
+    );
     paths.replaceChildren(...leaps);
     places.forEach((place, i) => {
       cells[place].setAttribute("fill-opacity", i < step ? 0.4 : 0.07);
