@@ -14,8 +14,8 @@
 # Think of each word as a page of notes. Attention collects lines from the other pages and *adds*
 # them to this one without erasing anything: that is the **residual connection**. Then a small
 # network reads each page by itself and adds what follows from it: the **feed-forward network**.
-# Each round leaves the pages fuller, so a **norm** scales whatever is read to the same size and
-# keeps the pages legible.
+# Each round leaves the numbers on the pages larger, so a **norm** brings them back to one size: on the
+# page itself, as in the first Transformer, or in the copy that is read, as in most models today.
 #
 # In this chapter you build such a layer, and compare training runs with the norm in two places:
 # where the first Transformer had it, and where most models have it today. At the end you read the
@@ -617,7 +617,8 @@ display.show(apart_by[:, None], [*stacks], ["layers 1 and 2 differ by"])
 # read. Together with the feed-forward network, that makes three sublayers.
 #
 # In the package each sublayer goes through `_residual`, which adds and normalises in one of the
-# two orders. Dropout is where the paper has it: at the end of a sublayer, before it is added.
+# two orders. In training, dropout zeroes some of the numbers that a sublayer adds, as in the paper;
+# as in PyTorch's layer, it also zeroes attention weights and numbers inside the feed-forward network.
 
 # %%
 from annotated_attention import TransformerDecoderLayer

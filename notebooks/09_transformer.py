@@ -89,7 +89,9 @@ print(
 # al.](../docs/references.md#vaswani-2017) (section 3.5) chose these speeds, with p for the position
 # and i = 0, 1, … for the clock:
 #
-# $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
+# $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}}$$
+#
+# $$\mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
 # With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
 # In the shapes at the ends of the lines, `...` stands for the e / 2 clocks:
@@ -219,8 +221,7 @@ torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
 print("✓ One matrix leads from every position to the one three words on.")
 
 # %% [markdown]
-# One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
-# block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
+# One matrix moves all 397 positions by three, up to rounding. It has a block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
 # angle off, and compare it with the angle that the clock's hand covers in three words:
 
 # %% tags=["fold-input"]
@@ -245,20 +246,23 @@ display.show(rows, columns=["turns by", f"its hand moves in {k} words"], decimal
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
 # the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
 # optimiser touches it. The table is not saved with the weights (`persistent=False`): the formula can
-# always make it again, for any length.
+# always make it again.
 #
-# Does adding not spoil the word? In a word of 4 numbers it does. Models have hundreds, and the clocks need few
-# of them: all but the fastest tell nearly the same time for every word of a text. So most directions are left
-# to the words, and the embeddings, which are learned, can use those.
+# Does adding not spoil the word? In a word of 4 numbers it does. Models have hundreds, and the clocks fill few
+# of those directions: clocks of nearly the same speed show nearly the same time, so one says little that its
+# neighbour does not. The longer the text, the further they part. Most directions are left to the words, and the
+# embeddings, which are learned, can use those.
 
 # %% tags=["proof"]
-table = sinusoidal_code(100, 512)
-spread = torch.linalg.svdvals(table - table.mean(0)).square().cumsum(0)
-needed = int((spread < 0.99 * spread[-1]).sum()) + 1
-assert needed < 50
-print(
-    f"✓ Of 512 directions, {needed} hold 99 % of what tells the first 100 positions apart."
-)
+needed = {}
+for length in (100, 1000):
+    table = sinusoidal_code(length, 512)
+    spread = torch.linalg.svdvals(table - table.mean(0)).square().cumsum(0)
+    needed[length] = int((spread < 0.99 * spread[-1]).sum()) + 1
+assert needed[100] < 50
+assert needed[1000] < 200
+counts = " and ".join(f"{found} for {length}" for length, found in needed.items())
+print(f"✓ Of 512 directions, few hold 99 % of what tells positions apart: {counts}.")
 
 # %% [markdown]
 # Now *cat* and *milk* trade places again:
@@ -314,7 +318,8 @@ display.show(
 # %% [markdown]
 # A model can also learn a vector for each position, as `LearnedPositionalEncoding` does. The paper
 # found that this works about equally well. But a learned vector is of use only if some training
-# text had a word at that position; the clocks have numbers for every position.
+# text had a word at that position. The clocks have numbers for every position, but a model that was
+# trained on shorter texts need not [know what to do with them](20_positions.ipynb).
 #
 # ## Embeddings, and why times √e
 #
@@ -644,8 +649,9 @@ labels = [f"moved by {moved}" for moved in MOVED]
 display.show(rows, labels, [*NAMES, "score"])
 
 # %% [markdown]
-# The columns *w·w* and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two
-# words, at the same distance, score nearly twice as high at one place of the text as at another.
+# The columns *w·w* and *p·p* stay the same. The other two columns drift, and the score drifts with them. In these
+# words of four numbers, the same pair at the same distance scores nearly twice as high at one place of the text as
+# at another; in wider words the drift is a smaller part of the score.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Training can find matrices that keep the drift small,
 # and models with such positions do work. But the formula does not guarantee it.
@@ -709,7 +715,9 @@ exercises.transformer.check_shift_block.folded(shift_block)
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:
 # >
-# > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p \qquad \mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
+# > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p$$
+# >
+# > $$\mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
 # >
 # > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between, every layer returns
 # > `(b, m, e)` or `(b, n, e)`.
