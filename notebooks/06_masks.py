@@ -36,7 +36,7 @@ labels = [*SHORT, "·", "·", "·", "·"]
 # ## Nothing takes its share
 #
 # Let *was* in the short sentence look around, with one head and no mask. How much of its attention goes to the
-# four rows of zeros: none, a little, or nearly half?
+# four dots: none, a little, or nearly half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -116,8 +116,8 @@ _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, d), (b, n, m)
 display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# The axis of size 1 in `[:, None, :]` is stretched over all queries: padding is padding, whoever looks. And the
-# short sentence no longer notices its dots.
+# The axis of size 1 in `[:, None, :]` is stretched over all queries: padding is padding, whoever looks. The short
+# sentence no longer notices its dots.
 
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                             # (b, m, d)
@@ -145,8 +145,8 @@ written, causal = attend(words, words, words, future)  # (n, d), (n, m)
 display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
-# Now read the row of *it*. Since the first page of this book, the last word has told *it* what is
-# meant. Under this mask that cannot happen.
+# Read the row of *it*. Since the first page of this book, the last word has told *it* what is meant. Under this mask
+# that cannot happen.
 
 # %% tags=["hide-input"]
 seen, _ = one.attend(words, words, words)  # (n, d), (n, m)
@@ -155,8 +155,8 @@ names = ["it, no mask", "it, staircase"]
 display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
-# Under the staircase *it* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as
-# food, 1.09 and 1.09. This word does not know what it means.
+# *It* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does
+# not know what it means.
 #
 # So was the opening example wrong? It was an example of *reading*. A model that has the whole text
 # before it, an **encoder**, needs no staircase, and there *it* may look ahead. Under this mask the row of *it*
@@ -250,8 +250,8 @@ display.show(lost[None], ["goes to dots"], SHORT, heat=True)
 # %% [markdown]
 # Four fifths of *the*, and more than half of *was*. So lay one card on the other: a key is blocked if either mask
 # blocks it. **Broadcasting** aligns axes from the right and stretches those of size 1. With an axis for the heads
-# the scores are `(b, h, n, m)`. The staircase `(n, m)` fits as it is, and the padding gets a 1 for the heads and a
-# 1 for the queries. Run two heads, and ask where *sweet* looks:
+# the scores are `(b, h, n, m)`: the staircase `(n, m)` fits as it is, and the padding gets a 1 for the heads and a
+# 1 for the queries. Run two heads. Where does *sweet* look?
 
 # %%
 blocked = front[:, None, None, :] | future          # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
@@ -325,8 +325,8 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # \cdot \mathrm{NaN}$ is not 0. It is NaN. And $W_V$ made the values of *both* sentences, so it adds up what comes
 # back from each: something finite, plus NaN.
 #
-# Put a second layer on top, and the NaN does not wait for the gradient. The row of a dot is now a
-# *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: after two layers every word of the
+# With a second layer on top, the NaN does not wait for the gradient. The row of a dot is now a
+# *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the
 # sentence is lost.
 
 # %% tags=["hide-input"]
@@ -388,35 +388,8 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before your second
-# fill. Where the first fill has overwritten the scores, it stops; where a mask of $-\infty$
-# and 0 was *added*, it goes on:
-
-# %% tags=["hide-input"]
-display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
-
-# %% [markdown]
-# If your code adds its mask, **lift** the mask from such a row first, and no NaN arises:
-
-# %%
-scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)            # (b, n, m)
-added = torch.zeros_like(scores).masked_fill(blocked, -math.inf)  # (b, n, m)
-lifted = added.masked_fill(blocked.all(-1, keepdim=True), 0)      # (b, n, m)
-weights = (scores + lifted).softmax(-1).masked_fill(blocked, 0)   # (b, n, m)
-
-# %% tags=["proof"]
-torch.testing.assert_close(weights @ left, attend_safely(left, left, left, blocked)[0])
-for mask, bad in ((added, [*NAMES[:2]]), (lifted, [])):
-    scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)        # (b, n, m)
-    filled = (scores + mask).softmax(-1).masked_fill(blocked, 0)  # (b, n, m)
-    loss = (filled @ (left @ W_V))[~front].square().mean()
-    nan = [each.isnan().any() for each in torch.autograd.grad(loss, [W_Q, W_K, W_V])]
-    assert [name for name, found in zip(NAMES, nan) if found] == bad
-print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does.")
-
-# %% [markdown]
-# And PyTorch's class, which adds its masks? Here is what comes of our two sentences: in the row of a dot, in the
-# gradients of a loss that reads the words, and in the words of sentence 2, a layer on.
+# Who does what? `mha` is PyTorch's class, in self-attention on our two sentences. Look for NaN: in the row of a dot,
+# in the gradients of a loss that reads the words, and in the words of sentence 2, a layer on.
 
 
 # %% tags=["fold-input"]
@@ -442,9 +415,9 @@ def in_words(row, even):
 # %% tags=["hide-input"]
 rows, even = {}, left[1].mean(0)
 for name, how in {
-    "plain softmax": attend,
-    "second fill": attend_safely,
-    "−10⁹ for −∞": fill_low,
+    "attend": attend,
+    "attend_safely": attend_safely,
+    "masked_fill(blocked, -1e9)": fill_low,
 }.items():
     dot = how(left, left, left, blocked)[0][1, 0]  # (d,)
     later, _, _ = train(how, 2, left, blocked, ~front)
@@ -452,9 +425,9 @@ for name, how in {
     rows[name] = [in_words(dot, even), bad, in_words(later[1, 7], even) or "numbers"]
 both = {"key_padding_mask": front, "attn_mask": future}
 for name, (training, need_weights) in {
-    "class, with weights": (True, True),
-    "class, without": (True, False),
-    "class, evaluation, no gradients, no weights": (False, False),
+    "mha(…, need_weights=True)": (True, True),
+    "mha(…, need_weights=False)": (True, False),
+    "… in eval() and no_grad()": (False, False),
 }.items():
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
@@ -467,16 +440,16 @@ for name, (training, need_weights) in {
     rows[name] = [in_words(y[1, 0], even), bad, in_words(later[1, 7], even) or "numbers"]
 columns = ["dot's row", "NaN in gradient of", "a layer on"]
 title = f"PyTorch {torch.__version__.split('+')[0]}"
-display.show(rows, columns=columns, corner="mask", decimals="<", title=title)
+display.show(rows, columns=columns, corner="call", decimals="<", title=title)
 
 # %% [markdown]
-# PyTorch's class returns weights by default, and then all three gradients are NaN. Without weights, in training, it
-# calls its function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
-# gradients, self-attention with biases (the default), `batch_first` and an even number of heads takes a **fast path**
-# of its own. And $-10^9$ makes no NaN, but the row looks evenly at all that it must not see. [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
+# By default PyTorch's class returns weights, and all three gradients are NaN. Without weights, in training, it calls
+# its function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
+# gradients, self-attention with biases (the default), `batch_first`, an even number of heads and masks of booleans
+# takes a **fast path** of its own. And $-10^9$ makes no NaN, but the row looks evenly at all that it must not see.
+# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
 
-# %% tags=["proof"]
+# %% tags=["hide-input"]
 assert [*rows.values()] == [
     ["NaN", "W_V", "NaN"],
     ["zeros", "none", "numbers"],
@@ -485,11 +458,16 @@ assert [*rows.values()] == [
     ["zeros", "none", "numbers"],
     ["NaN", "–", "NaN"],
 ]
-for bias in (True, False):  # what takes the fast path
+added = {name: torch.where(mask, -math.inf, 0.0).double() for name, mask in both.items()}
+for bias, given in ((True, both), (False, both), (True, added)):
     theirs = nn.MultiheadAttention(4, 2, bias=bias, batch_first=True).double().eval()
-    with torch.no_grad():
-        y, _ = twice(theirs, left, need_weights=False, **both)
-    assert y[1, 0].isnan().all() == bias
+    for need in (True, False):
+        with torch.no_grad():
+            y, _ = twice(theirs, left, need_weights=need, **given)
+        fast = bias and given is both  # the fast path
+        assert y[1, 0].isnan().all() == (need or fast)
+
+# %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
 safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
 of_words = one.gradients(safe[~front], [y])
@@ -521,8 +499,68 @@ print("✓ Each as the table says, and after the second fill package and functio
 # > `BmmBackward0 returned nan values in its 1th output`, which are the values, counted from 0. In a deep model that
 # > need not be where it arose. More causes:
 # > [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
+# >
+# > With PyTorch's class, merge its two masks yourself (booleans, True is blocked), **lift** the card from each row
+# > without a hole, and hand over the result alone, once for each head:
+# >
+# > ```python
+# > blocked = key_padding_mask[:, None] | attn_mask  # (b, n, m)
+# > blocked = blocked & ~blocked.all(-1, keepdim=True)
+# > mha(x, x, x, attn_mask=blocked.repeat_interleave(num_heads, 0))
+# > ```
+# >
+# > No NaN is left, in training or on the fast path, and no word changes. Such a row holds numbers now: keep it out of
+# > the loss.
+
+# %% tags=["proof"]
+open_rows = blocked & ~blocked.all(-1, keepdim=True)  # (b, n, m)
+by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
+for training, need in ((True, True), (True, False), (False, True), (False, False)):
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
+    with torch.set_grad_enabled(training):
+        y, later = twice(theirs, left, attn_mask=by_head, need_weights=need)
+    assert y.isfinite().all()
+    assert later.isfinite().all()
+    as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)
+    torch.testing.assert_close(y[~front], as_before[~front])
+    if training:
+        found = torch.autograd.grad(later[~front].square().mean(), theirs.parameters())
+        assert all(each.isfinite().all() for each in found)
+print("✓ Lifted first: no NaN in four modes, in two layers, and the words are the same.")
+
+# %% [markdown] name="where-a-mask-is-added"
+# <!-- deeper: where a mask is added -->
+# ### Going deeper: where a mask is added
+#
+# The softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before the second
+# fill. Where the first fill has overwritten the scores, the NaN stops. Where a mask of $-\infty$ and 0 was *added*,
+# it goes on:
+
+# %% tags=["hide-input"]
+display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 
 # %% [markdown]
+# If your code adds its mask, lift the mask from such a row first, and no NaN arises:
+
+# %%
+scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)            # (b, n, m)
+added = torch.zeros_like(scores).masked_fill(blocked, -math.inf)  # (b, n, m)
+lifted = added.masked_fill(blocked.all(-1, keepdim=True), 0)      # (b, n, m)
+weights = (scores + lifted).softmax(-1).masked_fill(blocked, 0)   # (b, n, m)
+
+# %% tags=["proof"]
+torch.testing.assert_close(weights @ left, attend_safely(left, left, left, blocked)[0])
+for mask, bad in ((added, [*NAMES[:2]]), (lifted, [])):
+    scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)        # (b, n, m)
+    filled = (scores + mask).softmax(-1).masked_fill(blocked, 0)  # (b, n, m)
+    loss = (filled @ (left @ W_V))[~front].square().mean()
+    nan = [each.isnan().any() for each in torch.autograd.grad(loss, [W_Q, W_K, W_V])]
+    assert [name for name, found in zip(NAMES, nan) if found] == bad
+print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does.")
+
+# %% [markdown]
+# <!-- /deeper -->
+#
 # ## Exercises
 #
 # ### Merge by hand
