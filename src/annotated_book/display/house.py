@@ -23,17 +23,22 @@ def rooms(
     word: tuple[int, int],
     *,
     name: str,
+    opens: int = 0,
 ) -> Output:
     """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
+
+    With the right rooms alone, the picture has no other state and stays as it is.
 
     Args:
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
         layouts: three titles, right, the batch taken for words, and reshaped, with the weights they
-            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n).
+            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n); or the
+            first alone.
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
+        opens: which layout is seen at first.
 
     Examples:
         >>> import torch
@@ -47,21 +52,26 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     """
     b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    drawing, axes = panels(1185, 20 * n + 66, columns=3)
+    alone = len(layouts) == 1
+    size = 18 if alone else 13
+    wide, high = (560, 28 * n + 90) if alone else (1185, 20 * n + 66)
+    drawing, axes = panels(wide, high, columns=len(layouts))
     every = [(s, p) for s in range(b) for p in range(n)]
     said = []
-    for ax, layout, (title, weights) in zip(axes, range(3), layouts.items(), strict=True):
+    for ax, layout, (title, weights) in zip(
+        axes, range(len(layouts)), layouts.items(), strict=True
+    ):
         number = _ROOMS[layout]
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
         heard = weights[number(i, j, b, n), :, inside.index((i, j))]
         for head, row in enumerate(heard.tolist()):
-            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": 13}
+            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": size}
             ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
             shares = dict(zip(inside, row, strict=True))
-            _draw_head(ax, sentences, head * b, shares, word)
+            _draw_head(ax, sentences, head * b, shares, word, size)
         _draw_walls(ax, b, n, h, layout)
         count = len({number(*other, b, n) for other in every}) * h
-        ax.set_title(f"{title}: {count} rooms", fontsize=13, loc="left")
+        ax.set_title(f"{title}: {count} rooms", fontsize=size, loc="left")
         ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
         ax.axis("off")
         parts = (
@@ -71,6 +81,8 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         said.append(f"{title}, {count} rooms: {'; '.join(parts)}".replace(" 0.", " ."))
     alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
     static = finish(drawing, name=name, alt=alt)
+    if alone:
+        return static
     data = {
         "sentences": [list(words) for words in sentences],
         "queries": queries.tolist(),
@@ -78,6 +90,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         "heads": h,
         "titles": [*layouts],
         "word": list(word),
+        "opens": opens,
     }
     return live(static, "rooms", data, room=(492, 430))
 
@@ -134,10 +147,11 @@ def _draw_head(
     left: int,
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
+    size: int,
 ) -> None:
-    look: dict[str, Any] = {"va": "center", "fontsize": 13}
+    look: dict[str, Any] = {"va": "center", "fontsize": size}
     for i, words in enumerate(sentences):
-        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=13)
+        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=size)
         for j, text in enumerate(words):
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"
