@@ -318,7 +318,8 @@ display.show([numbers], ["storyteller"], ["parameters", "log v", "first loss"])
 #
 # Each step takes 64 fresh stories. The learning rate rises for fifty steps and then falls along a
 # cosine, and a gradient longer than 1 is shortened to 1, which is called **clipping**. Both are what one
-# does; in [deeper stacks](08_transformer_layers.ipynb) the warm-up decides whether training works at all.
+# does. (Where the [warm-up decided](08_transformer_layers.ipynb#cell-id=why-the-norm-moved), the layers
+# were deep and post-LN. These are two, and pre-LN.)
 
 # %%
 STEPS = 1000
@@ -683,10 +684,10 @@ display.finish(
 )
 
 # %% [markdown]
-# All fifteen lie far below, and two of the three mistakes next to zero. Nobody can be less surprised than a
-# reader who knows every chance, unless the answer lies open. So a loss below the floor is not a triumph. It is an alarm, and here it is an
-# exact one: there is a cellar under this floor, and the answers are kept in it. The judge of *so the …* is
-# fooled, too, since it shows the model the rest of the story.
+# All fifteen lie far below, and two of the three mistakes next to zero. On the same words, nobody can be less
+# surprised than a reader who knows every chance, unless the answer lies open. So a loss below the floor is
+# not a triumph. It is an alarm. The judge of *so the …* is fooled, too, since it shows the model the rest of
+# the story.
 #
 # Only writing is not. When a model writes, there is no later word to read, and not one of the broken
 # models' stories is possible. This is how they write, from the first seed:
@@ -707,6 +708,17 @@ for run in kept:
 print("✓ Below the floor nobody writes; above it everybody does.")
 
 # %% [markdown]
+# *On the same words* matters. Leave the padding in the mean, and an honest model falls below 0.421, too. Once
+# a story has ended, the rest of its row is padding and surprises nobody. So it adds nothing to the sum,
+# and much to the count. For the perfect reader, that makes:
+
+# %%
+print(f"{sum(NATS) / TESTED[:, 1:].numel():.3f} nats a place, if padding is counted")
+
+# %% [markdown]
+# That is why `loss_on` leaves it out, and `F.cross_entropy` takes `ignore_index`. Before you look for a leak,
+# look at what is counted.
+#
 # The image has a limit. A leak does not have to end below the floor: stop any of the three early enough, and
 # on its way down it passes a loss like that of an honest model. And where the floor is not known, no number can raise
 # the alarm. There you [change a later word and see whether an earlier row
@@ -867,11 +879,12 @@ exercises.a_little_world.check_top.folded(top)
 # > ```python
 # > x = positions(embed(ids) * e**0.5)                   # (b, n, e)
 # > logits = project(layers(x, is_causal=True))          # (b, n, v)
-# > loss = F.cross_entropy(logits[:, :-1].mT, ids[:, 1:])
+# > loss = F.cross_entropy(logits[:, :-1].mT, ids[:, 1:], ignore_index=0)
 # > ```
 # >
-# > An average hides the word that matters: measure it alone. A loss that is too good is an alarm. Let
-# > the model write, and judge that.
+# > Number 0 is padding. Counted, it would lower the loss of a model that has learned to expect it. An average
+# > hides the word that matters: measure it alone. A loss that is too good is an alarm. Let the model write, and
+# > judge that.
 #
 # The storyteller knows who was meant by *it*. Where in the model is that decided, at which word and by which head?
 # [Questions to heads](11_questions_to_heads.ipynb) finds out. It starts on this floor, and goes upstairs.

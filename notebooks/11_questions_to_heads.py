@@ -481,8 +481,8 @@ for name, asked in {"a thing": ASKED, "two animals": FAIR}.items():
 display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% [markdown]
-# With all three values hardly any choice is left without head 1.1, and hardly a third word comes; and without head 2.2
-# the wrong answers are third words where a thing is in question, and the other one where it is two animals. But
+# With all three values at most a little of the choice is left without head 1.1, and hardly a third word comes; and
+# without head 2.2 the wrong answers are third words where a thing is in question, and the other one where it is two animals. But
 # *which* answer a model without head 1.1 falls back on depends on the value: who acts, or between two animals
 # the other, or some of both: as with the blanked quality, what it says instead is a fact about what you put
 # in.
@@ -532,9 +532,9 @@ display.show(rows, columns=ANSWERS, corner="silenced in the second")
 # answer is still the one who acts, but without 1.1 the other one comes nearly as often as a third word, at
 # least in questions of this short form, and 2.2 is not needed at all.
 #
-# So one finding stands in both models and in both sets: there is a head without which the model's answer no
-# longer changes with the quality. It is head 1.1 in one and 2.1 in the other. (That the answer is then the one
-# who acts is the work of the mean in the head's place.)
+# So one finding is left in these two files, in both sets: with one head at its mean, the answer no longer changes
+# with the quality. It is head 1.1 in one and 2.1 in the other. (That the answer is then the one who acts is
+# the work of the mean in the head's place. It says nothing of other seeds, either.)
 #
 # And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
 # Ask the second, and ask it about the cat and its milk, too.
@@ -658,7 +658,8 @@ print("✓ They come out as the text below says.")
 
 # %% [markdown]
 # Without 1.1 the sweet milk turns into the cat. Without 2.2 it turns into another drink: the kind survives,
-# and the name does not. Here, without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck* 0.15. In the
+# and the name does not. In this sentence, without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck*
+# 0.15. In the
 # fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
 # a leading question the order does not decide: animals drink in this world, so the cat is thirsty wherever it
 # stands.
