@@ -11,8 +11,8 @@
 # > the cat drank milk because **it** was sweet
 #
 # You know at once who was thirsty and what was sweet, although only the last word differs. To a model, *it* is the same
-# word, and the same numbers, in both sentences. To tell the two apart, *it* has to collect something from the other
-# words. **Attention** lets every word do this. One copy of it, with its own numbers, is a **head**.
+# numbers in both sentences. To tell the two apart, *it* has to collect something from the other words. **Attention**
+# lets every word do this. One copy of it, with its own numbers, is a **head**.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -49,9 +49,9 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 # *Thirsty* is a quality that animals have, *sweet* one that foods have. *It* stands for something without saying
 # what: a bit of an animal, a bit of a food, and something that has a quality.
 #
-# PyTorch has attention built in as one call: all words go in, and out come the numbers that each has collected. They
-# go in three times, because every word plays three roles. (The fold above makes `EMBEDDINGS`, the sentence with
-# *thirsty*.)
+# PyTorch has attention built in as one call. All words go in, three times, because every word plays three roles; out
+# come the numbers that each has collected. Compare *animal* with *food*, with *thirsty* as the last word
+# (`EMBEDDINGS`) and with *sweet*.
 
 # %%
 it = WORDS.index("it")
@@ -71,9 +71,8 @@ display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
 #
-# How does a word know from whom to collect? Think of a library. You come with a question. Each book
-# has a title on its spine and pages inside. A catalogue, like a Python `dict`, finds the one book
-# with exactly that title, or nothing at all.
+# How does a word know from whom to collect? Think of a library. Each book has a title on its spine and pages inside. A
+# catalogue, like a Python `dict`, finds the one book with exactly the title that you ask for, or nothing at all.
 #
 # A **soft look-up** never comes back empty. You compare your question, the **query**, with the title
 # on every spine, its **key**. The better a key fits, the more you read of that book's pages, its
@@ -90,19 +89,18 @@ display.soft_look_up(
 
 # %% [markdown]
 # In one point the library is unlike a sentence: a word is both reader and book. *It* asks all eight words, itself
-# included, and all of them ask *it*. For now a word's query, key and value, its question, title and pages, are the
-# same four numbers.
+# included, and all of them ask *it*. For now a word's question, title and pages (query, key and value) are the same
+# four numbers.
 
 # %% [markdown] name="scores-how-well-does-a-key-fit"
 # ## Scores: how well does a key fit?
 #
-# Follow *it* by hand. First hold its query against each title: multiply the two feature by feature, and
-# add up the products. This sum, the dot product, is the **score**. For *it* and *thirsty* that makes
-# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its
-# own?
+# Follow *it* by hand. Multiply its query with each title, feature by feature, and add up the products. This sum, the
+# dot product, is the **score**. For *it* and *thirsty* that makes
+# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its own?
 #
-# In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of
-# width d. The shapes before an arrow are those that go into a product.
+# In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of width d. The shapes
+# before an arrow go into a product.
 
 # %%
 query = EMBEDDINGS[it]      # (d,)
@@ -116,8 +114,8 @@ display.show(scores[None], ["score"], WORDS, decimals=0)
 #
 # ### Warm-up: two scores
 #
-# *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its scores with the keys of *cat* and
-# of *it*, and write them down below. The check says whether you are right and, if not, why.
+# *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its scores with the keys of *cat* and of *it*. The check
+# says whether you are right and, if not, why.
 
 # %% tags=["exercise"]
 my_scores = [
@@ -169,38 +167,40 @@ powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
 # %% tags=["hide-input"]
-caption = "The weights of <i>it</i>. With <i>sweet</i> in the last place, all are as here."
-display.attention_lines(weights, WORDS, it, name="it-looks", caption=caption)
+of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
+display.beside(
+    display.attention_lines(weights, WORDS, it, name="it-looks", caption="with thirsty"),
+    display.attention_lines(
+        of_sweet, SWEET, it, name="it-looks-again", caption="with sweet"
+    ),
+)
 
 # %% [markdown]
 # Not nothing: 0.04 each, since the exponential of 0 is 1. Only differences count: a key whose divided score is one
 # higher gets $\exp(1) \approx 2.7$ times the weight.
 #
-# Now look for who decides. *Cat* and *milk* get 0.18 each. With *sweet* as the last word both get the same again,
-# because *sweet* scores 4, too. In this pair *it* looks the same way in both sentences, so the look does not decide.
-# What does?
-
-# %% tags=["proof"]
-of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
-torch.testing.assert_close(of_sweet, weights)
-print("✓ In both sentences “it” gives the same eight weights.")
+# Now look for who decides. *Cat* and *milk* get 0.18 each, and with *sweet* both get the same again, because *sweet*
+# scores 4, too. In this pair *it* looks the same way in both sentences, so the look does not decide. What does?
 
 # %% [markdown]
 # ## The mix: collect the values
 #
-# Collect from each word in proportion to its weight: multiply its value by the weight, and add up.
+# Collect from each word in proportion to its weight: multiply its value by the weight, and add up. Follow the column
+# *animal* down to its sum.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% tags=["proof"]
+torch.testing.assert_close(of_sweet, weights)
 torch.testing.assert_close(mixed, collected[it])
-print("✓ The three steps by hand give what PyTorch's call gave.")
+torch.testing.assert_close(of_sweet @ SWEET_EMBEDDINGS, swapped[it])
+print("✓ The same weights in both sentences, and by hand what PyTorch's call gave.")
 
 # %% [markdown]
-# Read the column *animal* as a sum: 0.18 times the 3 of *cat*, 0.18 times the 1 of *it*, and 0.30
-# times the 2 of *thirsty* make 1.32. The sum under *food* lacks only what *thirsty* adds. So here this decides: not
+# The 0.18 times 3 of *cat*, 0.18 times 1 of *it* and 0.30 times 2 of *thirsty* make 1.32. The sum under
+# *food* lacks only what *thirsty* adds. So here this decides: not
 # where *it* looks, but what the last word **hands over**. You read as much of each book in either library, and the
 # pages of the last one differ. A bright line in an attention map is a number, not a reason.
 #
@@ -215,8 +215,8 @@ print("✓ The three steps by hand give what PyTorch's call gave.")
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. `key.mT` is $K^\top$, and
-# `softmax(-1)` runs over the last axis, the keys. Let all words ask, and look at two of them. *Because* has four
-# zeros, so that word asks for nothing. What will it get?
+# `softmax(-1)` runs over the last axis, the keys. Now let all words ask, each in a row of the table: an **attention
+# map**. *Because* has four zeros, so that word asks for nothing. What will it get?
 
 
 # %%
@@ -236,13 +236,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 
 # %% tags=["hide-input"]
-who = ["because", "thirsty"]
-rows = weights[[WORDS.index(word) for word in who]]
-display.show(rows.mT, WORDS, who, decimals=3, heat=who, corner="looks at")
+display.show(weights, WORDS, WORDS, heat=True, corner="asks")
 
 # %% [markdown]
-# One eighth of everything, 0.125: all keys fit equally badly, and the shares add up to one all the same. Who comes
-# without a question goes home with the average of the library.
+# One eighth of everything: all keys fit equally badly, and the shares add up to one all the same. Who comes without a
+# question goes home with the average of the library.
 #
 # ## The cat drank the milk, the milk drank the cat
 #
@@ -260,8 +258,8 @@ rows = torch.stack([of_tame[2], of_wild[2]])
 display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
-# The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. No
-# row waits for another, so all can be computed at once. The price: order has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
+# The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. Order
+# has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
 # [Positions](20_positions.ipynb) to queries, keys and scores.
 
 # %% tags=["proof"]
@@ -280,8 +278,8 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 #
 # > milk and cream vanished because **it** was thirsty
 #
-# Here *it* is none of the other words: a drink in the first sentence, an animal in the second. The last word tells you,
-# as before. What does *it* collect now?
+# Here *it* is none of the other words: a drink in the first sentence, an animal in the second, as the last word tells
+# you. What does *it* collect now?
 
 # %%
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
@@ -296,19 +294,20 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 
 # %% [markdown]
 # Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It* adds up all
-# the animal and all the food in sight, and cats and kittens outvote one *sweet*. In the first two sentences that went
-# well only because the cat and the milk were a draw.
+# the animal and all the food in sight, and cats and kittens outvote one *sweet*. The first two sentences went well
+# only because the cat and the milk were a draw.
 #
 # Better not to count who is there, but to ask: *is something said about an animal?* A word is then found by its
-# *animal*, and hands over something else, its *quality*. So question, title and pages can no longer be the same four
-# numbers. Begin with the question. A matrix between word and query, $W_Q$, has a row for each feature that a word has,
-# and a column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
+# *animal*, and hands over something else, its *quality*: question, title and pages can no longer be the same four
+# numbers. Begin with the question. A matrix $W_Q$ between word and query has a row for each feature of a word, and a
+# column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
 
 # %%
 to_query = torch.zeros(4, 4)
 to_query[3, 0] = 2.0  # quality asks for animal
-_, before = attend(cats, cats, cats)            # (8, 4), (8, 8)
-_, after = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
+_, before = attend(cats, cats, cats)                  # (8, 4), (8, 8)
+of_cats, after = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
+of_milk, _ = attend(milk @ to_query, milk, milk)      # (8, 4), (8, 8)
 
 # %% tags=["hide-input"]
 display.beside(
@@ -320,23 +319,19 @@ display.beside(
 # The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. It looks at the animals. Does it bring home the right
 # answer?
 
-# %%
-of_cats, _ = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
-of_milk, _ = attend(milk @ to_query, milk, milk)  # (8, 4), (8, 8)
-
 # %% tags=["hide-input"]
 display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 
 # %% [markdown]
-# *Animal* both times, and most, 2.57, where a drink is sweet: *it* asks for animals, and each hands over, again,
-# *animal*. The answer stands in the last column: 0.10 of quality in the first sentence, 1.09 in the second. That is
-# what an animal should hand over.
+# *Animal* both times, and most, 2.57, where a drink is sweet: *it* asks for animals, and each hands over *animal*. The
+# answer stands in the last column: 0.10 of quality in the first sentence, 1.09 in the second. That is what an animal
+# should hand over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
 # So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their entries. An
-# embedding is e wide; queries and keys, and from here on values, too, are d wide.
+# embedding is e wide; queries, keys and from here on values are d wide.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -345,18 +340,36 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# Why both $W_Q$ and $W_K$? With one matrix for the two, *it* would score *cat* exactly as *cat*
-# scores *it*: to ask and to be found would be one thing.
+# (With one matrix for both $W_Q$ and $W_K$, *it* would score *cat* exactly as *cat* scores *it*.)
 #
-# Here is a head of width 2, set by hand, that asks our question. Follow *it*, *cat* and *thirsty* through it. A product
-# takes each row of the matrix times the word's number for it, and adds up the rows: *it* has one quality, and so it
-# asks with `(2, 1)`.
+# Here is a head of width 2, set by hand. Words are found by *animal* and *quality*, and hand over their *quality*, which
+# $W_O$ writes under *animal*. A word without a question, such as *because*, brings home the average. That is the
+# border: more means *yes, something is said about an animal*, less means *no*. Let *it* ask for *animal* alone, as
+# before, then for a bit of *quality* as well. The sentence with *thirsty* wants a clear yes:
 
 # %%
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
-W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d)
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])          # (e, d)
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])              # (d, e)
+only_animal = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (e, d)
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])          # (e, d)
+
+# %% tags=["hide-input"]
+x, rows = EMBEDDINGS, {}
+for w_q in (only_animal, W_Q):
+    fits = x @ W_K @ (x @ w_q)[it]                         # (m,)
+    receives = attend(x @ w_q, x @ W_K, x @ W_V)[0] @ W_O  # (n, e)
+    row = [fits[WORDS.index(word)] for word in ("cat", "thirsty")]
+    row += [receives[WORDS.index(word), 0] for word in ("it", "because")]
+    rows["({:g}, {:g})".format(*w_q[3].tolist())] = row
+columns = ["cat scores", "thirsty scores", "it receives", "because receives"]
+display.show(rows, columns=columns, corner="it asks with", decimals=[0, 0, 2, 2])
+
+# %% [markdown]
+# With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat*, all animal, outscores *thirsty*, and has no
+# quality to hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
+# through all four matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
+# rows. Queries and keys are two wide, so the root is now √2.)
 
 # %% tags=["hide-input"]
 four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "it", "thirsty"]
@@ -365,46 +378,49 @@ display.through_matrices(
 )
 
 # %% [markdown]
-# To the query of *it*, an animal counts twice and a quality once. So *cat*, all animal, and *thirsty*, which says
-# something about one, both score 6. From there it goes on as before, only that the root is now √2, for queries and keys
-# are two wide:
-
-# %% tags=["hide-input"]
-query, keys, values = (EMBEDDINGS @ w for w in (W_Q, W_K, W_V))  # (n, d)
-display.one_query(
-    query[it], keys, values[:, :1], WORDS, ["quality"], who="it", name="the-097"
-)
-
-# %% [markdown]
-# $W_O$ writes the quality that comes home under *animal*. (This head has one thing to hand over, so the second place
-# of the values stays empty.) Are all four sentences right now, and a fifth, about milk that was sweet?
+# (One thing is handed over, so the second place of the values stays empty.) Are all four sentences right now, and a
+# fifth, about milk that was sweet? Right of the dashed line is a yes.
 
 # %%
 nobody = embed([*MILK[:-1], "sweet"])  # (8, 4)
 answers = []
-for x in (EMBEDDINGS, SWEET_EMBEDDINGS, milk, cats, nobody):
+for x in (EMBEDDINGS, milk, SWEET_EMBEDDINGS, cats, nobody):
     found, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
     answers.append((found @ W_O)[:, 0])
 
 # %% tags=["hide-input"]
-names = ["the cat … thirsty", "the cat … sweet", "milk … thirsty", "cats … sweet"]
+names = ["the cat … thirsty", "milk … thirsty", "the cat … sweet", "cats … sweet"]
 names.append("milk … sweet")
-rows = torch.stack(answers)[:, [it, WORDS.index("because")]]
-display.show(rows, names, ["it", "because"])
+border, told = answers[0][WORDS.index("because")].item(), []
+drawing, (ax,) = display.panels(344, 200)
+for i, (name, answer) in enumerate(zip(names, torch.stack(answers)[:, it].tolist())):
+    letter = "h" if i == 4 else "n" if answer > border else "b"
+    ax.barh(i, answer - border, left=border, color=display.COLOURS[letter], height=0.6)
+    side = 0.04 if answer > border else -0.04
+    look = {"va": "center", "ha": "left" if answer > border else "right", "fontsize": 12}
+    ax.text(answer + side, i, f"{answer:.2f}", **look)
+    told.append(f"{name} {answer:.2f}")
+ax.axvline(border, color="black", linestyle="--", linewidth=1.2)
+for place, ha, text in ((-0.2, "right", "← no"), (0, "center", ""), (0.2, "left", "yes →")):
+    ax.text(border + place, -0.8, text or f"{border:.2f}", ha=ha, fontsize=12)
+ax.set_yticks(range(5), names)
+ax.set(xlim=(-0.3, 2.1), ylim=(4.5, -0.6), xticks=[])
+ax.spines[:].set_visible(False)
+ax.tick_params(length=0)
+alt = (
+    f"What “it” receives under animal: {'; '.join(told)}. “because”: {border:.2f} in each."
+)
+display.finish(drawing, name="answers", alt=alt)
 
 # %% [markdown]
-# All four. A word that asks nothing, such as *because*, brings home the average, 0.38 in each of them. More than that
-# means yes, something is said about an animal: 0.97 and 1.76. Less means no: 0.19 and 0.11. (This row is not the new
-# *it*. In a Transformer, what a word receives is [added](08_transformer_layers.ipynb) to the word's own row.)
-#
-# But where nobody is an animal, the head lies: 0.90. The weights add up to one, so it cannot abstain. *It* finds
-# itself and *sweet*, and both hand over their quality.
+# All four. But where nobody is an animal, the head lies: 0.90. The weights add up to one, so it cannot abstain. *It*
+# finds itself and *sweet*, and both hand over their quality. (What *it* receives is not the new *it*: in a
+# Transformer, it is [added](08_transformer_layers.ipynb) to the word's own row.)
 #
 # ## How far along the arrow
 #
-# Two numbers are a place on paper, so a query and its keys can be drawn. The arrow is the query of *it*. Drag its
-# tip, or use the sliders: what makes a score large? Exchange the last word: can you turn the arrow so that *it*
-# collects more with *sweet* than with *thirsty*?
+# Two numbers are a place on paper. The arrow is the query of *it*. Drag its tip, or use the sliders: what makes a score
+# large? Exchange the last word: can you turn the arrow so that *it* collects more with *sweet* than with *thirsty*?
 
 # %% tags=["hide-input"]
 both = {
@@ -419,14 +435,14 @@ display.needle(
 # A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
 # equal, and one such line goes through *cat* and *thirsty*.
 #
-# - Make the arrow longer, and the two winners take more. (*Temperature* divides the scores once more, beside the root.)
+# - Lay the arrow flat, at (2, 0), and you are back at 0.40: *cat* stands farther along than *thirsty*.
+# - Make it longer, and the winners take more. (*Temperature* divides the scores once more, beside the root.)
 # - Turn it around, and the five words whose keys are (0, 0) win.
 # - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects more than twice as much
 #   with *sweet* as with *thirsty*.
 #
-# With the arrow at (2, 1), *cat* takes 0.46 of the weight and gives 0. That is how this head says *no*: the words that
-# nothing is said about take the weight, and bring home nothing. Without such a word, it would have to give a wrong
-# average.
+# At (2, 1), *cat* takes 0.46 of the weight and gives 0. That is how this head says *no*: words that nothing is said
+# about take the weight, and hand over nothing.
 
 # %% tags=["proof"]
 around, away = torch.tensor([[-1.0, -0.5], [-1.0, 1.0]])
@@ -439,38 +455,18 @@ sweet, thirsty = (
     for x in (SWEET_EMBEDDINGS, EMBEDDINGS)
 )
 assert sweet > 2 * thirsty
+average = torch.stack(answers)[:, WORDS.index("because")]
+torch.testing.assert_close(
+    average, average[:1].expand(5)
+)  # the border is the same in all five
 print("✓ At (−1, 1), “it” collects more than twice as much with sweet as with thirsty.")
-
-# %% [markdown]
-# <!-- deeper: Change one matrix at a time -->
-# ### Going deeper: Change one matrix at a time
-#
-# Which of the four matrices can change the weights? First let words be found by *food* in place of
-# *animal*; then, with the old $W_K$, let them hand over their animal in place of their quality.
-
-# %%
-by_food, of_animal = W_K[[1, 0, 2, 3]], W_V[[3, 1, 2, 0]]  # (e, d)
-names, looks = ["as above", "new W_K", "new W_V"], []
-for w_k, w_v in ((W_K, W_V), (by_food, W_V), (W_K, of_animal)):
-    x = EMBEDDINGS                                      # (n, e)
-    found, weights = attend(x @ W_Q, x @ w_k, x @ w_v)  # (n, d), (n, n)
-    looks.append(torch.cat([weights[it], (found @ W_O)[it, :1]]))
-display.show(torch.stack(looks), names, [*WORDS, "→ animal"], heat=WORDS)
-
-# %% [markdown]
-# Only $W_Q$ and $W_K$ can. The new $W_K$ turns *it* from *cat* to *milk*: the query is still
-# `(2, 1)`, but its 2 is now compared with food. The new $W_V$ leaves the weights as they are: the
-# same words are found, and hand over how much of an animal they are, 2.34.
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# A score adds up d products. Add them one after the other, for random queries and keys whose numbers are independent,
-# with mean 0 and variance 1: the sum takes a walk, as often up as down. Here are ten such walks. 1,024 products are
-# 16 times as many as 64. How many times as far from 0 do they lead?
+# A score adds up d products. For random queries and keys, whose numbers are independent with mean 0 and variance 1, the
+# sum takes a walk, as often up as down. Here are ten. 1,024 products are 16 times as many as 64. How many times as far
+# from 0 do they lead?
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -504,8 +500,8 @@ display.finish(drawing, name="walks", alt=alt, caption=caption)
 # variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
-# What does the size do to the weights? Here are 32 random queries of width 256, each a dot at the largest of its
-# weights with 16 random keys. Guess first what dividing by d, the obvious repair, does.
+# What does the size do to the weights? Each of 32 random queries of width 256 is a dot at the largest of its weights
+# with 16 random keys. Guess first what dividing by d, the obvious repair, does.
 
 
 # %% tags=["fold-input"]
@@ -541,7 +537,7 @@ display.finish(drawing, name="largest-weight", alt=alt)
 # %% [markdown]
 # Undivided, one key takes nearly everything from many queries. The softmax is **saturated**: a small change of such a
 # query moves hardly anything, so hardly any gradient comes back to it. Divided by d, no weight is far from one
-# sixteenth: a wide head starts near a plain average. With the root, one weight can stand out, and does not take all.
+# sixteenth, a plain average. With the root, one weight can stand out, and does not take all.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -549,9 +545,8 @@ display.finish(drawing, name="largest-weight", alt=alt)
 #
 # Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
 # where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
-# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size is
-# the root of the sum of its squared entries. Increase the width: first divided by *1*, then by *d*, then by
-# *√d*.
+# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size is the root of
+# the sum of its squared entries. Increase the width: divided by *1*, by *d*, by *√d*.
 
 
 # %% tags=["fold-input"]
@@ -600,7 +595,7 @@ display.show(rows, columns=columns)
 # %% [markdown]
 # Undivided, at 256, the median query gets next to nothing. But where two keys happen to score alike, a small change
 # tips everything over, and the largest gradient is huge. Divided by d, all are small, and smaller the wider the head.
-# With the root, both widths behave alike.
+# With the root, both widths are alike.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)
@@ -615,10 +610,9 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## The head as a module
 #
-# In a module an optimiser can train the four matrices. They begin at random, divided by a root, so that the numbers of
-# a product with them are about as large as those that go in. As in PyTorch, `forward` calls its arguments query, key
-# and value even though they hold words. Where all three are the same words, this is **self-attention**. In
-# translation, the words of the new sentence ask those of the original: **cross-attention**, where n and m may differ.
+# In a module an optimiser can train the four matrices; they begin at random, divided by a root, so that a product with
+# them is about as large as what goes in. Where query, key and value are the same words, this is **self-attention**; in
+# translation, the words of the new sentence ask those of the original, **cross-attention**, and n and m may differ.
 
 
 # %%
@@ -704,12 +698,11 @@ print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients incl
 # %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here
 #
-# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give an
-# > `(n, m)` matrix of positive numbers. But then the keys no longer compete for a query; the queries
-# > compete for a key.
+# > **Pitfall.** `softmax(-2)` instead of `softmax(-1)`, the wrong axis. Both give an `(n, m)` matrix of positive
+# > numbers. But then the keys no longer compete for a query; the queries compete for a key.
 #
-# No exception warns you, and with as many queries as keys even the sum of all weights is right. Add
-# up each row.
+# No exception warns you, and with as many queries as keys even the sum of all weights is right. Look at the sums of the
+# rows, one per query.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)

@@ -41,11 +41,11 @@ def through_matrices(
     q, k, v = (x @ w for w in into)
     scores = k @ q[it]  # (n,)
     collected = (scores / math.sqrt(2)).softmax(-1) @ v
-    heights = (118, 138 + _HIGH * len(places), 118, 96)
-    drawing, axes = panels(346, sum(heights) + 20, rows=4)
+    heights = (138 + _HIGH * len(places), 118)  # of a row of panels
+    drawing, axes = panels(692, sum(heights) + 20, columns=2, rows=2)
     grid: Any = axes[0].get_subplotspec()
     grid.get_gridspec().set_height_ratios(heights)
-    for ax, high in zip(axes, heights, strict=True):
+    for ax, high in zip(axes, (heights[0],) * 2 + (heights[1],) * 2, strict=True):
         ax.set(xlim=(0, 338), ylim=(high, 0))
         ax.axis("off")
     says, said = (f"“{asks}” asks", "words are found", "words hand over"), []
@@ -74,8 +74,7 @@ def through_matrices(
     _text(last, 219, 46, features[0])
     mixed = f"“{asks}” collects {_joined(collected, 2)}"
     alt = f"{'; '.join(said)}. {mixed}, and W_O makes of it {_joined(collected @ w_o, 2)}."
-    made = finish(drawing, name=name, alt=alt)
-    return Output(made.text, made.html.replace('"aa-panels"', '"aa-panels aa-large"', 1))
+    return finish(drawing, name=name, alt=alt)
 
 
 def _through(
