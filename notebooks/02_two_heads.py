@@ -11,9 +11,9 @@
 # > the **cold** cat drank **warm** milk
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
-# head has already added each adjective to its noun. Now *drank* wants to know two things: how warm
-# the drinker is, and how warm the drink is. It sends out one head, with one glass. The head visits
-# *cat* and *milk*, and each pours in what it has. What comes home in the glass?
+# head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
+# the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in what it has.
+# What comes home in the glass?
 
 # %% tags=["fold-input"]
 import json
@@ -29,8 +29,8 @@ one = chapters.load("01_one_head")
 # %% [markdown]
 # ## Into one glass
 #
-# Take *the cat drank milk*, with the adjectives already added. The fourth feature is called *warmth*
-# here: 2 is warm, and −2 is cold. `scene(2, -2)` is the first sentence, a warm cat and cold milk.
+# Take *the cat drank milk*, with the adjectives already added. The fourth feature is *warmth* here: 2 is warm, −2 is
+# cold. `scene(2, -2)` is the first sentence, a warm cat and cold milk.
 
 # %% tags=["fold-input"]
 CLAUSE = ["the", "cat", "drank", "milk"]
@@ -50,8 +50,9 @@ display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
 # Give *drank* a head of width 1, so that each of its matrices is a single column, which picks features. Words
-# with *action* ask, words are found by *animal* or *food*, and they hand over their *warmth*. (`one.attend` is the
-# `attend` of the last chapter.) Let the head read both sentences, and a third one in which nothing is warm or cold.
+# with *action* ask, words are found by *animal* or *food*, and they hand over their *warmth*. Let the head
+# (`one.attend` is the `attend` of the last chapter) read both sentences, and a third in which nothing is warm or cold.
+# What it brings home stands in the last column.
 
 # %%
 animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1), one picks animal, ...
@@ -64,14 +65,13 @@ display.show(torch.stack(rows), names, [*CLAUSE, "mixed"], heat=CLAUSE)
 
 # %% [markdown]
 # Three times 0.00. *Drank* looks at *cat* and at *milk* alike, 0.50 each, so 2 and −2 cancel. Warm and
-# cold, poured into one glass, are lukewarm: of a warm cat and cold milk *drank* has learned that
-# nothing here has a temperature.
+# cold, poured into one glass, are lukewarm: *drank* has learned that nothing here has a temperature.
 #
 # ## Lean towards the cat
 #
 # But who says that it must be halves? Let the head lean: three quarters from the cat, one quarter from
-# the milk. And take a larger glass: let each word pour in all four of its features, so that *cat* and
-# *milk* also say who is speaking. Is that the solution?
+# the milk. And take a larger glass: let each word pour in all four of its features. Do three scenes bring home three
+# different rows?
 
 # %%
 lean = torch.tensor([0.0, 0.75, 0.0, 0.25])  # the weights of drank, one per word
@@ -80,12 +80,11 @@ rows = [lean @ scene(cat, milk) for cat, milk in scenes.values()]  # (4,)
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# The first two are apart: 1.00 and −1.00. But the third scene, a cat that is neither, beside hot milk, brings home the
+# The first two do: 1.00 and −1.00. But the third, a cat that is neither warm nor cold, beside hot milk, brings home the
 # same row as the first. Three of its four numbers are the same in every scene, so one number is left for two unknowns.
 #
 # In the figure every point is a scene. Drag the point along its line: both warmths change, and the number does not.
-# Change the share, and watch *hot milk* fall off the line, which only turns: others lie on it now. Then call in the
-# second head.
+# Change the share, and *hot milk* falls off the line; but others lie on it now. Then call in the second head.
 
 # %% tags=["hide-input"]
 confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
@@ -101,8 +100,8 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
 # On the right the words are averaged first, and the matrices see nothing but the average. What has been poured
-# together stays together, whatever $W_V$ and $W_O$ are, as long as $w$ is the same in all scenes. (Where it is not,
-# one head can [cheat](#cell-id=a-head-that-cheats).)
+# together stays together, as long as $w$ is the same in all scenes. (Where it is not, one head can
+# [cheat](#cell-id=a-head-that-cheats).)
 
 # %% [markdown]
 # ## Two glasses
@@ -119,23 +118,26 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %%
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
-rows, merged = [], []
+merged = []
 for x in (scene(2, -2), scene(-2, 2)):
     mixed = [one.attend(x @ action, x @ key, x @ warmth)[0] for key in (animal, food)]
     side = torch.cat(mixed, 1)[drank]  # (h * d,)
     merged.append(side)
-    rows.append(side @ w_o)
-display.show(torch.stack(rows), ["warm cat", "warm milk"], FEATURES)
+
+# %% tags=["hide-input"]
+captions = "the warm cat drank cold milk", "the cold cat drank warm milk"
+display.beside(
+    *(
+        display.side_by_side(each, w_o, FEATURES, name=f"side-by-side-{i}", caption=caption)
+        for i, (each, caption) in enumerate(zip(merged, captions), 1)
+    )
+)
 
 # %% [markdown]
 # *Drank* receives the cat's warmth under *animal* and the milk's under *food*. (A little attention
-# goes to the other words, hence 1.98.) Take the first sentence apart: each head has a block of $W_O$ to
-# itself, here one row, and what the heads add is summed.
-
-# %% tags=["hide-input"]
-display.side_by_side(merged[0], w_o, FEATURES, name="side-by-side")
-
-# %% [markdown]
+# goes to the other words, hence 1.98.) Each head has a block of $W_O$ to itself, here one row, and what the heads
+# add is summed.
+#
 # That is what a second head is for: two answers about one feature, from two words. For h heads and the words $X$
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
 # matrices of its own:
@@ -147,9 +149,8 @@ display.side_by_side(merged[0], w_o, FEATURES, name="side-by-side")
 # %% [markdown] name="two-questions-at-once"
 # ## Two heads for the word *it*
 #
-# The head of the last chapter asks whether something is said about an animal. Its *no* leaves open
-# whether something is said about a food, or nothing at all. So give *it* a second head: the first, with
-# animal and food exchanged. The fourth feature is *quality* again.
+# The head of the last chapter asks whether something is said about an animal. Its *no* leaves open whether something is
+# said about a food, or nothing at all. So give *it* a second head: the first, with animal and food exchanged.
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -176,7 +177,7 @@ display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-a
 
 # %% [markdown]
 # They trade roles. With *thirsty*, head 2 gives 0.80 to *milk*, which has no quality to hand over. Here is what *it*
-# receives, the third time without the last word, so that nothing is said yet.
+# receives, the third time without the last word. Could the column *animal* alone tell *sweet* from silence?
 
 # %%
 sentences = one.EMBEDDINGS, one.SWEET_EMBEDDINGS, one.EMBEDDINGS[:-1]
@@ -184,15 +185,14 @@ rows = torch.stack([two_heads(x)[0][it] for x in sentences])  # (3, 4)
 display.show(rows, ["it, thirsty", "it, sweet", "it, no last word"], one.FEATURES)
 
 # %% [markdown]
-# Look at the column *animal* alone: the last two rows, 0.19 and 0.10, are hardly apart. Under *food* they are 0.97
-# and 0.10. Each head's weights add up to one on their own, so the heads do not compete. You will meet these two
-# again in the next chapters.
+# Hardly: 0.19 and 0.10. Under *food* they are 0.97 and 0.10. Each head's weights add up to one on their own, so the
+# heads do not compete. You will meet these two again in the next chapters.
 
 # %% [markdown]
 # ## A list of heads
 #
 # What do eight heads cost, eight times as much as one? Each is a small module that takes the words and returns
-# what it has collected. $W_O$ is not part of it, since all heads share one.
+# what it has collected. All heads share one $W_O$, so no head holds it.
 
 
 # %%
@@ -244,14 +244,16 @@ class Heads(nn.Module):
 # %% tags=["fold-input"]
 counts = {}
 for h in (1, 2, 8):
-    sizes = [matrix.numel() for matrix in Heads(embed_dim=32, num_heads=h).parameters()]
-    counts[f"h = {h}"] = len(sizes), sum(sizes)
-display.show(counts, columns=["matrices", "numbers"])
+    model = Heads(embed_dim=32, num_heads=h)
+    sizes = [matrix.numel() for matrix in model.parameters()]
+    counts[f"h = {h}"] = model.heads[0].w_q.size(1), len(sizes), sum(sizes)
+display.show(counts, columns=["width of a head", "matrices", "numbers"])
 
 # %% [markdown]
-# Eight heads have exactly as many numbers as one, because they are narrower: $3e^2$ for all of them, whatever h is,
-# and $e^2$ for $W_O$. What grows is the number of matrices, $3h + 1$, and of products that run one after the
-# other, $5h + 1$: per head three to project in, one for the scores and one to mix, then $W_O$.
+# Eight heads have exactly as many numbers as one: $3e^2$ for all of them, whatever h is, and $e^2$ for $W_O$. They
+# pay with their width. One of eight compares words by 4 numbers and brings home 4, where the single head has 32 of
+# each: many narrow questions in place of one wide one. What grows is the number of matrices, $3h + 1$, and of products
+# that run one after the other, $5h + 1$: per head three to project in, one for the scores and one to mix, then $W_O$.
 
 # %% tags=["proof"]
 pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
@@ -284,9 +286,9 @@ print("✓ Several heads are single heads, added up: output, weights, gradients.
 # %% [markdown]
 # ## Which would you rather train?
 #
-# Now let training find the matrices. In 25 scenes, with warmths from −2 to 2, *drank* is to receive the cat's
-# warmth under *animal* and the milk's under *food*. One head of width 4 runs against two of width 2, with 64
-# numbers each, 20 runs of both; the keys are blind to warmth, so the weights are the same in all scenes.
+# Now let training find the matrices. In 25 scenes, *drank* is to receive the cat's warmth under *animal* and the milk's
+# under *food*. One head of width 4 runs against two of width 2, with 64 numbers each. The keys are blind to warmth, so
+# the weights are the same in all scenes.
 
 # %% tags=["fold-input"]
 BLIND = ALL_25 * torch.tensor([1.0, 1, 1, 0])  # the keys hold no warmth
@@ -318,10 +320,10 @@ DATA = resources.files("annotated_book").joinpath("data/two_heads.json")
 
 
 def runs(heads: int, keys: str) -> Tensor:
-    """Give for 20 runs how far off they are and how far their weights move, by STEPS."""
+    """Give how far off 20 runs are at the end."""
     every = json.loads(DATA.read_text())["runs"]
     of_kind = [run for run in every if (run["heads"], run["keys"]) == (heads, keys)]
-    return torch.tensor([[run["off by"], run["moved"]] for run in of_kind])  # (20, 2, 2)
+    return torch.tensor([run["off by"][-1] for run in of_kind])  # (20,)
 
 
 def draw_runs(keys: str, name: str) -> object:
@@ -329,7 +331,7 @@ def draw_runs(keys: str, name: str) -> object:
     drawing, (ax,) = display.panels(288, 150)
     told, kinds = [], ("one head", "two heads")
     for i, (kind, letter) in enumerate(zip(kinds, "hd")):
-        off = runs(i + 1, keys)[:, 0, 1]
+        off = runs(i + 1, keys)
         look = {"color": display.COLOURS[letter], "markersize": 5, "alpha": 0.7}
         ax.plot(off, i + torch.linspace(-0.25, 0.25, len(off)), "o", **look)
         ax.text(1.1, i, f"{off.quantile(0.5):.2f}", va="center", fontsize=11)
@@ -349,15 +351,15 @@ def draw_runs(keys: str, name: str) -> object:
 draw_runs("blind", "twenty-runs")
 
 # %% [markdown]
-# One head stays at 1.00 in all 20 runs. That is better than the 1.41 of always answering 0: it knows one mix of the two
-# warmths, and has to guess the rest. Two heads come to 0.00. (With other seeds, a rare run of them stays at 1.00.)
+# One head stays at 1.00 in all 20 runs: it knows one mix of the two warmths, and has to guess the rest. Two heads come
+# to 0.00. (With other seeds, a rare run of them stays at 1.00.)
 
 # %% [markdown] name="a-head-that-cheats"
 # <!-- deeper: A head that cheats -->
 # ### Going deeper: A head that cheats
 #
-# Let the keys hold a quarter of the warmth. A warm word is then easier to find, so how much comes from whom depends
-# on the scene. This head hands over all four features:
+# Let the keys hold a quarter of the warmth. A warm word is then easier to find, so the weights depend on the scene.
+# This head hands over all four features:
 
 # %%
 rows = []
@@ -368,8 +370,8 @@ for cat, milk in scenes.values():
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# Three scenes, three different rows, and both warmths can be computed from a row. But they went through the
-# exponential of the softmax, and only a logarithm gets them back exactly.
+# Three scenes, three different rows. But the warmths went through the exponential of the softmax, and only a logarithm
+# gets them back exactly.
 
 # %% tags=["proof"]
 for cat, milk in GRID.tolist():
@@ -384,10 +386,9 @@ for cat, milk in GRID.tolist():
 print("✓ In 25 scenes both warmths can be computed from the row, by a logarithm.")
 
 # %% [markdown]
-# What follows a head in its layer is a matrix, which multiplies and adds. How close does it come? Call the share of
-# the warmth in the keys the **hint**, 0.25 above, and fit to 25 scenes, both warmths from −2 to 2, the matrix
-# that reads the two warmths from the row with the smallest error (root mean square). Will a weaker hint make it
-# better or worse?
+# What follows a head is a matrix. How close does the best one come in 25 scenes, with warmths from −2 to 2? Call the
+# share of the warmth in the keys the **hint**, 0.25 above. Will a weaker hint make the error (root mean square) larger
+# or smaller?
 
 # %%
 x, rows = ALL_25.double(), {}
@@ -402,34 +403,19 @@ columns = "off by", "largest entry"
 display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
 
 # %% [markdown]
-# Better: with the hint of 0.25 the best matrix is off by 0.42, with 0.02 by 0.05. A small piece of a curve
-# is nearly straight, so a weak hint can nearly be undone by a matrix. The price: the weaker the hint, the
-# less the rows differ, and the more they have to be multiplied. Half the hint needs about twice the
-# entries, and multiplies any noise in the row with them.
-
-# %% [markdown]
-# Does training find this detour, which nobody has told it of? Here are the runs with keys that see the warmth;
-# `make seeds`, in the book's repository, has trained them all.
+# Smaller: 0.42 with the hint of 0.25, and 0.05 with 0.02. A small piece of a curve is nearly straight, so a matrix can
+# nearly undo a weak hint. The price: the rows differ less. Half the hint needs about twice the entries, which multiply
+# any noise in the row, too.
+#
+# Does training find this detour? Here the keys see the warmth (`make seeds`, in the book's repository, has trained all
+# these runs):
 
 # %% tags=["hide-input"]
 draw_runs("seeing", "seeing-runs")
 
 # %% [markdown]
-# Of 20 single heads, 17 come below 0.10, one stands at 0.43, and two at 1.00. And two heads do a little worse than
-# with blind keys: where the weights move with the scene, what a head collects is no plain sum of the warmths. Here is
-# by how much a weight of *drank* moves from scene to scene, at most:
-
-# %% tags=["hide-input"]
-rows = {}
-for keys in KEYS:
-    off, moved = runs(2, keys).quantile(0.5, 0).tolist()
-    rows[f"two heads, {keys}"] = [*moved, *off]
-columns = ["moves, 300", "1,500", "off by, 300", "1,500"]
-display.show(rows, columns=columns, title="Medians of 20 runs")
-
-# %% [markdown]
-# Two heads do not need this movement. In most runs training makes it smaller, and the error falls with it. The
-# runs in which next to nothing moves are as good as the blind ones, which had nothing to unlearn.
+# Of 20 single heads, 17 come below 0.10. Two heads do a little worse than with blind keys: where the weights move with
+# the scene, what a head collects is no plain sum of the warmths.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -438,7 +424,7 @@ display.show(rows, columns=columns, title="Medians of 20 runs")
 # ## The mistake people make here
 #
 # Why `nn.ModuleList`, when a Python list holds the same heads? Exchange it for one, and count what an
-# optimiser would train and what a checkpoint would hold.
+# optimiser would train and a checkpoint would hold.
 
 # %%
 right, plain = Heads(embed_dim=8, num_heads=4), Heads(embed_dim=8, num_heads=4)
@@ -452,9 +438,9 @@ for name, model in (("nn.ModuleList", right), ("a Python list", plain)):
 display.show(counts, columns=["numbers trained", "matrices saved"])
 
 # %% [markdown]
-# > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of
-# > 256 numbers are trained: a module does not look into such a list. Its heads are neither trained
-# > nor saved, and they stay behind when the module moves to another dtype or device.
+# > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of 256 numbers are
+# > trained: a module does not look into such a list. Its heads are not saved either, and stay behind when the module
+# > moves to another dtype or device.
 #
 # ## Exercises
 #
@@ -528,6 +514,6 @@ exercises.two_heads.check_add_up.folded(add_up)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# So a second glass costs no parameters. It costs memory and time for its weights, `(n, m)` per head, and a list of
-# h heads runs one after the other. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with
-# four matrices and six products.
+# A second glass costs no parameters, but memory and time for its weights, `(n, m)` per head, and a list of h heads runs
+# one after the other. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with four matrices and six
+# products.

@@ -134,7 +134,7 @@ def lukewarm(data):
         (None, {}),
         (("slider", "milk is", "End"), {"milk": data["reach"]}),
         (("button", "a second head", ""), {"two": True}),
-        (("slider", "share of cat", "Home"), {"share": 0.0}),
+        (("slider", "share", "Home"), {"share": 0.0}),
     ]:
         milk, share, two = (
             change.get(k, v)

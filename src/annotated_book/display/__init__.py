@@ -11,6 +11,7 @@ _HOMES = {
     "COLOURS": "plots",
     "annotated": "annotation",
     "attention_lines": "plots",
+    "back_together": "way_through",
     "beside": "tables",
     "built": "annotation",
     "cache_filling": "live_figures.cache_filling",

@@ -1,4 +1,4 @@
-"""What one word looks at with two heads, in one sentence or several below each other."""
+"""What one word looks at with two heads, in one sentence or several beside each other."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def looks(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    drawing, axes = panels(344, 190 * len(sentences), rows=len(sentences))
+    drawing, axes = panels(344 * len(sentences), 190, columns=len(sentences))
     said = []
     for ax, (words, weights) in zip(axes, sentences, strict=True):
         for i, (row, (letter, style)) in enumerate(

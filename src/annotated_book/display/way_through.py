@@ -92,7 +92,9 @@ def whole_way(*, name: str) -> Output:
     return finish(drawing, name=name, alt=alt)
 
 
-def side_by_side(collected: Tensor, w_o: Tensor, features: Sequence[str], *, name: str) -> Output:
+def side_by_side(
+    collected: Tensor, w_o: Tensor, features: Sequence[str], *, name: str, caption: str
+) -> Output:
     """Draw what two heads of width 1 collect, times their rows of W_O, and the sum.
 
     Args:
@@ -100,6 +102,7 @@ def side_by_side(collected: Tensor, w_o: Tensor, features: Sequence[str], *, nam
         w_o: (2, e).
         features: e names.
         name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
     """
     drawing, (ax,) = panels(308, 200)
     ax.set(xlim=(18, 342), ylim=(200, 0))
@@ -123,7 +126,7 @@ def side_by_side(collected: Tensor, w_o: Tensor, features: Sequence[str], *, nam
         ax.text(110, y, text, ha="right", va="center", color=colour, fontsize=11)
     gets = ", ".join(map(" ".join, zip(features, output, strict=True)))
     alt = f"The heads collect {' and '.join(strip)}, side by side. Each meets its own row of W_O: "
-    return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.")
+    return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.", caption=caption)
 
 
 def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) -> Output:
@@ -237,6 +240,59 @@ def two_sums(
             _cells(looks, 64 + 52 * i, 50 + 18 * j, [f"{weight:.2f}"], 44, "nhd"[i], shade)
         told.append(f"weights, {who}: {' '.join(_written(weights[i].tolist()))}")
     alt = f"The query of “it”, {' '.join(asked)}, times keys. {'; '.join(told)}."
+    return finish(drawing, name=name, alt=alt)
+
+
+def back_together(
+    collected: Tensor,
+    merged: Tensor,
+    output: Tensor,
+    words: Sequence[str],
+    who: int,
+    features: Sequence[str],
+    *,
+    name: str,
+) -> Output:
+    """Draw the strips of two heads, side by side and after W_O; one word's row has its numbers.
+
+    Args:
+        collected: (2, n, d).
+        merged: (n, 2 * d), the strips side by side.
+        output: (n, e), with e = 2 * d.
+        words: n of them.
+        who: the index of the word whose row is written out.
+        features: e names.
+        name: the figure's name, see ``finish``.
+    """
+    high, ink = 54 + 18 * len(words), dict[str, Any](va="center", fontsize=11)
+    drawing, axes = panels(702, high, columns=3)
+    strips = [(collected[0], 54, "h"), (collected[1], 148, "d")]
+    shown = {
+        "a strip per head": strips,
+        "side by side": [(merged, 56, _HEADS)],
+        "times W_O": [(output, 56, "")],
+    }
+    told = []
+    for ax, (title, grids) in zip(axes, shown.items(), strict=True):
+        ax.set(xlim=(0, 234), ylim=(high, 0))
+        ax.axis("off")
+        ax.text(142, 8, title, ha="center", **ink)
+        for j, word in enumerate(words):
+            bold = "bold" if j == who else "normal"
+            ax.text(48, 50 + 18 * j, word, ha="right", fontweight=bold, **ink)
+        for grid, left, heads in grids:
+            for j, row in enumerate(grid.tolist()):
+                numbers = _written(row)
+                _cells(ax, left, 50 + 18 * j, numbers if j == who else [""] * len(row), 42, heads)
+            told.append(f"{title}: {' '.join(_written(grid[who].tolist()))}")
+            corner = (left, 41 + 18 * who)
+            edge: dict[str, Any] = {"edgecolor": "black", "fill": False, "linewidth": 2}
+            ax.add_patch(Rectangle(corner, 42 * grid.size(1), 18, **edge))
+        names = ["head 1", "head 2"] if grids is strips else features
+        for j, each in enumerate(names):
+            x = (96, 190)[j] if grids is strips else 77 + 42 * j
+            ax.text(x, 30, each, ha="center", **ink)
+    alt = f"What “{words[who]}” collects; {'; '.join(told)}, under {', '.join(features)}."
     return finish(drawing, name=name, alt=alt)
 
 

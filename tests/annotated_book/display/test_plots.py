@@ -82,7 +82,14 @@ def the_wrong_merge(name="merge"):
 
 def two_glasses(name="glasses"):
     collected, w_o = torch.tensor([1.5, -2.0]), torch.tensor([[1.0, 0, 0], [0, 2, 0]])
-    return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name)
+    return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name, caption="")
+
+
+def strips(name="strips"):
+    collected, w_o = torch.arange(12.0).view(2, 3, 2), torch.eye(4)[[0, 2, 1, 3]]
+    merged = torch.cat([*collected], -1)
+    features = ["u", "v", "w", "x"]
+    return display.back_together(collected, merged, merged @ w_o, WORDS, 1, features, name=name)
 
 
 def a_way_through_matrices(name="matrices"):
@@ -117,6 +124,7 @@ def texts(figure):
         two_stacks,
         the_wrong_merge,
         two_glasses,
+        strips,
         a_way_through_matrices,
         two_looks,
     ],
@@ -153,6 +161,13 @@ def test_panels_are_drawings_of_their_own_that_lose_nothing():
 def test_what_heads_add_is_summed():
     assert "x 1.50, y −4.00, z 0.00 is the sum" in two_glasses().text
     assert texts(two_glasses()).count("−4.00") == 2, "what head 2 adds, and the sum"
+
+
+def test_one_row_of_the_strips_is_written_out():
+    seen = [text for text in texts(strips()) if "." in text]
+    apart = ["2.00", "3.00", "8.00", "9.00"]
+    assert seen == [*apart, *apart, "2.00", "8.00", "3.00", "9.00"]
+    assert "times W_O: 2.00 8.00 3.00 9.00, under u, v, w, x" in strips().text
 
 
 def test_each_role_goes_through_its_matrix():
@@ -196,7 +211,7 @@ def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
-    made = (two_glasses(), a_sheet(), some_sums(), a_way_through_matrices())
+    made = (two_glasses(), a_sheet(), some_sums(), strips(), a_way_through_matrices())
     for figure in (lines, looks, two_stacks(words=words), *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels

@@ -19,14 +19,12 @@ export default {
     const { names, scene, called, other, share, reach } = model.get("data");
     const now = { scene: [...scene], share, second: false };
     const plane = drawPlane(names, [called, scene], other, reach, (place) => go(place));
-    const scale = drawScale(names, reach);
     const words = readout();
     const show = () => {
       const mixes = [mix(now.scene, now.share), mix(now.scene, 1 - now.share)];
       const found = now.second ? mixes : mixes.slice(0, 1);
       const same = now.second && Math.abs(now.share - 0.5) < 0.01;
       plane.show(now.scene, now.second ? [now.share, 1 - now.share] : [now.share]);
-      scale.show(now.scene, found);
       two.setAttribute("aria-pressed", String(now.second));
       const homes = found.map((number, i) => `head ${i + 1} brings home ${said(number, 2)}`);
       const what = names.map((name, i) => `${name} ${said(now.scene[i])}`).join(", ");
@@ -48,27 +46,23 @@ export default {
       }),
     );
     const shares = slider({
-      label: `share of ${names[0]}`,
+      label: "share",
       ...{ min: 0, max: 1, step: 0.05, value: share, say: (x) => x.toFixed(2) },
       move: (x) => ((now.share = x), show()),
     });
     const two = button("a second head", () => ((now.second = !now.second), show()));
     const controls = [...knobs, shares].map(({ label }) => label);
-    el.append(
-      element("div", { class: "aa-panels" }, plane.root, scale.root),
-      element("div", { class: "aa-controls aa-grid" }, ...controls, two),
-      words,
-    );
+    const desk = element("div", { class: "aa-knobs" }, ...controls, two, words);
+    el.append(element("div", { class: "aa-panels" }, plane.root, desk));
     show();
   },
 };
 
 const LOOKS = [{ stroke: "var(--aa-h)" }, { stroke: "var(--aa-d)", "stroke-dasharray": "7 4" }];
-const draw = (height) =>
-  svg("svg", { viewBox: `0 0 ${SIDE} ${height}`, role: "img", fill: "currentColor" });
 
 function drawPlane(names, [called, [first, second]], [name, [across, up]], reach, go) {
-  const root = draw(SIDE);
+  const box = `0 0 ${SIDE} ${SIDE}`;
+  const root = svg("svg", { viewBox: box, role: "img", fill: "currentColor" });
   const unit = (SIDE / 2 - EDGE) / reach;
   const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
   const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
@@ -113,34 +107,6 @@ function drawPlane(names, [called, [first, second]], [name, [across, up]], reach
     });
     handle.setAttribute("transform", `translate(${x(a)} ${y(b)})`);
     root.setAttribute("aria-label", `The scene ${names[0]} ${said(a)}, ${names[1]} ${said(b)}.`);
-  };
-  return { root, show };
-}
-
-function drawScale(names, reach) {
-  const root = draw(130);
-  const x = (number) => SIDE / 2 + (number / reach) * (SIDE / 2 - EDGE);
-  const marks = [...names, "head 1", "head 2"].map((name, i) => {
-    const up = i < 2;
-    const dot = svg("circle", { cy: 65, r: 6, fill: up ? "var(--aa-m)" : LOOKS[i - 2].stroke });
-    const text = label(name, 0, 65 + [-34, -16, 24, 42][i], { fill: dot.getAttribute("fill") });
-    root.append(dot, text);
-    return { dot, text, name };
-  });
-  root.prepend(svg("path", { d: `M${EDGE} 65H${SIDE - EDGE}`, stroke: "#808080" }));
-  const show = (scene, mixes) => {
-    const all = [...scene, ...mixes];
-    marks.forEach(({ dot, text, name }, i) => {
-      for (const made of [dot, text])
-        made.setAttribute("visibility", i < all.length ? "visible" : "hidden");
-      dot.setAttribute("cx", x(all[i] ?? 0));
-      text.setAttribute("x", x(all[i] ?? 0));
-      text.textContent = `${name}: ${said(all[i] ?? 0, i < 2 ? 1 : 2)}`;
-    });
-    root.setAttribute(
-      "aria-label",
-      `On a scale: ${all.map((number) => said(number, 2)).join(", ")}.`,
-    );
   };
   return { root, show };
 }

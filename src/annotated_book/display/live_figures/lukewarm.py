@@ -44,7 +44,8 @@ def lukewarm(
         f"to the first number; both scenes lie on its line, and it collects {mixes[0]:.2f} and "
         f"{mixes[1]:.2f}. Right: the lines of two heads cross in the first scene alone."
     )
-    caption = "A line holds the scenes for which a head brings home the same number."
+    caption = "A line holds the scenes for which a head brings home the same number. "
+    caption += f"The share is that of the {names[0]}."
     other = [[*scenes][1], list(places[1])]
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {
@@ -52,4 +53,4 @@ def lukewarm(
         **{"scene": [x, y], "called": next(iter(scenes)), "other": other},
         **{"share": share, "reach": _REACH},
     }
-    return live(static, "lukewarm", data, room=(474, 700))
+    return live(static, "lukewarm", data, room=(356, 545))
