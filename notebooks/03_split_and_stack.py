@@ -10,8 +10,8 @@
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
 # run 41 products one after the other. Four matrices and six products give the same numbers, for
-# eight heads or for eighty. Think of a wide sheet of paper with one strip per head. You fill in the
-# whole sheet at once, cut it between the strips, and lay the strips in a stack.
+# eight heads or for eighty. Think of a wide sheet with one strip per head. You fill in the whole sheet at
+# once, cut it into its strips, and lay these one behind the other.
 
 # %% tags=["fold-input"]
 import torch
@@ -31,14 +31,14 @@ pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
 display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %% [markdown]
-# The product makes every number. Splitting and stacking only move paper, and look like tidying up. Could you leave
+# The product makes every number. Splitting and stacking only move numbers, and look like tidying up. Could you leave
 # out the cut? And does it matter how you stack?
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
 #
-# Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of all
-# heads side by side, multiply once, and find each head's keys in its own columns:
+# Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of all heads side by
+# side, and multiply once:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
@@ -56,15 +56,15 @@ assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
-# Look at the sheet K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not
-# say, and neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a
-# setting that says where to cut. (Usually d = e / h, so that the strips side by side are as wide as the model. That is
-# a habit and not a law: some models of today choose d freely, and $W_O$ brings h · d columns back to e.)
+# Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
+# neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
+# where to cut. (Usually d = e / h. That is a habit and not a law: some models of today choose d freely, and $W_O$
+# brings h · d columns back to e.)
 #
 # ## Why cut at all?
 #
-# So leave the scissors in the drawer. All queries lie in one sheet, all keys in another: score them as they are,
-# wide row against wide row. No shape complains. How many rows of weights does *it* get?
+# So leave out the cut, and score wide row against wide row. No shape complains. How many rows of weights does
+# *it* get?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -73,8 +73,8 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # </details>
 #
-# Here the query of *it* lies over four keys. Uncut, each row of products becomes one sum; cut at the dashed line,
-# it becomes two. Beside it is what the softmax makes of them, with *thirsty* as the last word.
+# Here the query of *it* meets four keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. On the
+# right is what the softmax makes of them, with *thirsty* as the last word.
 
 # %% tags=["hide-input"]
 four = ["cat", "milk", "thirsty", "sweet"]
@@ -85,16 +85,21 @@ display.two_sums(
 )
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight. With
-# one row of weights, *it* cannot look for an animal and a food separately. And what does *it* receive?
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight: *it* cannot
+# look for an animal and a food separately.
+#
+# And what does *it* receive? You need a border to read the next numbers: *because* asks nothing, so what it receives is
+# the average. More than that under *animal* means *yes, something is said about an animal*; under *food*, about a food.
 
 # %% tags=["fold-input"]
-rows = {f"cut, {word}": two.two_heads(words)[0][it] for word, words in endings.items()}
-rows["cut, “because”"] = two.two_heads(x)[0][one.WORDS.index("because")]
+rows = {"“because”": two.two_heads(x)[0][one.WORDS.index("because")]}
+for word, words in endings.items():
+    rows[f"“it”, {word}, cut"] = two.two_heads(words)[0][it]
 for word, words in endings.items():
     mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it]
-display.show(rows, columns=one.FEATURES)
+    rows[f"“it”, {word}, uncut"] = (mixed @ two.W_O)[it]
+answers = {who: row[:2] for who, row in rows.items()}
+display.show(answers, columns=one.FEATURES[:2])
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -113,16 +118,15 @@ assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more th
 print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
-# 1.09 and 1.09. Both strips hold *quality*, and uncut they are collected with the same weights, so *animal* and
-# *food* receive the same, whatever the last word is. (The uncut sheet is one head of width four, divided by √4.) A yes
-# is what is more than the 0.38 of *because*, a word that asks nothing. So the answer of the uncut sheet is a yes to
-# both questions.
+# Uncut, 1.09 and 1.09, far above the 0.38: a yes to both questions. Both strips hold *quality*, and uncut they are
+# collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (Uncut, there is
+# one head of width four, divided by √4.)
 #
 # ## Split, then stack
 #
-# So the cut is needed. Is it enough? `split` cuts the wide rows into pieces of d columns. `torch.stack` lays them
-# along a new axis, and you say where: in front with `dim=0`, which is what it does by itself, or in the middle with
-# `dim=1`, so that each word keeps its strips together.
+# So the cut is needed. Is it enough? `split` cuts the sheet into strips of d columns. `torch.stack` lays them along a
+# new axis, and you say where: in front with `dim=0`, which is what it does by itself, or in the middle with `dim=1`,
+# so that the pieces of a word stay together.
 
 
 # %%
@@ -153,7 +157,7 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 
 # %%
 def stack_in_the_middle(x: Tensor, num_heads: int) -> Tensor:
-    """Cut the features into heads, and keep the strips of each word together."""
+    """Cut the features into heads, and keep the pieces of each word together."""
     pieces = x.split(x.size(-1) // num_heads, dim=-1)  # h times (n, d)
     return torch.stack(pieces, dim=1)                  # (n, h, d)
 
@@ -164,21 +168,22 @@ for dim, stack in enumerate((split_and_stack, stack_in_the_middle)):
     for word, words in endings.items():
         mixed, looks = one.attend(*(stack(words @ w, 2) for w in (w_q, w_k, w_v)))
         merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
-        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it]
-display.show(rows, columns=one.FEATURES)
+        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it, :2]
+display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# Wrong numbers, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for independent problems. With
-# `dim=1` the last two are h and d: each word is a problem of its own, and the heads of one word attend to each other.
+# Wrong numbers, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them
+# for independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and the heads of
+# one word attend to each other.
 
 # %% tags=["hide-input"]
 titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
-display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-shares-a-frame")
+display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
 
 # %% [markdown]
-# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself: both pieces of *it* have the key (1, 1),
-# so they tie. Both hold the *quality* of *it*, 1, hence the 1.00. So two heads take two things: **cut between the strips, then bring all words of a strip into one
-# frame.**
+# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself: both pieces of *it* have the key (1, 1), so
+# they tie. Both hold the *quality* of *it*, 1, hence the 1.00. So two heads take two things: **cut between the strips,
+# and keep all words of a strip together.**
 
 # %% tags=["proof"]
 all_three = w_q, w_k, w_v
@@ -203,14 +208,14 @@ assert "must match the size" in refused
 print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another. In cross-attention with
-# > 3 queries and 8 keys, PyTorch refuses to pair 3 problems with 8; a single query it repeats, without an error. Where you have only self-attention, change one
-# > word and see whether the rows of other words move.
+# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another: change one word, and see
+# > whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch refuses to pair 3
+# > problems with 8; a single query it repeats, without an error.
 #
 # ## Back together, and what W_O is for
 #
-# After attention the strips go back side by side. With *sweet* as the last word, *it* should have heard about a food.
-# Does the merged row say so? It is as wide as a word.
+# After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* should have
+# heard about a food. Under which feature does the row of *it* say so, before $W_O$ and after?
 
 
 # %%
@@ -224,14 +229,19 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 
 
 q, k, v = (split_and_stack(endings["sweet"] @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
-merged = unstack_and_concatenate(one.attend(q, k, v)[0])                       # (n, h * d)
-rows = torch.stack([merged, merged @ two.W_O])[:, it]
-display.show(rows, ["merged", "times W_O"], one.FEATURES)
+mixed = one.attend(q, k, v)[0]                                                 # (h, n, d)
+merged = unstack_and_concatenate(mixed)                                        # (n, h * d)
+output = merged @ two.W_O                                                      # (n, e)
+
+# %% tags=["hide-input"]
+display.back_together(
+    mixed, merged, output, one.SWEET, it, one.FEATURES, name="back-together"
+)
 
 # %% [markdown]
-# The food head's 0.97 has landed under *action*: head 2 has the third and the fourth column. Without $W_O$ each head
-# could write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into every
-# feature. Ours moves the 0.97 under *food*; in training, the model finds out what goes where.
+# Side by side, the food head's 0.97 has landed under *action*: head 2 has the third and the fourth column. Without
+# $W_O$ each head could write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into
+# every feature. Ours moves the 0.97 under *food*; in training, the model finds out what goes where.
 #
 # ## The module
 #
@@ -302,9 +312,6 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
 # multiplied in it: in short texts with many narrow heads. So do not expect eight heads to be eight times as fast;
 # [Speed](15_speed.ipynb) has measured them.
-#
-# As long as both hold the same numbers, list and stack are one model. Only the random numbers with which each
-# begins its training differ.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -342,8 +349,8 @@ print("✓ The list and PyTorch's class give the same outputs, weights and gradi
 # <!-- deeper: one model, several starting points -->
 # ### Going deeper: one model, several starting points
 #
-# List and stack both ask `xavier_uniform_` for their first numbers. Do they have the same standard deviation at
-# initialisation? (PyTorch keeps its matrix transposed, so it is turned here.)
+# With the same numbers, list and stack are one model. Both ask `xavier_uniform_` for their first ones. Do these have
+# the same standard deviation? (PyTorch keeps its matrix transposed, so it is turned here.)
 
 # %%
 initial = {
@@ -471,7 +478,7 @@ exercises.split_and_stack.check_silence.folded(silence)
 # >
 # > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
 # > one matrix, and h is a setting that says where to cut. Cut between the strips (uncut, the sheet is one wide head),
-# > then bring all words of a strip into one frame: heads first, because `@` multiplies the last two axes.
+# > and keep all words of a strip together: heads first, because `@` multiplies the last two axes.
 #
-# `torch.stack` and `torch.cat` copy every number onto new paper, that is, into new memory. The chapter
+# `torch.stack` and `torch.cat` copy every number into new memory. The chapter
 # [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

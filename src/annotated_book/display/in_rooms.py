@@ -38,9 +38,7 @@ def stacks(
     left = [sum(wide[:j]) + 4 * j for j in range(len(words) + 1)]
     middle = [x + w / 2 for x, w in zip(left, wide, strict=False)]
     tops, feet = (-46, -32), (34, 48)
-    drawing, (heads_first, words_first) = panels(344, 368, rows=2)
-    grid: Any = heads_first.get_gridspec()
-    grid.set_height_ratios([_APART + foot - top for top, foot in zip(tops, feet, strict=True)])
+    drawing, (heads_first, words_first) = panels(688, 184, columns=2)
     axes = heads_first, words_first
     for ax, title, top, foot in zip(axes, titles, tops, feet, strict=True):
         ax.set(xlim=(-50, left[-1]), ylim=(_APART + foot, top))
@@ -86,7 +84,7 @@ def stacks(
         f"stand in one frame; “{words[query]}” gives {'; '.join(told)}. {titles[1]}: the heads of "
         f"one word stand in one frame; those of “{words[query]}” give themselves {between}."
     )
-    return finish(drawing, name=name, alt=alt, caption="Pieces attend only inside their frame.")
+    return finish(drawing, name=name, alt=alt, caption="Each frame is a problem of its own.")
 
 
 def _room(ax: Axes, x: float, y: float, wide: float, high: float, colour: str) -> None:
