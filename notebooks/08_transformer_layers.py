@@ -3,7 +3,7 @@
 #
 # *What does attention need around it before it can be repeated?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can build encoder and decoder layers, and say
+# *23 minutes and 8 of exercises. Afterwards you can write encoder and decoder layers, and say
 # where norms go and when training needs warm-up.*
 #
 # A single attention module lets each word collect from the others once. A model repeats this many
@@ -17,19 +17,26 @@
 # Each round leaves the numbers on the pages larger, so a **norm** brings them back to one size: on the
 # page itself, as in the first Transformer, or in the copy that is read, as in most models today.
 #
-# In this chapter you build such a layer, and compare training runs with the norm in two places:
-# where the first Transformer had it, and where most models have it today. At the end you read the
-# decoder layer, which looks at two sequences.
+# In this chapter you write such a layer, and then one that also looks at a second sequence, for a
+# model that reads one text and writes another. Then you compare training runs with the norm in two
+# places: where the first Transformer had it, and where most models have it today.
 
 # %% tags=["hide-input"]
 import copy
+import itertools
 import json
 from importlib import resources
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention
+from annotated_attention import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    block_padding,
+)
 from annotated_book import chapters, display
 
 # %% [markdown] name="attention-alone-forgets"
@@ -156,11 +163,29 @@ display.show(rows, columns=one.WORDS)
 # %% [markdown] name="the-norm"
 # ## The norm
 #
-# Every sublayer adds to the stream, so the stream grows, [as you will
-# measure](#cell-id=what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
+# Every sublayer adds to the stream. What does that do to the size of its numbers? Let the sentence pass
+# through 24 pairs of attention and feed-forward network that only add, with matrices drawn as
+# `torch.nn.Transformer` draws them, and look at the standard deviation of the stream.
+
+# %%
+stream, sizes = sentence, {"size of the stream": [sentence.std()]}
+for depth in range(1, 25):
+    attention = MultiheadAttention(24, 4, batch_first=True)
+    network = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
+    for linear in (network[0], network[2]):
+        nn.init.xavier_uniform_(linear.weight)
+    stream = stream + attention(stream, stream, stream)[0]  # (b, n, e)
+    stream = stream + network(stream)                       # (b, n, e)
+    if depth in (1, 6, 12, 24):
+        sizes["size of the stream"].append(stream.std())
+display.show(sizes, columns=[0, 1, 6, 12, 24], decimals=1, corner="after pairs")
+
+# %% [markdown]
+# The numbers grow faster and faster, since each sublayer adds in proportion to what it reads. (How fast depends
+# on how the matrices are drawn.) Large features make large scores. With large
 # scores the softmax gives nearly all the weight to one word, and [hardly any gradient passes
 # through it](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root). A **layer norm** [[Ba et
-# al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
+# al.](../docs/references.md#ba-2016)] brings the numbers back to one size. For each word it
 # subtracts the mean of the word's features and divides by their standard deviation:
 #
 # $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + s$$
@@ -225,8 +250,42 @@ exercises.transformer_layers.check_norm.folded(my_norm)
 #
 # Put the parts together as the first Transformer does [[Vaswani et al., section 3.1<!-- quoted
 # -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum. Since the
-# norm comes after the sum, this order is called **post-LN**. The parts are named as in PyTorch, so
-# that weights can be exchanged. Dropout, random zeros during training, is left out.
+# norm comes after the sum, this order is called **post-LN**. Most models today have the norm in front
+# of the sublayer, which is called **pre-LN**. Follow the stream, the thick green line: on the
+# left it runs through every norm, on the right past all of them.
+
+# %% tags=["fold-input"]
+PARTS = {
+    "self_attn": "self-attention",
+    "multihead_attn": "cross-attention",
+    "linear1": "feed-forward",
+    **dict.fromkeys(("norm1", "norm2", "norm3"), "norm"),
+}
+ORDERS = {"post-LN": False, "pre-LN": True}
+
+
+def ran(layer: nn.Module, *inputs: Tensor) -> list[str]:
+    """Note the parts of a layer in the order in which they run."""
+    noted: list[str] = []
+    for part, module in layer.named_children():
+        if part in PARTS:
+            module.register_forward_hook(lambda *_, part=part: noted.append(PARTS[part]))
+    layer(*inputs)
+    return noted
+
+
+layers = {
+    f"encoder layer, {name}": ran(
+        TransformerEncoderLayer(24, 4, 96, norm_first=norm_first), sentence
+    )
+    for name, norm_first in ORDERS.items()
+}
+display.layers(layers, name="norm-place")
+
+# %% [markdown]
+# Here is the left one. The parts are named as in PyTorch, so that weights can be exchanged.
+# Dropout, random zeros during training, is left out. `padding` is the padding mask of
+# [Masks](06_masks.ipynb), `(b, n)`, for a batch whose sentences differ in length.
 
 
 # %%
@@ -242,8 +301,8 @@ class EncoderLayer(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.linear1(x).relu())
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.norm1(x + self.self_attn(x, x, x)[0])
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        x = self.norm1(x + self.self_attn(x, x, x, padding)[0])
         return self.norm2(x + self.feed_forward(x))
 
 
@@ -252,293 +311,33 @@ print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 # %% [markdown]
 # The output has the shape of the input, so layers can be stacked. The paper stacks six of them.
 
-# %% [markdown] name="why-the-norm-moved"
-# ## Why the norm moved
+# %% [markdown] name="in-front-of-the-sublayer"
+# ### In front of the sublayer
 #
-# In the code of most current models, the norm sits somewhere else: in front of the sublayer. It
-# normalises what the sublayer reads, and leaves the sum alone. This order is called **pre-LN**.
+# The right one has the same parts. Its norm works on the copy that a sublayer reads:
 
 
 # %%
 class PreNormLayer(EncoderLayer):
     """The same parts, with the norms in front of the sublayers."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         normed = self.norm1(x)
-        x = x + self.self_attn(normed, normed, normed)[0]
+        x = x + self.self_attn(normed, normed, normed, padding)[0]
         return x + self.feed_forward(self.norm2(x))
 
 
 display.diff(EncoderLayer.forward, PreNormLayer.forward)
 
-# %% [markdown]
-# Nothing else changes, and both orders have the same parameters:
-
 # %%
 post_layer, pre_layer = EncoderLayer(24, 4, 96), PreNormLayer(24, 4, 96)
 print(pre_layer.load_state_dict(post_layer.state_dict()))
-post, pre = post_layer(sentence), pre_layer(sentence)  # (b, n, e)
+post, pre = post_layer(sentence), pre_layer(sentence)
 print(f"outputs of size {post.std():.2f} differ by up to {(pre - post).abs().max():.2f}")
 
 # %% [markdown]
 # > **Pitfall.** The weights of a post-LN layer load into a pre-LN layer, and nothing complains. The
 # > outputs are wrong.
-
-# %% [markdown]
-# ### Does it matter where it stands?
-#
-# Ask a training run. The paper begins with small steps: it raises its learning rate over the first 4000 steps
-# [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called
-# learning-rate **warm-up**.
-#
-# The models are whole Transformers, as the next chapter builds them, with four encoder layers that
-# read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
-# backwards, in 200 steps with Adam. The learning rate begins at 0.008<!-- setting -->, which is high, and falls
-# to a tenth of it. With warm-up, it begins near zero, reaches the high rate after 60 steps, and then falls in
-# the same way. The measure is the **exact match**: the share of sequences that the model writes without a
-# single mistake. A script in the repository (`make seeds`) has trained each with five seeds.
-#
-# Compare post-LN without warm-up, post-LN with warm-up, and pre-LN without. How many of the three
-# learn the task?
-
-# %% tags=["fold-input"]
-DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
-runs: dict[tuple, list[float]] = {}
-for run in json.loads(DATA.read_text())["runs"]:
-    setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))
-    runs.setdefault(setup, []).append(run["exact match"])
-rows = {
-    f"{n}+{n}, {kind}, {steps}, {rate}": found
-    for (n, kind, steps, rate), found in runs.items()
-}
-columns = [f"seed {seed}" for seed in range(5)]
-corner = "layers, order, warm-up, rate"
-display.show(rows, columns=columns, decimals=3, title="Exact match", corner=corner)
-
-# %% [markdown]
-# Two of the three. Post-LN without warm-up fails: with four of the five seeds, the model does not get a single
-# sequence right, and with the other one less than a quarter. Sixty small steps at the beginning save the same
-# model, and so does moving the norm. The last two rows change one thing each in the first: at half the rate, or
-# with one layer on each side, post-LN gets somewhere without warm-up. So it is the depth and the high rate
-# together that make it fail. The chapter on [training](12_training.ipynb) uses the small model of the last
-# row, and trains it for 400 steps.
-#
-# Moved for a better end, then? No: with warm-up, post-LN ends on average no worse than pre-LN. But pre-LN needs
-# none, and one setting less that decides whether training works at all is worth much when a run is long. (Why
-# the high rate does no harm after 60 small steps is not measured here, and pre-LN with warm-up was not trained.)
-
-# %% [markdown] name="what-the-norms-do-to-sizes-and-gradients"
-# ### The first suspect: the gradient
-#
-# Why does post-LN fail? [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks
-# that with post-LN the last layer's gradient is large, however deep the stack, and that with pre-LN
-# it shrinks with the depth. Look at gradients and sizes in untrained stacks of 6, 12 and 24 layers, initialised
-# as in `torch.nn.Transformer`. They come from the package, and with dropout off their layers compute what
-# yours do ([*The same as PyTorch's*](#cell-id=deeper-the-same-as-pytorchs) checks it). A pre-LN stack
-# ends in one more norm, [the final norm](#cell-id=the-final-norm).
-
-# %% tags=["fold-input"]
-from annotated_attention import TransformerEncoder, TransformerEncoderLayer
-
-ORDERS = {"post-LN": False, "pre-LN": True}
-
-
-def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
-    """Make an untrained stack of different layers; a pre-LN one ends in a norm."""
-    torch.manual_seed(seed)
-    settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
-    layer = TransformerEncoderLayer(32, 4, 128, **settings)
-    norm = nn.LayerNorm(32) if norm_first else None
-    # without reset_parameters, all layers would be copies with equal weights
-    return TransformerEncoder(layer, depth, norm, reset_parameters=True)
-
-
-# %% [markdown]
-# The figure draws the parts of each layer in the order in which they ran. Its lower panels show two
-# measurements in each layer, averaged over ten seeds:
-#
-# - the **size** of the stream after the layer: the standard deviation of all its numbers,
-# - the norm of the **gradient** (the root of the sum of its squared entries) with respect to one
-#   matrix, `linear2` of the layer's feed-forward network. There is no task yet, so the gradient is
-#   that of a randomly weighted sum of the stack's outputs.
-
-
-# %% tags=["fold-input"]
-def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
-    """Measure, with ten seeds, the stream after each layer and ``linear2``'s gradient."""
-    sizes, gradients = [], []
-    for seed in range(10):
-        stack = make_stack(norm_first, depth, seed)
-        streams = [torch.randn(4, 12, 32)]
-        for layer in stack.layers:
-            streams.append(layer(streams[-1]))
-        output = stack.norm(streams[-1]) if norm_first else streams[-1]  # (4, 12, 32)
-        matrices = [layer.linear2.weight for layer in stack.layers]
-        norms = [gradient.norm() for gradient in one.gradients(output, matrices)]
-        sizes.append(torch.stack([stream.std() for stream in streams[1:]]))
-        gradients.append(torch.stack(norms))
-    return torch.stack(sizes).detach(), torch.stack(gradients)  # (10, depth), (10, depth)
-
-
-# %% tags=["fold-input"]
-NAMES = {
-    "self_attn": "attention",
-    "linear1": "feed-forward",
-    "norm1": "norm",
-    "norm2": "norm",
-}
-
-
-def order(layer: nn.Module) -> list[str]:
-    """Note the parts of a layer in the order in which they run."""
-    ran = []
-    for part, module in layer.named_children():
-        if part in NAMES:
-            module.register_forward_hook(lambda *_, part=part: ran.append(NAMES[part]))
-    layer(torch.randn(2, 3, 24))
-    return ran
-
-
-# %% tags=["fold-input"]
-measured = {
-    name: {depth: by_layer(norm_first, depth) for depth in (6, 12, 24)}
-    for name, norm_first in ORDERS.items()
-}
-orders = {"post-LN": order(post_layer), "pre-LN": order(pre_layer)}
-rows = {
-    what: {
-        name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
-        for name, by_depth in measured.items()
-    }
-    for what, i in (("Gradient", 1), ("Size", 0))
-}
-display.norm_place(orders, rows, name="norm-place", depth=24)
-
-# %% [markdown]
-# 1. Follow the residual stream, the thick green line. With post-LN, each norm stands on it. With
-#    pre-LN, the norms sit on the branches, and the stream runs past all of them.
-# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from
-#    layer to layer, because nothing ever divides the sum.
-# 3. Look at the gradient, and compare the last layers. With pre-LN, the deeper the stack, the lower
-#    the line ends, as Xiong et al. prove. With post-LN, it ends about as high at every depth.
-
-# %% [markdown]
-# <!-- deeper: how much the seeds differ -->
-# ### Going deeper: how much the seeds differ
-#
-# The figure shows means. You will also read that pre-LN evens the gradients of all layers out. So
-# divide the first layer's gradient by the last layer's in each stack, and print the smallest and the
-# largest of the ten ratios:
-
-# %% tags=["fold-input"]
-rows = {}
-for name, by_depth in measured.items():
-    for depth, (sizes, gradients) in by_depth.items():
-        first, last = gradients[:, 0], gradients[:, -1]  # (10,), (10,)
-        ratio = first / last                             # (10,)
-        between = f"{ratio.min():.1f} to {ratio.max():.1f}"
-        rows[f"{depth}, {name}"] = [first.mean(), last.mean(), between, sizes[:, -1].mean()]
-columns = [
-    "gradient, first",
-    "gradient, last",
-    "first / last, ten seeds",
-    "size at the end",
-]
-display.show(rows, columns=columns, decimals=(0, 0, 0, 1), corner="layers")
-
-# %% [markdown]
-# What Xiong et al. prove holds here: the last layer's gradient shrinks with depth with pre-LN, and
-# not with post-LN. But pre-LN does not even the layers out: in 24 layers, the first gradient is
-# between 2.0 and 5.6 times the last. [Shleifer et al.](../docs/references.md#shleifer-2021) report
-# this mismatch from pretraining, too. With post-LN, either gradient can be the larger one.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ### The second: what a step does
-#
-# So large gradients make large steps? Not with Adam, the usual optimiser, which divides the
-# size of the gradient out. Its first step moves nearly every parameter by the same amount, the learning rate.
-# What counts is what such a step does to the *output*, and here the sizes come in. With post-LN the
-# stream has size one before every sublayer, so a change in what a sublayer adds is a large share of it, even
-# in the last layer. With pre-LN the stream has grown, and the same change weighs less [[Liu et
-# al.](../docs/references.md#liu-2020)]. In 24 layers a small step moves the output of post-LN [more than
-# three times as far](#cell-id=deeper-one-step). Warm-up makes these first steps small, and a grown stream makes
-# them weigh less.
-
-# %% [markdown] name="deeper-one-step"
-# <!-- deeper: one step, measured -->
-# ### Going deeper: one step, measured
-#
-# Take one step towards random targets, and compare the output before and after it. *Moved* is how far the
-# output went, as a share of its size; *error* is how the squared error changed.
-
-
-# %% tags=["fold-input"]
-def first_step(norm_first: bool, depth: int, rate: float) -> Tensor:
-    """Measure how far one step moves the output, and how it changes the error."""
-    results = []
-    for seed in range(5):
-        stack = make_stack(norm_first, depth, seed)
-        x, target = torch.randn(2, 4, 12, 32)  # (4, 12, 32)
-        before = stack(x)                      # (4, 12, 32)
-        error = (before - target).square().mean()
-        error.backward()
-        torch.optim.Adam(stack.parameters(), rate).step()
-        after = stack(x)  # (4, 12, 32)
-        moved = (after - before).norm() / before.norm()
-        change = (after - target).square().mean() / error - 1
-        results.append(torch.stack([moved, change]).detach())
-    return torch.stack(results)  # (5, 2)
-
-
-# %%
-rows = {}
-for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
-    steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
-    for name, found in steps.items():
-        (moved, error), (_, low), (_, high) = found.mean(0), found.amin(0), found.amax(0)
-        rows[f"{depth}, {rate:.4f}, {name}"] = [moved, error, f"{low:.1%} to {high:.1%}"]
-columns = ["moved", "error", "of five seeds"]
-display.show(rows, columns=columns, decimals=(".0%", ".1%", 0), corner="layers, rate")
-
-# %% [markdown]
-# With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves the output
-# of post-LN further; the last two rows show it best. And the larger step, which moves it by nearly its whole
-# size, gains less than half of what it gains with pre-LN. (Both stacks end in a norm, so their outputs are
-# equally large.) Before that norm the stream of pre-LN is 3.8 times as large, so a change weighs about a
-# quarter, which fits the smaller rate. At the larger one both move too far for such a rule.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="the-final-norm"
-# ## The final norm
-#
-# Pre-LN has a price: its stream grows, and no norm follows what the last layer adds. Without one
-# more norm, the output of the stack would be as large as the stream has grown, so pre-LN stacks end
-# in a **final norm**. The paper's layers are post-LN: each already ends in a norm, and the paper has
-# no other.
-#
-# `torch.nn.Transformer` adds a final norm to its stacks in both cases. Ours does, too, so that its
-# parameters match PyTorch's. How much does such a norm at the end change in an untrained stack?
-
-# %%
-changes = {}
-for name, norm_first in ORDERS.items():
-    x = torch.randn(4, 12, 32)  # (4, 12, 32)
-    stack = make_stack(norm_first, 6, seed=8)
-    stack.norm = None
-    bare = stack(x)                         # (4, 12, 32)
-    change = nn.LayerNorm(32)(bare) - bare  # (4, 12, 32)
-    changes[name] = [change.abs().max()]
-display.show(changes, columns=["changed by up to"], decimals=4)
-
-# %% [markdown]
-# The post-LN result hardly changes, since the norm divides what is already normalised. So for the
-# model of the paper, leave it out (`Transformer` takes `final_norm=False`), but decide this before
-# training: by the end, the norm has learned a scale and a shift.
 
 # %% [markdown] name="deeper-the-same-as-pytorchs"
 # <!-- deeper: The same as PyTorch's -->
@@ -560,16 +359,8 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
         torch.testing.assert_close(found, expected)
         pairs = [(found, [x, *ours.parameters()]), (expected, [x, *layer.parameters()])]
         torch.testing.assert_close(*(one.gradients(*pair) for pair in pairs))
+assert [ran(each, sentence) for each in (post_layer, pre_layer)] == [*layers.values()]
 print("✓ Both layers give what PyTorch's and the package's give: outputs and gradients.")
-
-# %% [markdown]
-# The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
-# makes that choice ([the decoder layer](#cell-id=the-decoder-layer) shows it). `_sa_block` and `_ff_block`
-# are the two sublayers, by the names that they have in PyTorch's layer. A call checks its
-# arguments; then two lines do the work.
-
-# %%
-display.annotated(TransformerEncoderLayer.forward)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -578,7 +369,8 @@ display.annotated(TransformerEncoderLayer.forward)
 # <!-- deeper: Copies are equal -->
 # ### Going deeper: Copies are equal
 #
-# A stack is made by copying one layer. Are its layers different when training starts?
+# PyTorch makes a stack by copying one layer, and so does the package. Are the layers different when
+# training starts?
 
 # %% tags=["fold-input"]
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
@@ -612,44 +404,52 @@ display.show(apart_by[:, None], [*stacks], ["layers 1 and 2 differ by"])
 # So far one sequence has attended to itself: an **encoder** reads a sentence. A **decoder** writes
 # one, for instance a translation, word by word. What is read is called the **source**, `src`, and
 # what is written the **target**, `tgt`. The layer has two attention modules. The first is
-# self-attention over what is written so far. The second is **cross-attention**: it looks at what
-# the encoder has read. The encoder's output is called the **memory**, one row per word that was
-# read. Together with the feed-forward network, that makes three sublayers.
+# self-attention over what is written so far, under a causal mask. The second is **cross-attention**:
+# it looks at what the encoder has read. The encoder's output is called the **memory**, one row per
+# word that was read. Together with the feed-forward network, that makes three sublayers.
 #
-# In the package each sublayer goes through `_residual`, which adds and normalises in one of the
-# two orders. In training, dropout zeroes some of the numbers that a sublayer adds, as in the paper;
-# as in PyTorch's layer, it also zeroes attention weights and numbers inside the feed-forward network.
-
-# %%
-from annotated_attention import TransformerDecoderLayer
-
-display.source(TransformerDecoderLayer._residual)
-
-# %% [markdown]
-# A call first rejects tokens and masks that do not fit. Then it runs the three sublayers; the
-# cross-attention is `_mha_block`:
-
-# %%
-display.annotated(TransformerDecoderLayer.forward)
-
-# %% [markdown]
 # In cross-attention, who asks and who answers? The words written so far ask, so **the queries
 # come from the decoder**. The words that were read answer, so **keys and values come from the
-# memory**. For example, suppose a decoder shortens our sentence to *the cat was thirsty* and has
+# memory**. In the drawing, the memory enters from the side:
+
+# %% tags=["fold-input"]
+drawn = ran(TransformerDecoderLayer(24, 4, 96), sentence, sentence)
+display.layers({"decoder layer, post-LN": drawn}, name="decoder-layer")
+
+# %% [markdown]
+# Your encoder layer has most of this already. Add an attention and a norm, and read `forward` beside the
+# drawing, a line for each sublayer. PyTorch's name for the cross-attention is `multihead_attn`.
+
+
+# %%
+class DecoderLayer(EncoderLayer):
+    """The parts of an encoder layer, and an attention that looks at what was read."""
+
+    def __init__(self, embed_dim: int, num_heads: int, wide: int) -> None:
+        super().__init__(embed_dim, num_heads, wide)
+        self.multihead_attn = MultiheadAttention(embed_dim, num_heads, batch_first=True)
+        self.norm3 = nn.LayerNorm(embed_dim)
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        x = self.norm1(x + self.self_attn(x, x, x, is_causal=True)[0])
+        x = self.norm2(x + self.multihead_attn(x, memory, memory, padding)[0])
+        return self.norm3(x + self.feed_forward(x))
+
+
+# %% [markdown]
+# For example, suppose a decoder shortens our sentence to *the cat was thirsty* and has
 # written *the cat was* so far: n = 3. The sentence itself and two rows of padding stand in for the
-# encoder's output: m = 10.
-#
-# Run the layer, then its two attentions alone, and look at the shapes of the weights. PyTorch's
-# name for the cross-attention is `multihead_attn`.
+# encoder's output: m = 10. Run the layer, then its two attentions alone, and look at the shapes of
+# the weights.
 
 # %%
 torch.manual_seed(8)
 b, n, m, e = 1, 3, 10, 24
 written = sentence[:, [0, 1, 6]]                          # (b, n, e)
 memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1)  # (b, m, e)
-layer = TransformerDecoderLayer(24, 4, 48, 0.0, batch_first=True)
-back = layer.self_attn(written, written, written)[1]       # (b, n, n), no mask yet
-across = layer.multihead_attn(written, memory, memory)[1]  # (b, n, m)
+layer = DecoderLayer(24, 4, 96)
+back = layer.self_attn(written, written, written, is_causal=True)[1]  # (b, n, n)
+across = layer.multihead_attn(written, memory, memory)[1]             # (b, n, m)
 print("output", tuple(layer(written, memory).shape))
 print("weights", tuple(back.shape), "and", tuple(across.shape))
 
@@ -657,12 +457,59 @@ print("weights", tuple(back.shape), "and", tuple(across.shape))
 # The output is as long as the target. In the self-attention the three words look at each
 # other; in the cross-attention they look at the ten rows of the memory.
 
+# %% [markdown]
+# <!-- deeper: The same as PyTorch's decoder -->
+# ### Going deeper: The same as PyTorch's decoder
+#
+# The package's layer has the choice between the orders, dropout and more masks. A call checks its arguments;
+# then each sublayer goes through `_residual`, which adds and normalises in one of the two orders. In training,
+# dropout zeroes some of the numbers that a sublayer adds, as in the paper; as in PyTorch's layer, it also zeroes
+# attention weights and numbers inside the feed-forward network.
+
+# %%
+display.source(TransformerDecoderLayer._residual)
+
+# %%
+display.annotated(TransformerDecoderLayer.forward)
+
+# %% [markdown]
+# Compare outputs and gradients: yours, the package's and PyTorch's, with both masks and with sizes that all differ.
+
+# %% tags=["proof"]
+b, n, m, e = 2, 3, 5, 24
+tgt = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)     # (b, n, e)
+memory = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
+blocked = block_padding(torch.tensor([2, 5]), m)                        # (b, m)
+causal = nn.Transformer.generate_square_subsequent_mask(n, dtype=torch.float64)
+masks = {"tgt_mask": causal, "memory_key_padding_mask": blocked}
+own = DecoderLayer(e, 4, 48).double()
+for norm_first in (False, True):
+    settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+    theirs = nn.TransformerDecoderLayer(e, 4, 48, **settings, dtype=torch.float64)
+    ours = TransformerDecoderLayer(e, 4, 48, **settings, dtype=torch.float64)
+    calls = [(theirs, masks), (ours, masks)]
+    calls += [] if norm_first else [(own, {"padding": blocked})]
+    found = []
+    for each, given in calls:
+        each.load_state_dict(theirs.state_dict())
+        output = each(tgt, memory, **given)  # (b, n, e)
+        parts = [part for _, part in sorted(each.named_parameters())]
+        found.append((output, *one.gradients(output, [tgt, memory, *parts])))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
+assert ran(own.float(), sentence, sentence) == drawn
+print(f"✓ Outputs and gradients are the same: {len(found[0])} tensors each.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="which-mask-goes-where"
 # ## Which mask goes where
 #
 # Each attention has its own masks. The causal mask belongs to the self-attention: when *cat* is
 # written, *was* does not exist yet. The cross-attention needs no causal mask, since the whole
-# source is there from the beginning. It gets the padding mask of the source instead.
+# source is there from the beginning. It gets the padding mask of the source instead. The table has
+# the names in PyTorch's classes and in the package's:
 #
 # | mask | shape | argument | why |
 # |---|---|---|---|
@@ -677,14 +524,12 @@ print("weights", tuple(back.shape), "and", tuple(across.shape))
 # without it?
 
 # %%
-from annotated_attention import block_padding
-
-padding = block_padding(torch.tensor([8]), m)  # (b, m)
-masks = {"tgt_is_causal": True, "memory_key_padding_mask": padding}
-memory = memory.clone().requires_grad_()  # (b, m, e)
+b, n, m, e = 1, 3, 10, 24
+memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1).requires_grad_()  # (b, m, e)
+padding = block_padding(torch.tensor([8]), m)                              # (b, m)
 reacts = {}
-for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
-    output = layer(written, memory, **given)                           # (b, n, e)
+for name, given in (("given", padding), ("forgotten", None)):
+    output = layer(written, memory, given)                             # (b, n, e)
     reacts[name] = one.gradients(output, [memory])[0].norm(dim=-1)[0]  # (m,)
 rows = {name: [sizes[:8].mean(), sizes[8:].mean()] for name, sizes in reacts.items()}
 display.show(rows, columns=["reacts to words", "to padding"], corner="the mask is")
@@ -697,37 +542,184 @@ print("✓ With the mask the output reacts to no row of padding, without it to b
 # %% [markdown]
 # > **Pitfall.** If you forget `memory_key_padding_mask`, nothing fails, but the output depends on
 # > padding: here more on a row of padding (random numbers) than on the row of a word.
-#
-# %% [markdown]
-# <!-- deeper: The same as PyTorch's decoder -->
-# ### Going deeper: The same as PyTorch's decoder
-#
-# Compare outputs and gradients for both orders, with both masks and with sizes that all differ.
 
-# %% tags=["proof"]
-b, n, m, e = 2, 3, 5, 24
-tgt = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)     # (b, n, e)
-memory = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
-masks = {
-    "tgt_mask": nn.Transformer.generate_square_subsequent_mask(n, dtype=torch.float64),
-    "memory_key_padding_mask": block_padding(torch.tensor([2, 5]), m),
-}
-for norm_first in (False, True):
-    found = []
-    settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
-    theirs = nn.TransformerDecoderLayer(e, 4, 48, **settings, dtype=torch.float64)
-    ours = TransformerDecoderLayer(e, 4, 48, **settings, dtype=torch.float64)
-    ours.load_state_dict(theirs.state_dict())
-    for each in (ours, theirs):
-        output = each(tgt, memory, **masks)  # (b, n, e)
-        found.append((output, *one.gradients(output, [tgt, memory, *each.parameters()])))
-    torch.testing.assert_close(*found)
-print(
-    f"✓ Outputs and gradients are PyTorch's in both orders: {len(found[0])} tensors each."
+# %% [markdown] name="why-the-norm-moved"
+# ## Why the norm moved
+#
+# Does it matter where the norm stands? Ask training runs. The paper begins with small steps: it raises its
+# learning rate over the first 4000 steps [[Vaswani et al., section 5.3<!-- quoted
+# -->](../docs/references.md#vaswani-2017)], which is called learning-rate **warm-up**.
+#
+# The models are whole Transformers, with as many encoder layers as decoder layers. They learn to write a row of
+# letters backwards, in 200 steps with Adam. The learning rate begins at 0.008<!-- setting -->, which is high, and
+# falls to a tenth of it. With warm-up, it begins near zero, reaches the high rate after 60 steps, and then falls in
+# the same way. The measure is the **exact match**: the share of sequences that the model writes without a
+# single mistake. A script in the repository (`make seeds`) has trained each with five seeds.
+#
+# Compare the first three rows: post-LN without warm-up, post-LN with warm-up, and pre-LN without. How many of the
+# three learn the task?
+
+# %% tags=["fold-input"]
+DATA = resources.files("annotated_book").joinpath("data/warm_up.json")
+runs: dict[tuple, list[float]] = {}
+for run in json.loads(DATA.read_text())["runs"]:
+    setup = tuple(run[name] for name in ("order", "layers", "warm-up", "learning rate"))
+    runs.setdefault(setup, []).append(run["exact match"])
+rows = [[f"{n}+{n}", *setting, *found] for (_, n, *setting), found in runs.items()]
+settings = ["layers", "warm-up steps", "rate"]
+display.show(
+    rows,
+    [order for order, *_ in runs],
+    [*settings, *(f"seed {seed}" for seed in range(5))],
+    decimals=(0, 0, 3, 3, 3, 3, 3, 3),
+    title="Exact match",
+    corner="norm",
 )
 
 # %% [markdown]
+# Two of the three. Post-LN without warm-up fails: with four of the five seeds, the model does not get a single
+# sequence right, and with the other one less than a quarter. Sixty small steps at the beginning save the same
+# model, and so does moving the norm. The last two rows change one thing each in the first: at half the rate, or
+# with one layer on each side, post-LN gets somewhere without warm-up. So it is the depth and the high rate
+# together that make it fail. The chapter on [training](12_training.ipynb) uses the small model of the last
+# row, and trains it for 400 steps.
+#
+# Pre-LN does not end better: with warm-up, post-LN ends on average no worse. (Pre-LN with warm-up was not trained.)
+# But pre-LN needs no warm-up, and one setting less that decides whether training works at all is worth much when a
+# run is long.
+
+# %% [markdown] name="what-a-first-step-does"
+# ### What a first step does
+#
+# Why does post-LN fail? The usual suspect is the gradient, which is [large in its last
+# layer](#cell-id=deeper-the-gradient). But Adam divides the size of the gradient out: its first step moves nearly
+# every parameter by the same amount, the learning rate. So look at what such a step gains. Take one, at the rate of
+# the table, towards random targets, in untrained stacks of one and of eight layers. *Moved* is how far the output
+# went, as a share of its size, and *error* is how the squared error changed.
+
+
+# %% tags=["fold-input"]
+def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
+    """Make an untrained stack of different layers; a pre-LN one ends in a norm."""
+    torch.manual_seed(seed)
+    settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+    layer = TransformerEncoderLayer(32, 4, 128, **settings)
+    norm = nn.LayerNorm(32) if norm_first else None
+    # without reset_parameters, all layers would be copies with equal weights
+    return TransformerEncoder(layer, depth, norm, reset_parameters=True)
+
+
+def first_step(norm_first: bool, depth: int, rate: float) -> Tensor:
+    """Measure how far one step moves the output, and how it changes the error."""
+    results = []
+    for seed in range(5):
+        stack = make_stack(norm_first, depth, seed)
+        x, target = torch.randn(2, 4, 12, 32)  # (4, 12, 32)
+        before = stack(x)                      # (4, 12, 32)
+        error = (before - target).square().mean()
+        error.backward()
+        torch.optim.Adam(stack.parameters(), rate).step()
+        after = stack(x)  # (4, 12, 32)
+        moved = (after - before).norm() / before.norm()
+        change = (after - target).square().mean() / error - 1
+        results.append(torch.stack([moved, change]).detach())
+    return torch.stack(results)  # (5, 2)
+
+
+# %% tags=["fold-input"]
+rows, labels = [], []
+for depth, (name, norm_first) in itertools.product((1, 8), ORDERS.items()):
+    found = first_step(norm_first, depth, rate=0.008)
+    (moved, error), (_, low), (_, high) = found.mean(0), found.amin(0), found.amax(0)
+    rows.append([depth, moved, error, f"{low:.0%} to {high:.0%}".replace("-", "−")])
+    labels.append(name)
+columns = ["layers", "moved", "error", "of five seeds"]
+display.show(rows, labels, columns, decimals=(0, ".0%", ".0%", 0), corner="norm")
+
+# %% [markdown]
+# In one layer the order makes hardly any difference. In eight, both steps move the output by more than its own
+# size, and the step with post-LN gains only half as much. That fits the table, and an explanation by [Liu et
+# al.](../docs/references.md#liu-2020): with post-LN the stream has size one before every sublayer, so a
+# change in what a sublayer adds is a large share of it, even in the last layer. With pre-LN the stream grows, and
+# the same change weighs less. Warm-up makes these first steps small instead. (Why the high rate does no harm after
+# 60 small steps is not measured here.)
+
+# %% [markdown] name="deeper-the-gradient"
+# <!-- deeper: The gradient, layer by layer -->
+# ### Going deeper: The gradient, layer by layer
+#
+# [Xiong et al.](../docs/references.md#xiong-2020) prove for untrained stacks that with post-LN the last
+# layer's gradient is large, however deep the stack, and that with pre-LN it shrinks with the depth. The figure
+# shows two measurements in each layer of untrained stacks, averaged over five seeds: the norm of the gradient with
+# respect to `linear2` of the feed-forward network (there is no task yet, so it is the gradient of a randomly
+# weighted sum of the outputs), and the standard deviation of the stream.
+
+
+# %% tags=["fold-input"]
+def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
+    """Measure ``linear2``'s gradient and the stream after each layer, over five seeds."""
+    sizes, gradients = [], []
+    for seed in range(5):
+        stack = make_stack(norm_first, depth, seed)
+        streams = [torch.randn(4, 12, 32)]
+        for layer in stack.layers:
+            streams.append(layer(streams[-1]))
+        output = stack.norm(streams[-1]) if norm_first else streams[-1]  # (4, 12, 32)
+        matrices = [layer.linear2.weight for layer in stack.layers]
+        norms = [gradient.norm() for gradient in one.gradients(output, matrices)]
+        sizes.append(torch.stack([stream.std() for stream in streams[1:]]))
+        gradients.append(torch.stack(norms))
+    return torch.stack(gradients).mean(0), torch.stack(sizes).detach().mean(0)
+
+
+# %% tags=["fold-input"]
+drawing, columns = display.panels(660, 240, columns=2)
+said, found = [], {}
+for (name, norm_first), letter in zip(ORDERS.items(), "hn"):
+    for depth, style in ((6, "--"), (24, "-")):
+        found[name, depth] = by_layer(norm_first, depth)
+        for ax, numbers in zip(columns, found[name, depth]):
+            look = {"color": display.COLOURS[letter], "label": f"{name}, {depth} layers"}
+            ax.plot(range(1, depth + 1), numbers, style, **look)
+    (first, *_, last), (*_, end) = (x.tolist() for x in found[name, 24])
+    said.append(
+        f"{name}: the gradient is {first:.0f} in the first of 24 layers and {last:.0f} in "
+        f"the last, where the stream has size {end:.1f}"
+    )
+for ax, title in zip(columns, ("Gradient by layer", "Size of the stream by layer")):
+    ax.set(title=title, xlabel="layer, from input to output", ylim=(0, None))
+columns[1].legend(frameon=False)
+display.finish(drawing, name="by-layer", alt=f"{'; '.join(said)}.")
+
+# %% [markdown]
+# Compare the last layers. With pre-LN, the deeper the stack, the lower the line ends, as Xiong et al. prove. With
+# post-LN, it ends about as high at every depth. But pre-LN does not even the layers out: its first gradients are
+# the largest. [Shleifer et al.](../docs/references.md#shleifer-2021) report this mismatch from pretraining, too.
+
+# %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown] name="the-final-norm"
+# ## The final norm
+#
+# Pre-LN has a price. Send a random sequence through untrained stacks of both kinds:
+
+# %%
+rows = {}
+for name, norm_first in ORDERS.items():
+    stack = make_stack(norm_first, 24, seed=8)
+    streams = [torch.randn(4, 12, 32)]
+    for layer in stack.layers:
+        streams.append(layer(streams[-1]))
+    rows[name] = [streams[depth].std() for depth in (0, 1, 6, 12, 24)]
+display.show(rows, columns=[0, 1, 6, 12, 24], decimals=1, corner="after layers")
+
+# %% [markdown]
+# With post-LN the stream keeps its size. With pre-LN it grows, far more slowly than without any norm, since
+# every sublayer reads numbers of one size. But no norm follows what the last layer adds, so a pre-LN stack ends in
+# one more, the **final norm**. The paper's post-LN layers each end in a norm already, and the paper has no other.
+# `torch.nn.Transformer` adds a final norm in both cases, and so does the package, unless you pass
+# `final_norm=False`.
 
 # %% [markdown]
 # ## Exercises
@@ -735,7 +727,7 @@ print(
 # ### A pre-LN decoder layer
 #
 # *Medium, 6 minutes.* The first sublayer of a pre-LN decoder layer is written. Add the other two.
-# You get a `TransformerDecoderLayer` of the package for its parts (`multihead_attn`, `linear1`,
+# You get a decoder layer for its parts, which are named as in yours (`multihead_attn`, `linear1`,
 # `linear2`, `norm2`, `norm3`), the target `(b, n, e)` and the memory `(b, m, e)`, which is already
 # normalised. The activation is a ReLU, and there is no dropout.
 
@@ -787,27 +779,28 @@ exercises.transformer_layers.check_pre_norm_decoder.folded(pre_norm_decoder)
 # %% [markdown]
 # ## What you have now
 #
-# You can build encoder and decoder layers that compute what PyTorch's do, and you know a reason for
+# You have written encoder and decoder layers that compute what PyTorch's do, and you know a reason for
 # each norm and each mask.
 #
 # > **In short.** A layer adds to each word what its sublayers compute. Post-LN normalises the sum,
 # > pre-LN what a sublayer reads:
 # >
-# > $$x \leftarrow \mathrm{norm}\bigl(x + \mathrm{sublayer}(x)\bigr) \qquad x \leftarrow x + \mathrm{sublayer}\bigl(\mathrm{norm}(x)\bigr)$$
-# >
-# > Words `(b, n, e)` go in and come out; the feed-forward network is wider inside. The memory of a
-# > decoder layer is `(b, m, e)`.
-# >
 # > ```python
-# > x = x + attention(norm1(x))     # attention: between words
-# > x = x + feed_forward(norm2(x))  # feed-forward: each word alone
+# > x = norm1(x + attention(x))     # post-LN: between words,
+# > x = norm2(x + feed_forward(x))  # then each word alone
+# >
+# > x = x + attention(norm1(x))     # pre-LN
+# > x = x + feed_forward(norm2(x))
 # > ```
+# >
+# > Words `(b, n, e)` go in and come out; the feed-forward network is wider inside. A decoder layer
+# > has one sublayer more between the two: its queries come from the target, under a causal mask in
+# > the self-attention before; its keys and values come from the memory `(b, m, e)`, under the padding
+# > mask of the source.
 # >
 # > The residual connection keeps words apart; the norm gives every sublayer (pre-LN) or the stream
 # > itself (post-LN) numbers of one size. A pre-LN stack needs a final norm. At a high learning
-# > rate, post-LN with 4+4 layers failed without warm-up; pre-LN learned. In a decoder layer, the
-# > target attends to itself under a causal mask, then to the memory under the padding mask of the
-# > source.
+# > rate, post-LN with 4+4 layers failed without warm-up; pre-LN learned.
 #
 # Still missing are the two ends of a model: how words become vectors, how vectors become
 # words, and how a layer is told the order of the words. [The next chapter](09_transformer.ipynb)

@@ -197,23 +197,6 @@ def needle(data):
         )
 
 
-def norm_place(data):
-    parts = {name: [part for part, *_ in boxes] for name, boxes, _ in data["orders"]}
-    for done, order, depth in [
-        (None, "post-LN", 24),
-        (("slider", "layers", "Home"), "post-LN", 6),
-        (("button", "pre-LN", ""), "pre-LN", 6),
-    ]:
-        ends = [
-            rows[order][data["depths"].index(depth)][:: depth - 1] for _, rows in data["measured"]
-        ]
-        names = [name for name, _ in data["measured"]]
-        first, last = ([f"{end[i]:#.3g}".rstrip(".") for end in ends] for i in (0, 1))
-        said = map("{}: {} in the first layer, {} in the last.".format, names, first, last)
-        layer = f"svg[aria-label^='A {order} layer']:visible rect + text"
-        yield done, [f"{order}, {depth} layers.", *said], {layer: parts[order]}
-
-
 def rooms(data):
     one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
     x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS]).double()  # (b, n, e)

@@ -24,7 +24,6 @@ from annotated_book.display import _live
 from annotated_book.display.live_figures import (
     cache_filling,
     mask_merger,
-    norm_place,
     reach,
     tiles_visited,
     wheels,
@@ -217,28 +216,6 @@ def test_the_merged_masks_are_drawn():
     )
     for weight in (0.0, 1.0, 1 / 3, 0.0049, 0.996, 1e-9):
         assert script("mask_merger")("digits", weight) == mask_merger.written(weight)
-
-
-POST = ["attention", "norm", "feed-forward", "norm"]
-PRE = ["norm", "attention", "norm", "feed-forward"]
-
-
-@pytest.mark.parametrize("parts", [POST, PRE])
-def test_parts_stand_where_they_belong(parts):
-    boxes, branches = norm_place.place(parts)
-    for fork, join in branches:
-        inside = [part for part, left, right, _ in boxes if fork < left < right < join]
-        assert len(inside) == (1 if parts is POST else 2), "a norm before its sublayer, or behind"
-    assert [part for part, *_, on_stream in boxes if on_stream] == ["norm"] * 2 * (parts is POST)
-
-
-def test_the_norms_place_is_shown_with_what_was_measured():
-    rows = {1: [4.0], 2: [3.0, 2.0], 3: [7.0, 5.0, 1.23412]}
-    measured = {what: {"post": rows, "pre": rows} for what in ("Gradient", "Size")}
-    norms = display.norm_place({"post": POST, "pre": PRE}, measured, name="try", depth=3)
-    kept = [[4.0], [3.0, 2.0], [7.0, 5.0, 1.234]]
-    assert given(norms)["measured"][0] == ["Gradient", {"post": kept, "pre": kept}]
-    assert "in the first and the last of 3 layers: post 7 and 1.23; pre 7 and 1.23." in norms.text
 
 
 def test_the_softmax_saturates_as_in_python():
