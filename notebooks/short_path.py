@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *25 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -26,7 +26,7 @@ first_look(name="short-path-it", merge=False)
 #
 # You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
 # its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
-# the chapters that take their time.
+# the chapters that take their time. (The minutes above are for reading straight on; with a pencil, take 40.)
 #
 # ## 1. One head with a pencil
 #
@@ -63,9 +63,8 @@ display.show(first, words, features, decimals=0)
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word; the fold below
-# the table makes them. The comment `(m, e)` gives a shape, which is checked when the page is built: m words that
-# are asked, with e numbers each.
+# In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word. The comment `(m, e)`
+# gives a shape, which is checked when the page is built: m words that are asked, with e numbers each.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -118,7 +117,7 @@ exercises.short_path.check_sweet.folded(my_numbers)
 # Matrix products let all words look around at once. Three roles get names: the word that asks brings a **query**, it
 # is compared with the **keys**, and what is collected are the **values**. So far all three are the words' own rows: n
 # words ask m words, the same eight, and the width d is e. In the code, `mT` swaps the last two axes, `softmax(-1)`
-# makes shares along the last one, the keys, and `...` stands for axes in front, of which there are none yet.
+# makes shares along the last one, and `...` stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -149,8 +148,7 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
 # The same, whether the cat drank the milk or the milk drank the cat. Without a mask, attention is blind to
-# order: shuffle the words, and the outputs are shuffled along. Most models are told
-# [positions](20_positions.ipynb) from outside. Keep these two rows in mind.
+# order; most models are told [positions](20_positions.ipynb) from outside. Keep these two rows in mind.
 #
 # ## 3. Three matrices
 #
@@ -198,11 +196,11 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 # adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1 (their squares are 1 on
 # average), so are the products. Their sum has variance d, and a typical score the size $\sqrt d$. What does that do
 # to the shares? Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a
-# query.
+# query; at ⅛ all keys would share alike, at 1 one key has it all.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
-drawing, (ax,) = display.panels(288, 270)
+drawing, (ax,) = display.panels(560, 300)
 names, told = [], []
 for divided in (False, True):
     for width in (64, 1024):
@@ -211,19 +209,18 @@ for divided in (False, True):
         largest = scores.softmax(-1).amax(-1).flatten()
         heights = len(names) + 0.5 * (torch.rand(120) - 0.5)
         look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
-        ax.plot(largest, heights, "o", markersize=3, **look)
+        ax.plot(largest, heights, "o", markersize=4, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
         middle = f"{largest.median():.2f}"
-        ax.text(1.04, len(names) - 1, middle, va="center", fontsize=12)
+        ax.text(1.04, len(names) - 1, middle, va="center", fontsize=14)
         told.append(f"{names[-1]}: {middle}".replace("\n", ", "))
-ax.set_yticks(range(4), names)
+ax.set_yticks(range(4), names, fontsize=14)
 ax.set(
-    xlim=(0, 1.28),
+    xlim=(0, 1.16),
     ylim=(3.5, -0.5),
-    xticks=[0, 0.125, 0.5, 1],
-    xlabel="largest of eight shares",
 )
-ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"])
+ax.set_xlabel("largest of eight shares", fontsize=14)
+ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"], fontsize=14)
 alt = f"The largest of eight shares, for 120 queries each. Medians: {'; '.join(told)}."
 display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
 
@@ -236,36 +233,16 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# And about the food? A second $W_K$ picks food where the first picks animal. Put side by side, in one wide head, they
-# ask about animal and food at once. What does *it* collect, beside two heads that ask one question each?
+# To *sweet* the head says *no*. Is it a food, then? Ask before anything is said: take the last word away, and the head
+# says *no* as well. So its *no* leaves open whether something is said about a food, or nothing yet. A second head asks
+# that, with a $W_K$ that picks food where the first picks animal.
+#
+# Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
+# writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
+# second, *said of a food*. What does *it* get, with each last word and with none?
 
 # %%
 W_K2 = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by food, quality
-W_QS = torch.cat([W_Q, W_Q], 1)                          # (e, h * d)
-W_KS = torch.cat([W_K, W_K2], 1)                         # (e, h * d)
-asks = {"one": (W_QS, W_KS), "head 1": (W_Q, W_K), "head 2": (W_Q, W_K2)}
-rows = {}
-for name, (w_q, w_k) in asks.items():
-    for last, x in (("thirsty", first), ("sweet", second)):
-        scores = (x @ w_k) @ (x[it] @ w_q) / math.sqrt(w_q.size(-1))  # (m,)
-        shares = scores.softmax(-1)                                   # (m,)
-        rows[f"{name}, {last}"] = [*shares[[1, 3, 5, 7]], shares @ x[:, 3]]
-seen = ["cat", "milk", "it", "last"]
-display.show(rows, columns=[*seen, "gets"], heat=seen)
-
-# %% [markdown]
-# 1.09 and 1.09: the one head cannot tell *thirsty* from *sweet*. Its scores are the sums of both heads' scores,
-# and $6 + 2$ is $2 + 6$. Of quality it collects one number, of which *said of an animal* and *said of a food* can
-# only be fixed multiples, whatever the other matrices are (without biases). Let it hand over animal and food as well, and one head can
-# answer, as the pencil's did with 1.32 and 0.72, for *thirsty* itself brings the animal. But **one head has one set
-# of shares for all that it hands over**: two answers about one feature, from two words, come back as
-# [a mixture](02_two_heads.ipynb).
-#
-# Two heads have two sets of shares, and keep two sums apart. Side by side these make four numbers for every word, and
-# a fourth matrix, $W_O$, says where each is written. Ours writes the first head's quality in the first place, which
-# now means *said of an animal*, and the second head's in the second, *said of a food*.
-
-# %%
 HEADS = [(W_Q, W_K, W_V), (W_Q, W_K2, W_V)]
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
@@ -277,11 +254,14 @@ def two_heads(x):
 
 
 SAID = ["said of an animal", "said of a food"]
-both = torch.stack([two_heads(first)[it, :2], two_heads(second)[it, :2]])
-display.show(both, ["it, thirsty", "it, sweet"], SAID)
+rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, first[:-1])])
+display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” gets")
 
 # %% [markdown]
-# These are the bars at the top.
+# These are the bars at the top. Look at the left column alone, the first head: 0.19 for *sweet* and 0.10 for *nothing
+# yet* are hardly apart. In the right one they are 0.97 and 0.10. Could one head bring home both answers? **One head has
+# one set of shares for all that it hands over**: two answers about one feature, from two words, come back as [a
+# mixture](02_two_heads.ipynb). Two heads have two sets of shares, and keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -293,17 +273,16 @@ print("✓ In the first place stands what the one head gave, for every word.")
 # %% [markdown]
 # ## 6. One matrix for all heads
 #
-# With h heads the loop begins with 3h products. Three are enough, for `W_QS` and `W_KS` lacked nothing but a cut:
-# multiply once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's
-# products run over any axes in front, each head for itself.
+# With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, multiply
+# once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's products run
+# over any axes in front, each head for itself.
 
 # %%
-W_VS = torch.cat([W_V, W_V], 1)                        # (e, h * d)
-wide = [first @ w for w in (W_QS, W_KS, W_VS)]         # (n, h * d)
-q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)  # (h, n, d)
-mixed = attend(q, k, v)                                # (h, n, d)
-output = torch.cat([mixed[0], mixed[1]], -1) @ W_O     # (n, e)
-display.show(output[[it], :2], ["it, stacked"], SAID)
+W_QS, W_KS, W_VS = (torch.cat(parts, 1) for parts in zip(*HEADS))  # (e, h * d)
+wide = [first @ w for w in (W_QS, W_KS, W_VS)]                     # (n, h * d)
+q, k, v = (torch.stack(x.chunk(2, -1)) for x in wide)              # (h, n, d)
+mixed = attend(q, k, v)                                            # (h, n, d)
+output = torch.cat([mixed[0], mixed[1]], -1) @ W_O                 # (n, e)
 
 # %% [markdown]
 # Here is the whole way of *it*, with every number. Behind $W_O$, *animal* means said of an animal.
@@ -341,28 +320,28 @@ def merge(x):
 pair = torch.stack([first, second])                             # (b, n, e)
 mixed = attend(*(split(pair @ w) for w in (W_QS, W_KS, W_VS)))  # (b, h, n, d)
 right = merge(mixed) @ W_O                                      # (b, n, e)
-display.show(right[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
 
 # %% [markdown]
 # Is the second `transpose` needed? A `reshape` goes straight to the shape that is wanted. What does *it* get?
 
 # %%
 wrong = mixed.reshape(2, 8, 4)  # (b, n, h * d)
-display.show((wrong @ W_O)[:, it, :2], ["it, thirsty", "it, sweet"], SAID)
+both = [output[:, it, :2] for output in (right, wrong @ W_O)]
+names = ["merge, thirsty", "merge, sweet", "reshape, thirsty", "reshape, sweet"]
+display.show(torch.cat(both), names, SAID)
 
 # %% [markdown]
-# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. Where has the answer gone? Each cell
-# stands for what a head has collected for the word in it.
+# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. Where has the answer gone? Look for the
+# bold frame, the row of *it*.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
 
 # %% [markdown]
-# In memory all of head 1 lies before head 2 of the same sentence, and `reshape` only counts off as many numbers as a
-# row needs. So *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The
-# answer is not lost. What head 1 found for *it* now stands at *drank*, what head 2 found at *was*. A model with this
-# mistake can even seem to learn, as [Training](12_training.ipynb) shows. [The reshape trick](04_reshape_trick.ipynb)
-# has the same slip in `split`.
+# In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
+# *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The answer is not lost.
+# It stands at *drank* and *was*. A model with this mistake can even seem to learn, as [Training](12_training.ipynb)
+# shows. [The reshape trick](04_reshape_trick.ipynb) has the same slip in `split`.
 
 # %% tags=["proof"]
 torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
@@ -620,10 +599,10 @@ print("✓ With our four matrices, the class gives the bars at the top, and the 
 # %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
-# Is the class right? Here is a test that you can copy, with the class, `lend` and the imports `math`, `torch` and
-# `nn`; a class of yours needs the names `w_q`, `w_k`, `w_v` and `w_o`. It lends our parameters to
-# `nn.MultiheadAttention`, gives both the same random inputs, and compares outputs, weights and gradients up to
-# rounding. All sizes differ, and of the three sentences the first has five words, the second one, and the third none.
+# Is the class right? `compare` lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, and
+# compares outputs, weights and gradients up to rounding. All sizes differ, and of the three sentences the first has
+# five words, the second one, and the third none. You can copy it out of the fold, with the class and the imports
+# `math`, `torch` and `nn`; a class of yours needs the names `w_q`, `w_k`, `w_v` and `w_o`.
 
 
 # %% tags=["fold-input"]
@@ -637,7 +616,6 @@ def lend(ours, num_heads):
     return lambda *inputs, **how: torch.func.functional_call(theirs, shared, inputs, how)
 
 
-# %%
 def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
     """Raise where outputs, weights or gradients are not those of nn.MultiheadAttention."""
     ours = kind(h * d, h)
@@ -650,7 +628,7 @@ def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
     for blocked, masks in ((None, {}), (padding[:, None, :] | future, both)):
         found, weights = ours(*inputs, blocked)
         right, _ = theirs(*inputs, need_weights=False, **masks)
-        _, shares = theirs(*inputs, average_attn_weights=False, **masks)
+        _, shares = theirs(*inputs, average_attn_weights=False, **masks)  # NaN if empty
         torch.testing.assert_close((found, weights), (right, shares.nan_to_num()))
         leaves = [*inputs, *ours.parameters()]
         factors = torch.randn_like(right)  # gradients of one random sum of the outputs
@@ -663,9 +641,8 @@ compare(PlainAttention)
 print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# (Asked for weights, PyTorch gives the empty sentence NaN, which `nan_to_num` takes for our 0.) Done? A test that has
-# never said *no* proves little. Here are five slips in the class. Each gets an easier test first, such as a single
-# sentence, and then this one.
+# Done? A test that has never said *no* proves little. Here are five slips in the class, one a row. Each gets an easier
+# version of the test first, such as a single sentence, and then the test itself.
 
 # %% tags=["fold-input"]
 SOURCE = display.source(PlainAttention).text
@@ -684,11 +661,11 @@ def verdict(old, new, **easier):
 
 flat = ".reshape(x.size(0), x.size(2), -1)"
 slips = {
-    "merge by reshape": (".transpose(1, 2).flatten(2)", flat),
-    "w_v(key)": ("w_v(value)", "w_v(key)"),
-    "blocked[:1]": ("blocked[:, None]", "blocked[:1, None]"),
-    "no [:, None]": ("blocked[:, None]", "blocked"),
-    "filled once": (".masked_fill(blocked, 0)", ""),
+    "merge by reshape: a row holds several words": (".transpose(1, 2).flatten(2)", flat),
+    "w_v(key): the values are made of the keys": ("w_v(value)", "w_v(key)"),
+    "blocked[:1]: one sentence's mask for all": ("blocked[:, None]", "blocked[:1, None]"),
+    "no [:, None]: the mask's sentences meet the heads": ("blocked[:, None]", "blocked"),
+    "filled once: an empty sentence gets NaN": (".masked_fill(blocked, 0)", ""),
 }
 easier = {
     "one query": {"lengths": (5, 3), "n": 1},
@@ -701,10 +678,11 @@ rows = {
     slip: [easy, verdict(*parts, **given), verdict(*parts)]
     for (slip, parts), (easy, given) in zip(slips.items(), easier.items())
 }
-display.show(rows, columns=["easier test", "it says", "this test"], corner="slip")
+names = ["easier test", "it says", "the test"]
+display.show(rows, columns=names, corner="slip", decimals="<")
 
 # %% [markdown]
-# The easier tests catch none, and this one all five. What does each easier test lack?
+# The easier tests catch none, and the test itself all five. What does each easier one lack?
 #
 # <details><summary>What would you change?</summary>
 #
