@@ -155,7 +155,7 @@ names = ["it, no mask", "it, staircase"]
 display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
-# *It* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does
+# Under the staircase *it* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does
 # not know what it means.
 #
 # So was the opening example wrong? It was an example of *reading*. A model that has the whole text
@@ -320,10 +320,10 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # All of them. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
 # rows that the loss never touched?
 #
-# Walk back the way the gradient goes, in the first panel. Nobody has read the row of a dot, so the gradient
-# there is 0. On its way to the values it is multiplied by the weights of the row, which are NaN. To a computer, $0
-# \cdot \mathrm{NaN}$ is not 0. It is NaN. And $W_V$ made the values of *both* sentences, so it adds up what comes
-# back from each: something finite, plus NaN.
+# Walk back with the gradient, in the first panel. Nobody has read the row of a dot, so the gradient there is 0. On its
+# way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
+# \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
+# NaN.
 #
 # With a second layer on top, the NaN does not wait for the gradient. The row of a dot is now a
 # *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the
@@ -459,13 +459,17 @@ assert [*rows.values()] == [
     ["NaN", "–", "NaN"],
 ]
 added = {name: torch.where(mask, -math.inf, 0.0).double() for name, mask in both.items()}
-for bias, given in ((True, both), (False, both), (True, added)):
-    theirs = nn.MultiheadAttention(4, 2, bias=bias, batch_first=True).double().eval()
+usual = {"embed_dim": 4, "num_heads": 2, "batch_first": True}
+no_fast_path = {"bias": False}, {"num_heads": 1}, {"batch_first": False}
+for setting, given in [({}, both), ({}, added)] + [(each, both) for each in no_fast_path]:
+    theirs = nn.MultiheadAttention(**usual | setting).double().eval()
+    x = left if theirs.batch_first else left.transpose(0, 1)
     for need in (True, False):
         with torch.no_grad():
-            y, _ = twice(theirs, left, need_weights=need, **given)
-        fast = bias and given is both  # the fast path
-        assert y[1, 0].isnan().all() == (need or fast)
+            y, _ = twice(theirs, x, need_weights=need, **given)
+        dot = y[1, 0] if theirs.batch_first else y[0, 1]  # (d,)
+        fast = given is both and not setting
+        assert dot.isnan().all() == (need or fast)
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)

@@ -680,7 +680,7 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # | a causal mask, `future`, `(n, m)` | `attn_mask=future`; yours: `future[None]` | in yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
 #
 # And do not leave the causal mask to PyTorch's flag, `is_causal=True`. Does the first word notice the last one? Beside
-# the flag, `free` is a mask that hides nothing. Look for the row that never does:
+# the flag, `free` is a mask that hides nothing, and so does the padding here. Look for the row that never does:
 
 
 # %% tags=["fold-input"]
@@ -691,7 +691,7 @@ def sees_the_future(module, **asked):
     try:
         first, second = (module(z, z, z, **asked)[0][:, 0] for z in (y, other))
     except RuntimeError:
-        return "an error"
+        return "error"
     return "no" if torch.allclose(first, second) else "yes"
 
 
@@ -715,7 +715,7 @@ calls = {
     "is_causal=True": flag,
     "… attn_mask=free": flag | {"attn_mask": free},
 }
-calls["… key_padding_mask"] = flag | {
+calls["… and padding"] = flag | {
     "attn_mask": free,
     "key_padding_mask": torch.zeros(2, 4).bool(),
 }
@@ -730,7 +730,7 @@ display.show(noticed, columns=[*ways], corner="call", decimals="<", title=title)
 # %% tags=["proof"]
 assert [*noticed.values()] == [
     ["no", "no", "no"],
-    ["an error", "an error", "yes"],
+    ["error", "error", "yes"],
     ["yes", "no", "yes"],
     ["yes", "yes", "yes"],
 ]
