@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *12 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
+# *11 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -81,7 +81,7 @@ display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
 # The first two do: 1.00 and −1.00. But the third, a cat that is neither warm nor cold, beside hot milk, brings home the
-# same row as the first. Three of its four numbers are the same in every scene, so one number is left for two unknowns.
+# same row as the first. Three of a row's four numbers are the same in every scene, so one number is left for two unknowns.
 #
 # In the figure every point is a scene. Drag the point along its line: both warmths change, and the number does not.
 # Change the share, and *hot milk* falls off the line; but others lie on it now. Then call in the second head.
@@ -134,9 +134,8 @@ display.beside(
 )
 
 # %% [markdown]
-# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. (A little attention
-# goes to the other words, hence 1.98.) Each head has a block of $W_O$ to itself, here one row, and what the heads
-# add is summed.
+# *Drank* receives the cat's warmth under *animal* and the milk's under *food*; what the heads add is summed. (A little
+# attention goes to the other words, hence 1.98.)
 #
 # That is what a second head is for: two answers about one feature, from two words. For h heads and the words $X$
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
@@ -252,7 +251,7 @@ display.show(counts, columns=["width of a head", "matrices", "numbers"])
 # %% [markdown]
 # Eight heads have exactly as many numbers as one: $3e^2$ for all of them, whatever h is, and $e^2$ for $W_O$. They
 # pay with their width. One of eight compares words by 4 numbers and brings home 4, where the single head has 32 of
-# each: many narrow questions in place of one wide one. What grows is the number of matrices, $3h + 1$, and of products
+# each. What grows is the number of matrices, $3h + 1$, and of products
 # that run one after the other, $5h + 1$: per head three to project in, one for the scores and one to mix, then $W_O$.
 
 # %% tags=["proof"]

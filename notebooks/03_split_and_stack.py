@@ -51,16 +51,17 @@ w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
 w_v = torch.cat([v_1, v_2], dim=1)  # (e, h * d)
 k = x @ w_k                         # (n, h * d)
 
-# %% tags=["proof"]
-assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
-print("✓ The wide product holds the keys of both heads, number by number.")
-
 # %% [markdown]
 # Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
 # neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut. (Usually d = e / h. That is a habit and not a law: some models of today choose d freely, and $W_O$
 # brings h · d columns back to e.)
-#
+
+# %% tags=["proof"]
+assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
+print("✓ The wide product holds the keys of both heads, number by number.")
+
+# %% [markdown]
 # ## Why cut at all?
 #
 # So leave out the cut, and score wide row against wide row. No shape complains. How many rows of weights does
@@ -101,6 +102,11 @@ for word, words in endings.items():
 answers = {who: row[:2] for who, row in rows.items()}
 display.show(answers, columns=one.FEATURES[:2])
 
+# %% [markdown]
+# Uncut, 1.09 and 1.09, far above the 0.38: a yes to both questions. Both strips hold *quality*, and uncut they are
+# collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (Uncut, there is
+# one head of width four, divided by √4.)
+
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
     ending = one.embed([*one.WORDS[:-1], word])                      # (n, e)
@@ -118,10 +124,6 @@ assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more th
 print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
-# Uncut, 1.09 and 1.09, far above the 0.38: a yes to both questions. Both strips hold *quality*, and uncut they are
-# collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (Uncut, there is
-# one head of width four, divided by √4.)
-#
 # ## Split, then stack
 #
 # So the cut is needed. Is it enough? `split` cuts the sheet into strips of d columns. `torch.stack` lays them along a
