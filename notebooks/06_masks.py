@@ -443,10 +443,11 @@ title = f"PyTorch {torch.__version__.split('+')[0]}"
 display.show(rows, columns=columns, corner="call", decimals="<", title=title)
 
 # %% [markdown]
-# By default PyTorch's class returns weights, and all three gradients are NaN. Without weights, in training, it calls
-# its function, where such a row gets zeros before $W_O$. Then you switch to evaluation, and the NaN is back: without
-# gradients, self-attention with biases (the default), `batch_first`, an even number of heads and masks of booleans
-# takes a **fast path** of its own. And $-10^9$ makes no NaN, but the row looks evenly at all that it must not see.
+# By default PyTorch's class returns weights and adds its mask to the scores: all three gradients are NaN. Without
+# weights, in training, it calls its function, where such a row gets zeros before $W_O$. Then you switch to evaluation,
+# and the NaN is back: without gradients, self-attention with biases (the default), `batch_first`, an even number of
+# heads and masks of booleans takes a **fast path** of its own. And $-10^9$ makes no NaN, but the row looks evenly at
+# all that it must not see.
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
 
 # %% tags=["hide-input"]
@@ -536,7 +537,7 @@ print("✓ Lifted first: no NaN in four modes, in two layers, and the words are 
 # <!-- deeper: where a mask is added -->
 # ### Going deeper: where a mask is added
 #
-# The softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before the second
+# In `attend_safely`, the softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before the second
 # fill. Where the first fill has overwritten the scores, the NaN stops. Where a mask of $-\infty$ and 0 was *added*,
 # it goes on:
 
