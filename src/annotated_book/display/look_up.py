@@ -25,30 +25,30 @@ def soft_look_up(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    width, height = 314, 50 + 52 * len(shelf)
+    width, height = 344, 56 + 56 * len(shelf)
     drawing, (ax,) = panels(width, height)
     ax.set(xlim=(0, width), ylim=(height, 0))  # drawn in pixels, y downwards
     ax.axis("off")
-    middle = 50 + 26 * len(shelf) - 5
+    middle = 54 + 28 * len(shelf)
     for x, letter, part, meaning in (
-        (35, "n", "query", "your question"),
-        (138, "m", "keys", "titles"),
-        (208, "m", "values", "pages"),
-        (286, "h", "output", "your notes"),
+        (36, "n", "query", "your question"),
+        (150, "m", "keys", "titles"),
+        (230, "m", "values", "pages"),
+        (314, "h", "output", "your notes"),
     ):
         ax.text(x, 8, part, ha="center", color=COLOURS[letter], fontsize=12, fontweight="bold")
         ax.text(x, 25, meaning, ha="center", fontsize=11)
-    _box(ax, 35, middle, 70, "n", question)
+    _box(ax, 36, middle, 71, "n", question)
     said = []
     for i, ((title, pages), share) in enumerate(zip(shelf.items(), shares.tolist(), strict=True)):
-        y = 68 + 52 * i
-        for ends in (((70, 94), (middle, y)), ((234, 266), (y, middle))):
+        y = 82 + 56 * i
+        for ends in (((72, 98), (middle, y)), ((258, 290), (y, middle))):
             ax.plot(*ends, color=COLOURS["h"], linewidth=0.6 + 9 * share, alpha=0.6)
-        _box(ax, 138, y, 88, "m", title)
-        _box(ax, 208, y, 52, "m", pages)
-        ax.text(237, y + (18 if y > middle else -10), f"{share:.2f}", fontsize=11)
+        _box(ax, 150, y, 104, "m", title)
+        _box(ax, 230, y, 56, "m", pages)
+        ax.text(230, y - 19, f"{share:.2f}", ha="center", color=COLOURS["h"], fontsize=12)
         said.append(f"“{title}” gives {share:.2f} of its pages {pages}")
-    _box(ax, 289, middle, 46, "h", "a mix")
+    _box(ax, 314, middle, 48, "h", "a mix")
     alt = f"The question “{question}” is compared with the titles of all books. {'; '.join(said)}."
     return finish(drawing, name=name, alt=alt, caption=caption)
 
