@@ -11,7 +11,7 @@ import torch
 
 from annotated_attention import __version__
 from attention_doctor.call.places import Where
-from attention_doctor.codes import chosen, unused
+from attention_doctor.codes import chosen
 from attention_doctor.report import Finding, ModelReport, Report, as_data, exit_code, parts
 from attention_doctor.rules.questions import CONVENTION, UNASKED
 
@@ -30,7 +30,6 @@ class Run:
         """Begin without a report."""
         self.project = project
         self.reports: dict[str, Report | ModelReport] = {}
-        self._found: list[Finding] = []  # what is ignored among them
 
     def add(
         self, options: argparse.Namespace, report: Report | ModelReport
@@ -39,7 +38,6 @@ class Run:
         target = options.model or options.target
         while target in self.reports:
             target += "'"
-        self._found += [x for one in parts(report) for x in one.findings]
         self.reports[target] = chosen(report, options.select, options.ignore, options.wrong)
         return target, self.reports[target]
 
@@ -64,25 +62,12 @@ class Run:
         for target, report in self.reports.items():
             for one, x in ((part, x) for part in parts(report) for x in part.findings):
                 known = x.where if x.where and Path(x.where.file).is_file() else None
-                place = known or Where(_file(target), 0)
+                place = known or Where(target.rpartition(":")[0], 0)
                 adapter = one.adapter if x.severity == UNASKED else ""
                 said = (x.symptom, x.evidence, x.cause, x.remedy, adapter)
                 if (x.code, place, said) not in seen:  # as by a class and a model that has it
                     seen.add((x.code, place, said))
                     yield x, place, "\n".join(filter(None, said))
-
-    def unused(self) -> list[tuple[Where, str]]:
-        """Give the comments that ignore nothing."""
-        return unused(map(_file, self.reports), self._found)
-
-    def below(self) -> list[str]:
-        """Write what stands below the reports."""
-        lines = [f"{place}: {said}" for place, said in self.unused()]
-        return [*lines, *[self.verdict] * bool(self.project)]
-
-
-def _file(target: str) -> str:
-    return target.rpartition(":")[0]
 
 
 def as_json(run: Run) -> str:
@@ -103,7 +88,6 @@ def as_github(run: Run) -> str:
     for finding, place, said in run.findings():
         level = "notice" if finding.severity == CONVENTION else "error"
         lines.append(_command(level, place, finding.code, said))
-    lines += [_command("notice", place, "unused ignore", said) for place, said in run.unused()]
     return "\n".join(lines)
 
 
