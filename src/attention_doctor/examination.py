@@ -18,9 +18,7 @@ from attention_doctor.call.roles import KINDS, Sizes, Unasked, taken
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import Report, refused
-from attention_doctor.rules.catalogue import RULES
-from attention_doctor.rules.rule import Observed
-from attention_doctor.verdict import finding, findings, summary
+from attention_doctor.verdict import findings, summary
 
 
 def examine(
@@ -146,11 +144,11 @@ def examine_called(
 def examine_patient(patient: Patient) -> Report:
     """Examine what may be called in a way of its own."""
     with patient.admitted():
-        evidence = Evidence(patient)
         try:
             patient.ask(patient.draw(0))
         except Failed as failure:
-            return _named(evidence) or _refused(patient, failure)
+            return _refused(patient, failure)
+        evidence = Evidence(patient)
         with settled(evidence) as reason:
             answers = Answers(evidence, reason)
             return Report(
@@ -162,16 +160,6 @@ def examine_patient(patient: Patient) -> Report:
                 answers.agreement.version,
                 summary(evidence),
             )
-
-
-def _named(evidence: Evidence) -> Report | None:
-    """Report what is wrong with a call that fails, if steps before its end show it."""
-    for rule in RULES:
-        if (sign := rule.sign("failing call", evidence)) is not None:
-            found = finding(evidence, Observed(rule, sign, "answers"))
-            left = ("everything else: there is no output to compare",)
-            return Report(evidence.patient.name, (found,), left, {"answers": found.severity})
-    return None
 
 
 def check_arguments(attend: object, sizes: Sizes, kind: str) -> None:

@@ -161,13 +161,6 @@ EXAMPLES = {
         ("return output", "return output.transpose(0, 1)"),
     ),
     "samples-mixed": ("Causal", ("return output", "return output + output.mean(0)")),
-    "split-along-the-wrong-axis": (
-        "Attention, bare",
-        (
-            "q, k, v = self.split(self.q(x))",
-            "q, k, v = torch.cat([x] * 3, -1).chunk(3, 1)\n        q",
-        ),
-    ),
     "scale-by-convention": ("Attention", ("math.sqrt(q.size(-1))", "0.7")),
     "no-attention": ("Attention", ("dropped @ v", "v")),
     "queries-ignored": (

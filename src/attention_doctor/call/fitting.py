@@ -71,13 +71,8 @@ def counts(attend: Any, message: str, widths: set[int]) -> Iterator[tuple[int, s
             own.append(math.prod(numbers))
     own += [x * y for x, y in itertools.combinations(own, 2)]
     yield from ((x, "") for x in dict.fromkeys(own) if x in said and 1 < x <= _MOST_TOKENS)
-    for name, shape in shapes(module):
+    for name, parameter in (*module.named_buffers(), *module.named_parameters()):
+        shape = tuple(parameter.shape)
         for x in {*shape} & said - widths:
             if 1 < x <= _MOST_TOKENS:
                 yield x, f"as `{name}` has them, {shape}"
-
-
-def shapes(module: Any) -> list[tuple[str, tuple[int, ...]]]:
-    """Give the shapes of buffers, and of parameters."""
-    named = [*module.named_buffers(), *module.named_parameters()]
-    return [(name, tuple(x.shape)) for name, x in named]

@@ -45,7 +45,6 @@ MASKED = OUTPUTS - {"attention", "weights", "gradients"}
 NAMING = ("answers", "attention", "blocked", "future", "training", "gradients")
 # Of the tests that have more than one answer, the parts: each brings out one code at most.
 PARTS = {
-    "answers": ("answers", "longest"),
     "blocked": ("blocked", "failing masks"),
     "future": ("future", "past"),
     "attention": ("attention", "values"),

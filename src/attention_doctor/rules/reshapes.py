@@ -4,7 +4,7 @@ import re
 
 from torch import nn
 
-from attention_doctor.evidence import lengths, looks, order
+from attention_doctor.evidence import looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import Operand
@@ -32,18 +32,6 @@ def by_chance(e: Evidence) -> Named | None:
     code, said, place = e.patient.sizes.only
     symptom = "it fails with other sizes"
     return (code, Sign(symptom, said, place=place, alone=True)) if code else None
-
-
-def too_short(e: Evidence) -> Sign | None:
-    said = e.of(lengths.longest)
-    return Sign("longer texts fail", said) if said else None
-
-
-def split_apart(e: Evidence) -> Sign | None:
-    if (found := e.of(lengths.split_before_it_failed)) is None:
-        return None
-    step, said = found
-    return Sign("it fails: queries, keys and values are no parts of it", said, place=step.where)
 
 
 def summed_apart(seen: Seen) -> Sign | None:
@@ -116,26 +104,15 @@ RULES = (
         right="scores = q @ k.mT",
     ),
     Rule(
-        "split-along-the-wrong-axis",
-        "`chunk` or `split` runs along the tokens or the samples, and not along the features",
-        "Split the last axis: `chunk(3, dim=-1)`.",
-        signs={"failing call": split_apart},
-        neighbours=("chunks-in-the-wrong-order",),
-        explanation="Without `dim`, the first axis is split: that of the samples. Where its size "
-        "is a multiple of three, later lines may even fit.",
-        wrong="q, k, v = W_qkv(x).chunk(3, dim=1)",
-        right="q, k, v = W_qkv(x).chunk(3, dim=-1)",
-    ),
-    Rule(
         "length-fixed",
         "a buffer or a parameter has a fixed number of tokens",
         "Make it for the longest text, and cut it to the text that is given: `mask[:n, :n]`.",
         severity=CONVENTION,
-        signs={"answers": by_chance, "longest": too_short},
-        explanation="Other numbers of tokens, or longer texts, raise an error.",
+        signs={"answers": by_chance},
+        explanation="Other numbers of tokens raise an error.",
         wrong="scores = scores.masked_fill(self.mask, -math.inf)",
         right="scores = scores.masked_fill(self.mask[:n, :n], -math.inf)",
-        ignore="no other text is given; say so with `--max-length`",
+        ignore="no other number of tokens is given",
     ),
     Rule(
         "summed-apart",
