@@ -353,7 +353,6 @@ def test_every_rule_has_an_example_here_or_in_the_record():
     elsewhere = {
         "context-ignored",  # test_calling.py
         "lengths-mixed",
-        "axes-mixed",
         "length-fixed",
         "parameters-differ",  # test_reference.py
         "differs-from-reference",

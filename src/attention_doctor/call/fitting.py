@@ -12,7 +12,6 @@ from attention_doctor.call.roles import Sizes, size_of
 
 _MOST_TOKENS = 256
 _USUAL = 5
-_OTHERS = (8, 9, 12, 16)  # squares and multiples: windows and images take some of them
 
 
 def fitting(
@@ -22,34 +21,22 @@ def fitting(
     failed: tuple[str, Where | None],
     runs: Callable[[Sizes], bool],
 ) -> Sizes | None:
-    """Give sizes at which it runs: as many queries as keys, or those that its error names.
-
-    Others run by chance, where one axis is taken for another that is as long.
-    """
+    """Give sizes at which it runs: as many queries as keys, or those that its error names."""
     h, d = sizes.num_heads, sizes.embed_dim // sizes.num_heads
     message, place = failed
 
-    def of(code: str, words: str, **more: int) -> Sizes:
-        longer = max(sizes.max_length, more.get("tokens", 0))
-        return sizes._replace(**more, max_length=longer, only=(code, f"{words}; {message}", place))
+    def of(tokens: int, code: str, words: str) -> Sizes:
+        only, longer = (code, f"{words}; {message}", place), max(sizes.max_length, tokens)
+        return sizes._replace(tokens=tokens, max_length=longer, only=only)
 
     if kind in ("cross", "memory"):
-        same = of("lengths-mixed", "it runs with as many queries as keys alone", tokens=_USUAL)
+        same = of(_USUAL, "lengths-mixed", "it runs with as many queries as keys alone")
         if runs(same):
             return same
     for tokens, name in counts(attend, message, {h, d, *(i * sizes.embed_dim for i in range(5))}):
-        fixed = of("length-fixed" * bool(name), f"it takes {tokens} tokens, {name}", tokens=tokens)
+        fixed = of(tokens, "length-fixed" * bool(name), f"it takes {tokens} tokens, {name}")
         if runs(fixed):
             return fixed
-    for name, b in {"heads": h, "tokens": _USUAL}.items():
-        chance = of("axes-mixed", f"it runs with as many samples as {name} alone", samples=b)
-        if b > 1 and runs(chance):
-            return chance
-    for name, n in {"heads": h, "features of a head": d}.items():
-        chance = of("axes-mixed", f"it runs with as many tokens as {name} alone", tokens=n)
-        if n > 1 and runs(chance):
-            others = (of("", "", tokens=x) for x in _OTHERS if x != n)
-            return None if any(map(runs, others)) else chance
     return None
 
 

@@ -35,7 +35,7 @@ class Patient:
         self.called_as = kind
         self.memory = kind == "memory"
         self.kind = "cross" if self.memory else kind
-        self.embed_dim, self.num_heads, self.context_dim, self.max_length, fixed, b, _ = sizes
+        self.embed_dim, self.num_heads, self.context_dim, self.max_length, fixed, _ = sizes
         given = self.attend.module
         self.module, self.name = nn.Module() if given is None else given, self.attend.name
         self.masks = self.attend.masks or ("none" if kind == "causal" else "any")
@@ -50,7 +50,7 @@ class Patient:
         usual = 5, 7 if self.kind == "cross" else 5
         self.n, self.m = (fixed or min(x, self.max_length) for x in usual)
         # Another size than all others, so that no wrong axis fits by chance.
-        self.b = b or next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
+        self.b = next(b for b in range(2, 6) if b not in (self.num_heads, self.n, self.m))
 
     def _settle(self) -> None:
         """Call it once, so that layers and parameters are there which a first call makes."""

@@ -72,7 +72,6 @@ class Sizes(NamedTuple):
     context_dim: int
     max_length: int = 16
     tokens: int = 0  # where it takes no other number of them
-    samples: int = 0  # the same
     only: tuple[str, str, Any] = ("", "", None)  # the code of such sizes; what fails else, where
 
     def of(self, role: str, kind: str) -> Any:

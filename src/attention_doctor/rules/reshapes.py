@@ -85,23 +85,11 @@ RULES = (
         "Read the number of keys from the keys: `k.view(b, m, h, d)`. If it is meant for one "
         "sequence alone, ask so: `--kind self`.",
         signs={"answers": by_chance},
-        neighbours=("axes-mixed",),
         explanation="With as many queries as keys it runs, and so in self-attention. A decoder "
         "that reads another text fails, or mixes samples where the numbers happen to fit.",
         wrong="k = W_k(key).view(b, n, h, d)  # n queries",
         right="k = W_k(key).view(b, m, h, d)",
         ignore="it only ever gets one sequence",
-    ),
-    Rule(
-        "axes-mixed",
-        "an axis is taken for another: it runs where both are as long",
-        "Print the shapes at the line that fails, and give each axis its place.",
-        signs={"answers": by_chance},
-        neighbours=("lengths-mixed",),
-        explanation="A test with as many samples as heads, or as many tokens as features, does "
-        "not see it.",
-        wrong="scores = q @ k  # (b, h, n, d) x (b, h, n, d), with n = d",
-        right="scores = q @ k.mT",
     ),
     Rule(
         "length-fixed",
