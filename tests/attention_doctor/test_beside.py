@@ -108,17 +108,6 @@ class PlacesAdded(Attention):
         return q, k, v + v.flip(2)
 
 
-class Alone(Attention):
-    """Attends in windows of one token, and has a parameter that it does not use."""
-
-    def __init__(self):
-        super().__init__()
-        self.window_size, self.spare = 1, nn.Linear(E, E)
-
-    def forward(self, query):
-        return super().forward(query.flatten(0, 1)[:, None]).view_as(query)
-
-
 class Dropping(Attention):
     """Drops scores, and results, too."""
 
@@ -286,7 +275,6 @@ SAID = {
     "a sigmoid without its mask": (SigmoidUnmasked(), "sigmoid-attention mask-ignored", "masked"),
     "weights that grow beside a key": (Appended(), "weights-do-not-sum-to-one query-order-matters"),
     "other values beside places": (PlacesAdded(), "positions-added query-order-matters"),
-    "a spare layer beside a window": (Alone(), "window-of-one parameters-without-gradient"),
     "a halo": (Halo(), "sliding-window order-matters"),
     "scores and results dropped": (Dropping(), "dropout-before-softmax"),
     "a table dropped": (TableDropped(), "order-matters"),

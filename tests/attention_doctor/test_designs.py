@@ -113,17 +113,6 @@ class Convolved(Attention):
         return super().heads(*(self.along(x.mT).mT for x in (query, key, value)))
 
 
-class Alone(Attention):
-    """Attends within windows of a single token, as a setting can make it."""
-
-    def __init__(self):
-        super().__init__()
-        self.window_size = 1
-
-    def forward(self, query):
-        return super().forward(query.flatten(0, 1)[:, None]).view_as(query)
-
-
 def among_keys(self, query, context):
     """Count the queries among the keys, too."""
     both = torch.cat([query, context], 1)
@@ -189,7 +178,6 @@ DESIGNS = {
     "tabled across": (varied(mix=tabled), "cross", {"table-mixed"}),
     "places added": (PlacesAdded, "self", {"positions-added"}),
     "convolved": (Convolved, "self", {"tokens-convolved"}),
-    "alone": (Alone, "self", {"window-of-one"}),
     "among keys": (varied(forward=among_keys), "memory", {"queries-are-keys"}),
 }
 

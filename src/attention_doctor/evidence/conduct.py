@@ -135,8 +135,7 @@ def unregistered(patient: Patient) -> str:
 class Gradients:
     """Where gradients go, as texts."""
 
-    dead: tuple[str, ...] = ()  # parameters that none reaches
-    stopped: str = ""  # those, if the output depends on one of them
+    stopped: str = ""  # parameters that none reaches, if the output depends on one of them
     unused: str = ""  # those, if it does not
     keys: str = ""  # the packed projection in which none reaches the rows of the keys
     values: str = ""
@@ -160,7 +159,6 @@ def gradients(patient: Patient) -> Gradients:
     wild = [name for name, x in grads.items() if not x.isfinite().all()]
     said = f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' * (len(dead) > 5)}"
     return Gradients(
-        dead=tuple(dead),
         wild=", ".join(wild),
         **({"stopped" if used else "unused": said} if dead else {}),
         **_dead_thirds(patient, grads),

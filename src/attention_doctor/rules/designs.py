@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from attention_doctor.call.trace import Step, tensors
-from attention_doctor.evidence import conduct, inner, looks, pairs
+from attention_doctor.evidence import inner, looks, pairs
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
-from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.sight import Seen
 from attention_doctor.evidence.steps import back
 from attention_doctor.rules.questions import CONVENTION
@@ -34,15 +33,9 @@ def rows_of_tokens(e: Evidence) -> bool:
     return found is None or found.rows_are_tokens
 
 
-def unused_by_choice(e: Evidence) -> bool:
-    """Tell whether what gets no gradient makes weights of which there is one alone."""
-    return {role_of(name) for name in e.of(conduct.gradients).dead} <= {"q", "k"}
-
-
 _ALSO = {
     SUMS: weights_as_made,
     ORDER: rows_of_tokens,
-    "parameters-without-gradient": unused_by_choice,
 }
 
 
@@ -95,12 +88,6 @@ def tokens_projected(e: Evidence) -> bool:
     named = any(not sizes[0].isdisjoint(x.shape) for x in e.patient.named.values())
     alike = len(sizes) == 2 and sizes[0] == sizes[1] != {calls[0].case.inputs.key.size(1)}
     return alike and named
-
-
-def window_of_one(e: Evidence) -> bool:
-    parts = e.patient.module.modules()
-    named = [x for part in parts for name, x in vars(part).items() if "window" in name]
-    return keys(e.of(looks.free)) == {1} and 1 in named
 
 
 def positions_added(e: Evidence) -> bool:
@@ -231,13 +218,6 @@ RULES = (
         SUMS,
         ORDER,
         "blocked-has-influence",
-    ),
-    design(
-        "window-of-one",
-        "each token attends to itself alone, in a window of one",
-        window_of_one,
-        "no-attention",
-        "parameters-without-gradient",
     ),
     Rule(
         "tokens-convolved",
