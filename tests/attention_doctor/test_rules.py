@@ -263,21 +263,6 @@ def test_the_wrong_lines_give_this_code_and_no_neighbours(code):
         assert codes(found) == [], found
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("scores + hidden[:, None]", "mask == 1"),
-        ("scores - hidden[:, None].to(scores)", "mask == 1"),
-        ("scores + (~hidden[:, None]).to(scores)", "mask == 0"),
-        ("scores + torch.ones(x.size(1), x.size(1)).tril()", "mask == 0"),
-    ],
-)
-def test_a_mask_that_is_added_is_turned_by_where_its_ones_stand(line, said):
-    found = report("Causal" if "tril" in line else "Attention", (FILL, line))
-    assert codes(found) == ["boolean-mask-added"], found
-    assert f"masked_fill({said}, " in found.findings[0].remedy
-
-
 UNSCALED = ("        scores = scores / math.sqrt(q.size(-1))\n", "")
 
 
