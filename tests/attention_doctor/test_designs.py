@@ -174,6 +174,8 @@ DESIGNS = {
         {"keys-appended"},
     ),
     "gated": (before(lambda q, k, v: (q, k, v * (0.1 * v).sigmoid())), "self", set()),
+    # As in gated attention units.
+    "bent": (before(lambda *heads: map(F.silu, heads)), "self", set()),
     "tabled": (varied(mix=tabled), "self", {"table-mixed"}),
     "tabled across": (varied(mix=tabled), "cross", {"table-mixed"}),
     "places added": (PlacesAdded, "self", {"positions-added"}),
@@ -207,8 +209,6 @@ SLIPS = {
         before(lambda q, k, v: (q, k, v.transpose(1, 2).reshape(v.shape))),
         "wrong: split-without-transpose",
     ),
-    # As in gated attention units, which bend what makes queries and keys, too.
-    "all bent": (before(lambda *heads: map(F.silu, heads)), "convention: values-bent"),
     "values turned": (before(lambda *heads: map(turned, heads)), "wrong: values-rotated"),
     # What the product left is transposed before the softmax.
     "over queries": (

@@ -185,8 +185,6 @@ EXAMPLES = {
     ),
     "softmax-over-samples": ("Attention", ("softmax(-1)", "softmax(0)")),
     "mixed-over-queries": ("Attention", ("dropped @ v", "dropped.mT @ v")),
-    "one-side-normed": ("Attention", ("q @ k.mT", "F.normalize(q, dim=-1) @ k.mT")),
-    "values-bent": ("Attention", ("dropped @ v", "dropped @ v.relu()")),
     "no-gradient": ("Attention", ("dropped @ v", "dropped.detach() @ v")),
     "parameters-without-gradient": (
         "Attention",

@@ -240,13 +240,13 @@ def _of_side(side: Step) -> list[tuple[float, Step]]:
     found = []
     for step in reversed(before(side)):
         old = next((x for x in step.parents if x.from_tokens), None)
-        if step.name in SCALES and old is not None and not has_another_way(side, step):
+        if step.name in SCALES and old is not None and not _has_another_way(side, step):
             factor = constant(old, step)
             found += [] if factor is None else [(factor, step)]
     return found
 
 
-def has_another_way(side: Step, step: Step) -> bool:
+def _has_another_way(side: Step, step: Step) -> bool:
     """Tell whether a projection is reached without going through a step."""
     ends = before(side, without=step)
     stops = {"input"} | (LAYERS - NORMS)

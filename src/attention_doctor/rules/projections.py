@@ -7,13 +7,9 @@ from attention_doctor.evidence import conduct, looks, mixing
 from attention_doctor.evidence.agreement import agreement
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.parameters import role_of
-from attention_doctor.evidence.sight import Seen, has_another_way
 from attention_doctor.evidence.steps import before, is_projection
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS, WRONG
-from attention_doctor.rules.rule import Named, Rule, Sign, inside, of_mistake, told
-from attention_doctor.rules.scale import normed
-
-_BENDS = {"relu", "gelu", "silu", "tanh", "sigmoid", "elu", "softplus"}
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake, told
 
 
 def swapped(e: Evidence) -> Named | None:
@@ -51,50 +47,8 @@ def in_another_order(e: Evidence) -> Named | None:
     return found.code, Sign(f"the projections are {said}", found.said, severity=severity)
 
 
-def one_side_normed(seen: Seen) -> Sign | None:
-    if len({*normed(seen)}) == 1:
-        return None
-    return Sign("either the queries or the keys are normalised, and not both")
-
-
-def values_bent(seen: Seen) -> Sign | None:
-    bends, *others = (_bends(side.step) for side in (seen.value, seen.query, seen.key))
-    if not bends:
-        return None
-    severity = CONVENTION if any(others) else WRONG
-    place = bends[0].where and bends[0].where._replace(step=bends[0].name)
-    symptom = f"the values go through {bends[0].name} before they are mixed"
-    return Sign(symptom, severity=severity, place=place)
-
-
-def _bends(made: Step) -> list[Step]:
-    steps = (x for x in before(made) if x.name in _BENDS)
-    return [x for x in steps if not has_another_way(made, x)]
-
-
 of_outputs = partial(of_mistake, explains=OUTPUTS)
 RULES = (
-    Rule(
-        "one-side-normed",
-        "queries are normalised, and keys are not, or the other way round",
-        severity=CONVENTION,
-        signs={"numbers": inside(one_side_normed)},
-        steps=("product",),
-        explanation="Models that normalise their queries do so with their keys, too.",
-        ignore="one side is meant",
-    ),
-    Rule(
-        "values-bent",
-        "an activation stands between the projection of the values and the mix",
-        signs={"numbers": inside(values_bent)},
-        explains=OUTPUTS,
-        remedy="Mix the projected values.",
-        explanation="What is mixed has lost a part of what the values held. With queries and "
-        "keys bent as well, it is a design.",
-        wrong="v = W_v(value).relu()",
-        right="v = W_v(value)",
-        ignore="it is meant",
-    ),
     of_outputs(
         "chunks-in-the-wrong-order",
         signs={
