@@ -17,7 +17,7 @@ from attention_doctor.call.inputs import Failed
 
 __all__ = ["Adapted", "adapt", "torch_like"]
 # What a callable may be able to do besides.
-ABILITIES = ("at_positions", "packed", "start", "step")
+ABILITIES = ("packed", "start", "step")
 
 
 class Adapted:
@@ -39,6 +39,7 @@ class Adapted:
         self.masks = masks
         self.mask_error: Failed | None = None
         self.window = 0  # which it is said to have
+        self.rotation: tuple[str, ...] = ()  # its arguments that turn queries and keys
         self.said = ""  # of the form of its mask
         self.masked: Callable[[str, int], Adapted] | None = None
 
@@ -88,7 +89,7 @@ def adapt(
         num_heads: h, where the layout or the mask has it.
         window: how many tokens each sees under a causal mask, itself among them; 0 means all, or
             that nobody says.
-        **abilities: what it can do besides: ``at_positions``, ``packed``, ``start`` and ``step``.
+        **abilities: what it can do besides: ``packed``, ``start`` and ``step``.
 
     Returns:
         What ``examine`` can call.

@@ -80,7 +80,7 @@ class Report:
         >>> isinstance(report, Report), report.asked, report.ok, report.codes
         (True, True, True, ('weights-after-dropout',))
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 19 tests, 4 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 19 tests, 3 not examined
     """
 
     name: str

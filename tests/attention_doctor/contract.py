@@ -86,15 +86,7 @@ def cached(version: type[nn.Module], make: Callable[[], object]) -> Report:
     module = version(24, 4, batch_first=True, rotary=RotaryEmbedding(6))
     attend = adapters.Adapted(module, module)
 
-    def at_positions(x, positions):
-        q, k, v = (y.unflatten(-1, (4, -1)).transpose(1, 2) for y in module._project(x, x, x))
-        q, k = module.rotary(q, positions), module.rotary(k, positions)
-        future = torch.ones(len(positions), len(positions)).triu(1) > 0
-        scores = (q @ k.mT / 6**0.5).masked_fill(future, float("-inf"))
-        return module.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-
     attend.start, attend.step = make, lambda x, cache: module(x, cache)[0]
-    attend.at_positions = at_positions
     return examine(attend, embed_dim=24, num_heads=4, kind="causal")
 
 

@@ -8,9 +8,9 @@ from tests.attention_doctor.styles_today.halves import E, H
 
 # Right attention as others write it: rotated, rotated by the length, biased.
 TEXT = (Path(__file__).with_name("styles_today") / "halves.py").read_text()
-CACHED, TURNED = ("start", "step"), ("at_positions",)
+CACHED = ("start", "step")
 CLASSES = {  # what each of them says that it can do
-    "Rotary": (*TURNED, *CACHED),
+    "Rotary": CACHED,
     "Stretched": CACHED,
     "Biased": CACHED,
 }
@@ -98,13 +98,6 @@ WRONG = {
         ],
     ),
     # Served with rotation and a cache.
-    "no rotation": ("Rotary", [(TURNS, "")]),
-    "along the heads": (
-        "Rotary",
-        [
-            (TURNS, "q = turn(q.transpose(1, 2), torch.arange(H)).transpose(1, 2)"),
-        ],
-    ),
     "queries alone": ("Rotary", [(TURNS, "q = turn(q, places)")]),
     "keys alone": ("Rotary", [(TURNS, "k = turn(k, places)")]),
     "opposite senses": ("Rotary", [(TURNS, "q, k = turn(q, -places), turn(k, places)")]),
@@ -145,7 +138,7 @@ def adapted(name, edits=(), says=None):
     module = defined(TEXT, edits, "theirs.py")[name]()
     attend = adapters.Adapted(module, module)
     for ability in CLASSES[name] if says is None else says:
-        method = {"start": "begin", "at_positions": "anywhere"}.get(ability, ability)
+        method = {"start": "begin"}.get(ability, ability)
         setattr(attend, ability, getattr(module, method))
     return attend
 

@@ -20,23 +20,6 @@ def wrong(report):
     return [x.code for x in report.findings if x.severity == "wrong"]
 
 
-def by_place(sign):
-    """Give attention that adds numbers by the places of a query and a key, of a table."""
-    table = torch.randn(64, generator=torch.Generator().manual_seed(1)).double()
-
-    def changed(self, scores):
-        i, j = (torch.arange(size) for size in scores.shape[-2:])
-        return scores + table[i[:, None] * sign + j + 31]
-
-    return varied(changed=changed)
-
-
-@pytest.mark.parametrize(("sign", "codes"), [(1, ["positions-not-relative"]), (-1, [])])
-def test_what_is_added_by_places_depends_on_their_difference(sign, codes):
-    report = asked(by_place(sign)(), "self", "none")
-    assert wrong(report) == codes, str(report)
-
-
 def masks_of_others(self, n, m):
     b = None if self.blocked is None else len(self.blocked)
     return None if b is None else self.blocked.repeat(H, 1, 1).view(b, H, n, m)

@@ -176,6 +176,12 @@ CALLS = {
         1,
         "wrong: future-leaks",
     ),
+    "cosines and sines that nobody uses": (
+        MINE.replace("x, mask=None", "x, cos, sin, mask=None"),
+        "--kind self --mask blocked",
+        1,
+        "it has cos, sin",
+    ),
     "cosines and sines": (ROTATED, "--kind self --mask blocked", 0, "cos=a rotation"),
     "cosines and sines of two axes, and the tokens first": (
         ROTATED.replace("cos.dim() == 3", "cos.dim() == 2")

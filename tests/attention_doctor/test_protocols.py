@@ -1,4 +1,4 @@
-"""Rotation and caches are asked about where the callable says it has them."""
+"""Caches and packed rows are asked about where the callable says it has them."""
 
 import pytest
 import torch
@@ -33,7 +33,6 @@ def test_a_window_is_no_mistake_but_of_another_width(window, hides, codes):
     attend.window = window
     found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
     assert wrong(found) == codes
-    assert found.results["rotation"] == "fine"
     assert found.results["cache"] == ("wrong" if hides == "-4" else "fine")
 
 
@@ -74,20 +73,15 @@ def test_positions_that_go_on_in_the_next_document_are_told():
 @pytest.mark.parametrize("side", ["queries", "keys"])
 def test_the_side_that_stands_still_is_told(side):
     other = {"queries": "keys alone", "keys": "queries alone"}[side]
-    (finding,) = report(other, says=("at_positions",)).findings
+    (finding,) = report(other, says=()).findings
     assert finding.cause == f"the {side} are not rotated"
-
-
-@pytest.mark.parametrize("flaw", ["positions-restart", "unrotated keys"])
-def test_a_position_that_stands_still_is_found_without_positions_to_ask_for(flaw):
-    assert wrong(report(flaw, says=("start", "step"))) == ["cache-differs"]
 
 
 def test_nothing_is_asked_that_nobody_claims():
     found = report(name="Rotary", says=())
-    assert not {"rotation", "cache"} & {*found.results}
+    assert not {"packing", "cache"} & {*found.results}
     (line,) = (x for x in found.not_examined if "does not say" in x)
-    assert line.startswith("rotation, cache, packing: ")
+    assert line.startswith("cache, packing: ")
 
 
 def test_a_cache_that_cannot_be_made_is_a_finding():

@@ -121,8 +121,8 @@ class _Attention:
             if reaction(self.adapted("none"), kind, sizes):
                 break
 
-    def _call(self, positions: Tensor | None, documents: Tensor | None, *inputs: Any) -> Any:
-        """Call with the arguments of the plan; positions are the usual, documents one, by None."""
+    def _call(self, documents: Tensor | None, *inputs: Any) -> Any:
+        """Call with the arguments of the plan; the document is one, by None."""
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
@@ -131,38 +131,33 @@ class _Attention:
             given[plan.mask] = blocked
         b, n = (inputs[0].size(self.layout.index(axis)) for axis in "bn")
         if plan.rotation:
-            usual = torch.arange(n)
-            given |= self._rotation(usual if positions is None else positions, inputs[0].dtype)
+            given |= self._rotation(n, inputs[0].dtype)
         if plan.documents:
             one = torch.zeros(b, n, dtype=torch.long)
             given[plan.documents] = one if documents is None else documents
         return self.call(**given, **plan.further)
 
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    def _rotation(self, n: int, dtype: torch.dtype) -> dict[str, Any]:
         """Make cosines and sines for the positions of the tokens."""
         twice, axes = self.angles
         d, names = self.sizes.embed_dim // self.sizes.num_heads, sorted(self.plan.rotation)
-        angle = positions[:, None] * 100.0 ** -torch.arange(0, d // 2 * 2, 2).to(dtype).div(d)
-        angle = torch.cat([angle] * twice, -1).view(*[1] * axes, len(positions), -1)
+        angle = torch.arange(n)[:, None] * 100.0 ** -torch.arange(0, d // 2 * 2, 2).to(dtype).div(d)
+        angle = torch.cat([angle] * twice, -1).view(*[1] * axes, n, -1)
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def adapted(
-        self, mask: str, positions: Tensor | None = None, documents: Tensor | None = None
-    ) -> Adapted:
+    def adapted(self, mask: str, documents: Tensor | None = None) -> Adapted:
         module = within(self.attend, nn.Module)
         abilities: dict[str, Any] = {}
-        if self.plan.rotation and self.kind in ("self", "causal"):
-            abilities["at_positions"] = lambda x, places: self.adapted("none", places)(x)
         if self.plan.documents and self.kind in ("self", "causal"):
-            abilities["packed"] = lambda x, rows: self.adapted("none", documents=rows)(x)
+            abilities["packed"] = lambda x, rows: self.adapted("none", rows)(x)
         adapted = adapt(
-            functools.partial(self._call, positions, documents),
+            functools.partial(self._call, documents),
             self.layout,
             mask,
             module=module,
             num_heads=self.sizes.num_heads,
             **abilities,
         )
-        adapted.name = name_of(self.attend)
+        adapted.name, adapted.rotation = name_of(self.attend), self.plan.rotation
         return adapted

@@ -1,4 +1,4 @@
-"""What attention of today can do besides, where it says so: rotation, a cache, packed documents.
+"""What attention of today can do besides, where it says so: a cache, packed documents.
 
 What is wrong with a cache shows in which tokens are seen.
 """
@@ -19,7 +19,6 @@ from attention_doctor.call.roles import named_parameters, plain_name
 from attention_doctor.evidence import situations
 from attention_doctor.evidence.influence import exchanged
 
-_SHIFT = 7
 _CHUNKS = (5, 4, 3)
 Named = tuple[str, str]  # code, and what shows besides
 
@@ -38,32 +37,6 @@ def claim(patient: Patient, *names: str) -> list[Any]:
             )
         raise NotAsked("the callable does not say that it has them")
     return abilities
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """How results depend on positions, as texts."""
-
-    ignored: str = ""
-    shifted: str = ""
-
-
-def rotation(patient: Patient) -> Rotation:
-    """Move positions: the last token's alone, and all of them together."""
-    (at_positions,) = claim(patient, "at_positions")
-    situations.only_for(patient, "self", "causal")
-    x = patient.draw(51).query
-    places = [*range(x.size(1))]
-
-    def at(*positions: int) -> Tensor:
-        return patient.ask_for(at_positions, x, torch.tensor(positions))
-
-    here = at(*places)
-    if patient.same(at(*places[:-1], places[-1] + _SHIFT)[:, -1], here[:, -1]):
-        return Rotation(ignored=f"the last token, moved alone by {_SHIFT}, gets the same result")
-    gap = patient.gap(at(*(place + _SHIFT for place in places)), here)
-    said = f"all moved together by {_SHIFT}, the output differs by {gap:.0%}"
-    return Rotation(shifted=said * (gap > patient.tolerance))
 
 
 @dataclass(frozen=True)
@@ -194,24 +167,13 @@ class _Text:
         if not self.same(self.plain(swapped)[:, -1], whole[:, -1]):
             after = self.stepped(*ones, tokens=swapped)[:, -1]
             if self.same(after, self.stepped(*ones)[:, -1]):
-                return self.without_places()
+                return "cache-differs", "one by one, the order of earlier tokens says nothing"
         return "cache-differs", "every token sees what it should"
 
     def seen(self, chunks: Sequence[int]) -> Tensor:
         """Tell which token, in chunks, has influence on which result, (n, n)."""
         other = 3 * self.patient.draw(53, n=self.n).query
         return _seen(self.patient, self.x, other, lambda x: self.stepped(*chunks, tokens=x))
-
-    def without_places(self) -> Named:
-        """Tell a position that starts anew at each step from keys that are never rotated."""
-        at_positions = getattr(self.patient.attend, "at_positions", None)
-        symptom = "one by one, the order of earlier tokens makes no difference"
-        if at_positions is None:
-            return "cache-differs", symptom
-        zeros = torch.zeros(self.n, dtype=torch.long)
-        nowhere = self.patient.ask_for(at_positions, self.x, zeros)
-        starts = self.same(self.stepped(*(1,) * self.n)[:, -1], nowhere[:, -1])
-        return "positions-restart" if starts else "keys-cached-unrotated", symptom
 
 
 def _wrong_view(seen: Tensor, chunks: Sequence[int], window: int) -> Named | None:

@@ -26,7 +26,8 @@ RULES = (
         "positions, a mask or a scale that differ from step to step",
         "Compare one step with the same row of the whole.",
         explanation="Every token sees what it should, and the numbers are others: a position, a "
-        "scale or a bias is not the same in a step as in the whole.",
+        "scale or a bias is not the same in a step as in the whole. `positions-restart` and "
+        "`keys-cached-unrotated` look like this.",
     ),
     of_cache(
         "cache-ignored",
@@ -66,13 +67,8 @@ RULES = (
         signs={"cache": cached},
         steps=HIDING,
     ),
-    *(
-        of_mistake(code, signs={"cache": cached})
-        for code in (
-            "positions-restart",
-            "cache-zeros-attended",
-            "keys-cached-unrotated",
-            "cached-keys-not-rescaled",
-        )
-    ),
+    of_mistake("cache-zeros-attended", signs={"cache": cached}),
+    of_mistake("cached-keys-not-rescaled", signs={"cache": cached}),
+    of_mistake("positions-restart"),
+    of_mistake("keys-cached-unrotated"),
 )

@@ -6,13 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_doctor.evidence import inner, looks, order, protocols
+from attention_doctor.evidence import inner, looks, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.steps import LOW
 from attention_doctor.rules.questions import CONVENTION, OUTPUTS
-from attention_doctor.rules.rule import Rule, Sign, of_mistake, told
+from attention_doctor.rules.rule import Rule, Sign, of_mistake
 
-_SUM = "a table, or an angle, that is read at i + j in place of j - i"
 _TURNED = OUTPUTS | {"positions-not-relative"}
 
 
@@ -87,32 +86,18 @@ def unrelated(e: Evidence) -> Sign | None:
     return Sign(symptom, said)
 
 
-# What is added to the scores, as equal tokens show it.
-def _added(e: Evidence) -> list[Tensor]:
-    """Give the scores of equal tokens, (..., n, n), of each attention."""
+def grows(e: Evidence) -> Sign | None:
+    """Tell whether what is added for an earlier token is larger the farther away it is.
+
+    The scores of equal tokens show it.
+    """
     equal = e.had(looks.equal)
     if equal is None or e.patient.kind == "cross":
-        return []
-    return [
-        x.scores.movedim((x.query.kept, x.keys), (-2, -1))
-        for x in equal.found
-        if x.query.kept is not None and x.keys is not None and x.scores.size(x.keys) > 3
-    ]
-
-
-def by_sum(e: Evidence) -> Sign | None:
-    """Tell whether scores depend on the sum of two places, and not on their difference."""
-    for scores in _added(e):
-        if _steady(scores.flip(-1)) and not _steady(scores):
-            symptom = "the scores of equal tokens depend on the sum of their places"
-            said = "what is added for (i, j) is what is added for (i + 1, j - 1)"
-            return Sign(symptom, said, cause=_SUM)
-    return None
-
-
-def grows(e: Evidence) -> Sign | None:
-    """Tell whether what is added for an earlier token is larger the farther away it is."""
-    for scores in _added(e):
+        return None
+    for seen in equal.found:
+        if seen.query.kept is None or seen.keys is None or seen.scores.size(seen.keys) < 4:
+            continue
+        scores = seen.scores.movedim((seen.query.kept, seen.keys), (-2, -1))
         steps = scores[..., -1, :].flip(-1).diff(dim=-1)  # by distance
         linear = _steady(scores) and e.patient.same(steps, steps[..., :1].expand_as(steps))
         if linear and bool(steps.isfinite().all() and (steps > 1e-6).all()):
@@ -130,9 +115,10 @@ def _steady(scores: Tensor) -> bool:
 
 
 def rotations(e: Evidence) -> list[str]:
-    """Name the buffers that are made to turn something, by their names."""
+    """Name what is made to turn something: arguments, and buffers, by their names."""
     buffers = dict(e.patient.module.named_buffers())
-    return [x for x in buffers if re.search(r"(^|[._])(cos|sin|inv_freq|freqs)(_|$)", x)]
+    found = [x for x in buffers if re.search(r"(^|[._])(cos|sin|inv_freq|freqs)(_|$)", x)]
+    return [*e.patient.attend.rotation, *found]
 
 
 def _turns(rows: Tensor) -> bool | None:
@@ -162,12 +148,7 @@ RULES = (
         "positions-ignored",
         "a rotation that is not used, has no angles, or runs along another axis",
         "Rotate queries and keys by their positions before the scores.",
-        signs={
-            "rotation": told(
-                protocols.rotation, "the position of the last token changes nothing", "ignored"
-            ),
-            "places": unturned,
-        },
+        signs={"places": unturned},
         steps=("product",),
         explanation="The tables of a rotation are there, and equal tokens have equal queries "
         "and keys wherever they stand: the model never learns the order.",
@@ -178,14 +159,7 @@ RULES = (
         "positions-not-relative",
         "queries and keys are turned in opposite senses, or by other angles",
         "Turn both by the same function, with angles laid out as it pairs the features.",
-        signs={
-            "rotation": told(
-                protocols.rotation,
-                "the result depends on more than the differences of positions",
-                "shifted",
-            ),
-            "places": lambda e: by_sum(e) or unrelated(e),
-        },
+        signs={"places": unrelated},
         steps=("product",),
         explanation="A rotation is to make scores depend on how far apart two tokens are. Here "
         "the same two meet otherwise at another place of the text.",

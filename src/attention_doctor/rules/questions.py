@@ -25,7 +25,6 @@ HOLDS = {
     "weights": "Weights that are returned sum to one over the keys.",
     "registration": "Every parameter is registered.",
     "gradients": "Gradients reach the inputs and every parameter, and are finite.",
-    "rotation": "Rotary positions count by their differences alone, in queries and in keys.",
     "cache": "A cache gives what no cache gives, in chunks of any size.",
     "packing": "Documents in one row get what each of them gets alone.",
     "hooks": "Hooks on the module run.",
@@ -35,7 +34,7 @@ HOLDS = {
 TRUSTED, WINDOW = "given reference", "window"  # asked where there is one
 # How the module behaves: no mistake in the computation explains it.
 CONDUCT = (
-    "evaluation, precision, dropout, training, registration, rotation, cache, packing, hooks, "
+    "evaluation, precision, dropout, training, registration, cache, packing, hooks, "
     f"half precision, inputs, {TRUSTED}"
 ).split(", ")
 # What follows from results that are not those of an attention, and from a wrong mask.

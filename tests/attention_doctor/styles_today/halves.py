@@ -53,10 +53,8 @@ class Base(nn.Module):
 
 class Rotary(Base):
     def forward(self, x):
-        return self.anywhere(x, torch.arange(x.size(1)))
-
-    def anywhere(self, x, places):
         q, k, v = self.heads(x)
+        places = torch.arange(x.size(1))
         q, k = turn(q, places), turn(k, places)
         return self.attend(q, k, v, 0)
 
