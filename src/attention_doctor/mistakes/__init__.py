@@ -26,5 +26,4 @@ from attention_doctor.mistakes import scores as scores
 from attention_doctor.mistakes import rotation as rotation
 from attention_doctor.mistakes import cache as cache
 from attention_doctor.mistakes import groups as groups
-from attention_doctor.mistakes import tiles as tiles
 from attention_doctor.mistakes import windows as windows

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
 from annotated_attention.heads import merge_heads, split_heads
-from annotated_attention.masks import block_future, masks_as_bias, merge_masks
+from annotated_attention.masks import block_future, merge_masks
 from annotated_attention.modern.cache import Cache
 from annotated_attention.modern.cached_attention import CachedAttention
 from annotated_attention.modern.rotary import RotaryEmbedding
@@ -62,43 +62,6 @@ class StepByStep(MultiheadAttention):
     def drop(self, weights: Tensor) -> Tensor:
         """Apply dropout to the weights in training."""
         return F.dropout(weights, self.dropout, self.training)  # (b, h, n, m)
-
-
-class InTiles(StepByStep):
-    """``StepByStep`` without dropout, whose softmax takes the keys in tiles, with running sums."""
-
-    tile = 2
-
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        blocked: Tensor | None,
-        bias: Tensor | None,
-        is_causal: bool,
-        need_weights: bool,
-    ) -> tuple[Tensor, None]:
-        """Attend within each head; the weights of a tile are not kept."""
-        future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
-        added = masks_as_bias(merge_masks(blocked, future)[0], bias, q.dtype)
-        scores = self.score(q, k) if added is None else self.score(q, k) + added  # (b, h, n, m)
-        largest = torch.full_like(scores[..., :1], -math.inf)                     # (b, h, n, 1)
-        total = torch.zeros_like(largest)                                         # (b, h, n, 1)
-        mixed = torch.zeros_like(q)                                               # (b, h, n, d)
-        for piece, values in zip(scores.split(self.tile, -1), v.split(self.tile, -2), strict=True):
-            larger = largest.maximum(piece.amax(-1, keepdim=True))  # (b, h, n, 1)
-            unit = larger.masked_fill(larger == -math.inf, 0)       # (b, h, n, 1)
-            correction, powers = (largest - unit).exp(), (piece - unit).exp()
-            total = correction * total + powers.sum(-1, keepdim=True)  # (b, h, n, 1)
-            mixed = self.convert(mixed, correction) + powers @ values  # (b, h, n, d)
-            largest = larger                                           # (b, h, n, 1)
-        return mixed / total.masked_fill(total == 0, 1), None
-
-    def convert(self, mixed: Tensor, correction: Tensor) -> Tensor:
-        """Write the sum of the values in the unit of the largest score so far."""
-        return correction * mixed  # (b, h, n, d)
 
 
 class RotatedAnew(CachedAttention):

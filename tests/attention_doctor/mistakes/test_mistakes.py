@@ -17,7 +17,7 @@ from annotated_attention import (
 from annotated_attention.modern import CachedAttention, GroupedQueryAttention
 from attention_doctor import mistakes
 from attention_doctor.mistakes import MISTAKES, StepByStep
-from attention_doctor.mistakes._steps import InTiles, PackedAttention
+from attention_doctor.mistakes._steps import PackedAttention
 from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
 
 H, D = 4, 6
@@ -84,7 +84,6 @@ DIFFERS = {
     "heads-of-other-samples": SEVERAL,
     "dropout-before-softmax": {TRAINING},
     "dropout-in-evaluation": {EVALUATION},
-    "correction-forgotten": EVERYWHERE - {"padding of one"},  # the last tile is hidden
 }
 # These are called in another way: see below, and test_with_caches.py.
 APART = (CachedAttention, GroupedQueryAttention, PackedAttention)
@@ -131,9 +130,8 @@ def test_differs_where_it_should_and_only_there(code):
     assert found == DIFFERS.get(code, EVERYWHERE)
 
 
-@pytest.mark.parametrize(("version", "but"), [(StepByStep, []), (InTiles, [TRAINING])])
-def test_taken_apart_the_right_version_is_right(version, but):
-    assert [where for where in EVERYWHERE if not same(version, where)] == but  # tiles drop nothing
+def test_taken_apart_the_right_version_is_right():
+    assert [where for where in EVERYWHERE if not same(StepByStep, where)] == []
 
 
 @pytest.mark.parametrize("code", sorted(set(CALLED) - {"heads-in-a-plain-list"}))
