@@ -300,26 +300,8 @@ AROUND = {
         return cls(*args, **kwargs)
     return make
 """,
-    "no names are kept": "    return lambda *args, **kwargs: cls(*args, **kwargs)",
     "a partial": "    return functools.partial(cls)",
     "an object": "    return functools.lru_cache(cls)",
-    "a function is made": """
-    def make(*args, **kwargs):
-        module = cls(*args, **kwargs)
-        return lambda *given, **named: module(*given, **named)
-    return make
-""",
-    "a module around it": """
-    class Around(nn.Module):
-        def __init__(self, *args, **kwargs):
-            super().__init__()
-            self.inner = cls(*args, **kwargs)
-
-        def forward(self, *given, **named):
-            return self.inner(*given, **named)
-
-    return functools.update_wrapper(Around, cls, updated=[])
-""",
 }
 
 

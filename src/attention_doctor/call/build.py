@@ -1,6 +1,7 @@
 """Construct what is examined, where the names of its arguments say which sizes they are."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy as is_uninitialized
 
-from attention_doctor.call.around import within
 from attention_doctor.call.places import describe
 from attention_doctor.call.roles import (
     Sizes,
@@ -75,8 +75,9 @@ def said(arguments: Mapping[str, Any]) -> str:
 
 
 def behind(target: Any) -> Any:
-    """Give the class that a decorator was put around, or the target itself."""
-    return within(target, type) or target
+    """Give the class that a decorator or a partial was put around, or the target itself."""
+    inner = target.func if isinstance(target, functools.partial) else inspect.unwrap(target)
+    return inner if inspect.isclass(inner) and not inspect.isclass(target) else target
 
 
 def is_built(target: Any) -> bool:

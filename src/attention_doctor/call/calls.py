@@ -1,14 +1,14 @@
 """Call what is examined as its arguments ask for it."""
 
 import functools
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_doctor.adapters import Adapted, adapt, name_of, torch_like
-from attention_doctor.call.around import named, within
+from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
 from attention_doctor.call.masks import Called, masked, reaction
 from attention_doctor.call.matching import TENSORS, Plan, matched
 from attention_doctor.call.roles import (
@@ -43,7 +43,7 @@ def called(
         unused = ", ".join(f"`--{name}`" for name, x in said.items() if x)
         why = f"{unused}: not used, as it is an adapter, which says so itself" * bool(unused)
         return asked._replace(inferred=". ".join(filter(None, [why, asked.inferred])))
-    function, call = named(attend)
+    function = attend.forward if isinstance(attend, nn.Module) else attend
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
         raise Unasked("call", text, "Name a class whose objects can be called, or a function.")
@@ -64,7 +64,7 @@ def called(
     if not plan.fits:
         raise _unfit(plan, kind, function)
     words = [word for word in words if word != plan.mask]
-    made = _Attention(attend, call, plan, kind, sizes, layout).adapted
+    made = _Attention(attend, plan, kind, sizes, layout).adapted
     if not plan.mask or "none" in words:
         why = f"`--mask {mask}` is not used: its call takes no mask"
         return Called(made("none"), str(plan), why * bool({*words} - {"none"}))
@@ -109,13 +109,17 @@ def _pytorchs(
     return torch_like(attend, kind, masks="apart", **options)
 
 
+def _module(attend: Any) -> nn.Module | None:
+    """Give the module that is called: itself, or what a function was put around."""
+    held = inspect.getclosurevars(attend).nonlocals.values() if inspect.isfunction(attend) else ()
+    return module_of(attend) or next((x for x in held if isinstance(x, nn.Module)), None)
+
+
 class _Attention:
     """Calls by a plan, and finds out what it does not say: a rotation's axes, a mask's form."""
 
-    def __init__(
-        self, attend: Any, call: Any, plan: Plan, kind: str, sizes: Sizes, layout: str
-    ) -> None:
-        self.attend, self.call, self.plan = attend, call, plan
+    def __init__(self, attend: Any, plan: Plan, kind: str, sizes: Sizes, layout: str) -> None:
+        self.attend, self.plan = attend, plan
         self.kind, self.sizes, self.layout = kind, sizes, layout
         for self.angles in _ANGLES if plan.rotation else ():
             if reaction(self.adapted("none"), kind, sizes):
@@ -135,7 +139,7 @@ class _Attention:
         if plan.documents:
             one = torch.zeros(b, n, dtype=torch.long)
             given[plan.documents] = one if documents is None else documents
-        return self.call(**given, **plan.further)
+        return self.attend(**given, **plan.further)
 
     def _rotation(self, n: int, dtype: torch.dtype) -> dict[str, Any]:
         """Make cosines and sines for the positions of the tokens."""
@@ -147,7 +151,6 @@ class _Attention:
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
     def adapted(self, mask: str, documents: Tensor | None = None) -> Adapted:
-        module = within(self.attend, nn.Module)
         abilities: dict[str, Any] = {}
         if self.plan.documents and self.kind in ("self", "causal"):
             abilities["packed"] = lambda x, rows: self.adapted("none", rows)(x)
@@ -155,7 +158,7 @@ class _Attention:
             functools.partial(self._call, documents),
             self.layout,
             mask,
-            module=module,
+            module=_module(self.attend),
             num_heads=self.sizes.num_heads,
             **abilities,
         )
