@@ -3,7 +3,7 @@
 #
 # *What does attention need around it before it can be repeated?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can write encoder and decoder layers, and say
+# *21 minutes and 8 of exercises. Afterwards you can write encoder and decoder layers, and say
 # where norms go and when training needs warm-up.*
 #
 # A single attention module lets each word collect from the others once. A model repeats this many
@@ -673,7 +673,7 @@ def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, columns = display.panels(660, 240, columns=2)
+drawing, columns = display.panels(600, 240, columns=2)
 said, found = [], {}
 for (name, norm_first), letter in zip(ORDERS.items(), "hn"):
     for depth, style in ((6, "--"), (24, "-")):
@@ -786,10 +786,11 @@ exercises.transformer_layers.check_pre_norm_decoder.folded(pre_norm_decoder)
 # > pre-LN what a sublayer reads:
 # >
 # > ```python
-# > x = norm1(x + attention(x))     # post-LN: between words,
-# > x = norm2(x + feed_forward(x))  # then each word alone
-# >
-# > x = x + attention(norm1(x))     # pre-LN
+# > # post-LN
+# > x = norm1(x + attention(x))
+# > x = norm2(x + feed_forward(x))
+# > # pre-LN
+# > x = x + attention(norm1(x))
 # > x = x + feed_forward(norm2(x))
 # > ```
 # >

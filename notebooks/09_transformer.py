@@ -3,8 +3,8 @@
 #
 # *How does a model know which word comes first?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can put embeddings, positions and both stacks
-# together.*
+# *19 minutes and 8 of exercises. Afterwards you have written the whole Transformer, and can say how it
+# knows the order of words.*
 #
 # > the cat drank the milk
 #
@@ -12,28 +12,40 @@
 #
 # Both sentences have the same words, and you know at once who drank whom. Attention does not: it
 # compares words with words and takes no account of where they stand. Nor does any other part of an
-# [encoder layer](08_transformer_layers.ipynb). In a decoder, the causal mask tells earlier words
-# from later ones, and a stack of such layers can learn from that how far back a word stands ([some models
-# have nothing else](20_positions.ipynb)). Here the model is told: each word's place is written into the
-# word's vector, before the first layer.
+# [encoder layer](08_transformer_layers.ipynb). So the model has to be told: each word's place is
+# written into the word's vector, before the first layer.
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
-# that run at different speeds. Then everything comes together. You put embeddings and positions
-# before the two stacks of layers, and a logit for each possible next word after them. That is the
-# whole Transformer of 2017. The chapter ends with a question that its positions leave open.
+# that run at different speeds. Then you put everything together, from the layers of the last chapter,
+# in fewer than thirty lines of your own. That is the whole Transformer of 2017. On the left it reads a
+# sentence; on the right it has written *the cat was* of a shorter one, and scores every word of its
+# vocabulary as the next. From here on, this chapter adds what stands outside the dashed frames.
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
+import copy
+import itertools
 import math
 
 import torch
+from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
-from annotated_attention import TransformerEncoderLayer
+import annotated_attention
+from annotated_attention import PositionalEncoding
 from annotated_book import chapters, display
 
-display.chapter_map(
-    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
+one = chapters.load("01_one_head")
+layers = chapters.load("08_transformer_layers")
+
+torch.manual_seed(9)
+x = torch.randn(1, 3, 24)
+parts = (
+    layers.ran(layers.EncoderLayer(24, 4, 48), x),
+    layers.ran(layers.DecoderLayer(24, 4, 48), x, x),
 )
+read, wrote = " ".join(one.WORDS), "the cat was thirsty"
+sentences = (read, "start the cat was", wrote)
+display.whole_transformer(*parts, sentences, name="whole-transformer")
 
 # %% [markdown]
 # ## A bag of words
@@ -50,20 +62,19 @@ display.chapter_map(
 # </details>
 
 # %%
-one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 torch.manual_seed(9)
-layer = TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
-traded = torch.tensor([0, 3, 2, 1, 4, 5, 6, 7])  # cat and milk
+layer = layers.EncoderLayer(4, 2, 16)
+order = torch.tensor([0, 3, 2, 1, 4, 5, 6, 7])  # cat and milk trade places
 
-before = layer(one.EMBEDDINGS)         # (n, e)
-after = layer(one.EMBEDDINGS[traded])  # (n, e)
-sentences = [" ".join(one.WORDS[i] for i in order) for order in (range(8), traded)]
+before = layer(one.EMBEDDINGS[None])[0]        # (n, e)
+after = layer(one.EMBEDDINGS[None, order])[0]  # (n, e)
+sentences = [" ".join(one.WORDS[i] for i in places) for places in (range(8), order)]
 numbers = ["1st", "2nd", "3rd", "4th"]
 display.show(torch.stack([before[it], after[it]]), sentences, numbers, corner="“it” in")
 
 # %% tags=["proof"]
-torch.testing.assert_close(after, before[traded])
+torch.testing.assert_close(after, before[order])
 print(
     "✓ All other words, too, get the numbers that they got before, wherever they stand now."
 )
@@ -71,7 +82,8 @@ print(
 # %% [markdown]
 # The line with the tick, which opens to its code, says more: it is so for every word.
 # This layer cannot know who drank what. Training does not help either, because no weight of the
-# layer belongs to a place.
+# layer belongs to a place. (A decoder has a causal mask, which tells earlier words from later ones,
+# and [some models have nothing else](20_positions.ipynb).)
 
 # %% [markdown] name="clocks"
 # ## Clocks
@@ -181,12 +193,13 @@ for distance in range(64):
 print("✓ Each dot product depends on the distance alone, for all 64 positions.")
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(560, 190)
+drawing, (ax,) = display.panels(340, 210)
 for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
-    label = f"position {position}"
-    ax.plot(alike[position], style, color=display.COLOURS[letter], label=label)
-ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63))
-ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    ink = display.COLOURS[letter]
+    ax.plot(alike[position], style, color=ink)
+    align = "center" if position else "left"
+    ax.text(position, 65, f"position {position}", ha=align, color=ink, fontsize=12)
+ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63), ylim=(28, 70))
 display.finish(
     drawing,
     name="near-and-far",
@@ -243,15 +256,10 @@ display.show(rows, columns=["turns by", f"its hand moves in {k} words"], decimal
 #
 # ## Adding the position
 #
-# `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
-# the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
-# optimiser touches it. The table is not saved with the weights (`persistent=False`): the formula can
-# always make it again.
-#
-# Does adding not spoil the word? In a word of 4 numbers it does. Models have hundreds, and the clocks fill few
-# of those directions: clocks of nearly the same speed show nearly the same time, so one says little that its
-# neighbour does not. The longer the text, the further they part. Most directions are left to the words, and the
-# embeddings, which are learned, can use those.
+# Row p of the table of clocks is added to the word at position p. Does that not spoil the word? In a word of 4
+# numbers it does. Models have hundreds, and the clocks fill few of those directions: clocks of nearly the same
+# speed show nearly the same time, so one says little that its neighbour does not. The longer the text, the further
+# they part. Most directions are left to the words, and the embeddings, which are learned, can use those.
 
 # %% tags=["proof"]
 needed = {}
@@ -268,31 +276,32 @@ print(f"✓ Of 512 directions, few hold 99 % of what tells positions apart: {cou
 # Now *cat* and *milk* trade places again:
 
 # %%
-from annotated_attention import PositionalEncoding
-
-encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
-before = layer(encoding(one.EMBEDDINGS))           # (n, e)
-after = layer(encoding(one.EMBEDDINGS[traded]))    # (n, e)
-changes = (after[traded] - before).abs().amax(-1)  # (n,)
+clocks = sinusoidal_code(8, 4).float()                           # (n, e)
+before = layer((one.EMBEDDINGS + clocks)[None])[0]               # (n, e)
+after = layer((one.EMBEDDINGS[order] + clocks)[None])[0][order]  # (n, e)
+changes = (after - before).abs().amax(-1)                        # (n,)
 print(f"'it' changes by up to {changes[it]:.2f}, 'cat' by up to {changes[cat]:.2f}")
-print("parameters:", list(encoding.parameters()), "saved:", list(encoding.state_dict()))
-try:
-    encoding(torch.zeros(1, 9, 4))
-except ValueError as error:
-    print("ValueError:", error)
 
 # %% [markdown]
-# *Cat* has a different vector now, because its place has changed. The row of *it* reacts to this
-# change, if only a little in this untrained layer. A ninth word has no row in the table, so it
-# raises an error.
+# *Cat* has a different vector now, because its place has changed. The row of *it*, which has not moved, reacts
+# to this change, if only a little in this untrained layer.
+#
+# Does an attention *score*, too, depend on the distance alone? No: the score compares sums, word plus position,
+# and such a product has four terms. Two of them multiply a word by a clock, and change when both words move. The
+# chapter [Positions](20_positions.ipynb) begins there, and turns queries and keys instead.
+#
+# A model can also learn a vector for each position, and the paper found that this works about equally well. But a
+# learned vector is of use only if some training text had a word at that position. The clocks have numbers for
+# every position, though a model that was trained on shorter texts need not know what to do with them.
 
 # %% [markdown]
 # <!-- deeper: Positions along the wrong axis -->
 # ### Going deeper: Positions along the wrong axis
 #
-# One mistake raises no error: an encoding for sequence-first data, `(n, b, e)`, takes batch-first
-# data, too. Send three copies of the sentence through an encoding for each layout. The numbers that
-# are added should differ from word to word, and be the same in all three sentences:
+# The package's `PositionalEncoding` keeps the numbers of all positions as a **buffer**: a table that moves to
+# the GPU with the model and that no optimiser touches. One mistake raises no error: an encoding for sequence-first
+# data, `(n, b, e)`, takes batch-first data, too. Send three copies of the sentence through an encoding for each
+# layout. The numbers that are added should differ from word to word, and be the same in all three sentences:
 
 # %%
 batch = one.EMBEDDINGS.expand(3, 8, 4)  # (3, 8, 4)
@@ -316,11 +325,6 @@ display.show(
 # <!-- /deeper -->
 
 # %% [markdown]
-# A model can also learn a vector for each position, as `LearnedPositionalEncoding` does. The paper
-# found that this works about equally well. But a learned vector is of use only if some training
-# text had a word at that position. The clocks have numbers for every position, but a model that was
-# trained on shorter texts need not [know what to do with them](20_positions.ipynb).
-#
 # ## Embeddings, and why times √e
 #
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
@@ -329,6 +333,24 @@ display.show(
 # wants small numbers in the table, of size $1 / \sqrt e$: each of its scores adds up e products. At
 # the input so small a word would drown in the position that is added to it, so the word is
 # multiplied by $\sqrt e$. The paper gives no reason; this one fits.
+
+
+# %%
+class Words(nn.Module):
+    """The table at both ends: from ids to vectors, and from vectors to scores."""
+
+    def __init__(self, vocab: int, e: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab, e) / math.sqrt(e))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        n, e = ids.size(1), self.table.size(1)
+        clocks = sinusoidal_code(n, e).to(self.table)   # (n, e)
+        return self.table[ids] * math.sqrt(e) + clocks  # (b, n, e)
+
+    def scores(self, x: Tensor) -> Tensor:
+        return x @ self.table.T  # (b, n, e) x (e, ...) -> (b, n, ...)
+
 
 # %% [markdown]
 # <!-- deeper: Both ends of the table, measured -->
@@ -366,140 +388,114 @@ display.show(rows, columns=columns, corner="e, drawn with")
 # %% [markdown] name="the-whole-model"
 # ## The whole model
 #
-# The whole model has two embeddings, positions, the two stacks of [the last
-# chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves out the
-# constructor: `scale` is √e, `positions` a `PositionalEncoding`, `transformer` holds the two stacks,
-# and `project` is a linear layer with one row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
-# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
-# size of the vocabulary.
-
-# %%
-from annotated_attention import Seq2SeqTransformer
-
-steps = ("forward", "encode", "decode", "_embed")
-display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
-
-# %% [markdown]
-# The model makes its own masks: it reads from the ids which tokens are padding, and its decoder
-# uses a causal mask. Its three tables, two embeddings and the projection, are separate; the
-# embeddings are drawn with $1 / \sqrt e$ all the same. Its layers are post-LN, and each stack ends in
-# a norm, as in PyTorch. With `share_embeddings=True` and `final_norm=False` it is the model of the
-# paper.
-#
-# Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer
-# begins with *start*, so that there is a row that scores its first word. For data, take our
-# sentence and a second, shorter one. For each sentence, the answer written so far is *start*,
-# *the*, *cat*:
+# Besides its words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
+# with *start*, so that there is a row that scores its first word.
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
 PAD, START, END = 0, 1, 2
+
+# %% [markdown]
+# Now everything is there. Read the class beside the picture at the top: `encode` is its left half,
+# `decode` its right half, and the only thing that passes from one to the other is the memory. The
+# padding mask of what is read is needed in both.
+
+
+# %%
+class Transformer(nn.Module):
+    """Read the ids of one sentence, and score the next word at each place of another."""
+
+    def __init__(self, vocab: int, e: int, h: int, depth: int, wide: int) -> None:
+        super().__init__()
+        self.words = Words(vocab, e)
+        self.encoder = nn.ModuleList(layers.EncoderLayer(e, h, wide) for _ in range(depth))
+        self.decoder = nn.ModuleList(layers.DecoderLayer(e, h, wide) for _ in range(depth))
+
+    def encode(self, src: Tensor) -> Tensor:
+        x = self.words(src)
+        for layer in self.encoder:
+            x = layer(x, src == PAD)
+        return x
+
+    def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        x = self.words(tgt)
+        for layer in self.decoder:
+            x = layer(x, memory, padding)
+        return self.words.scores(x)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.decode(tgt, self.encode(src), src == PAD)
+
+
+# %% [markdown]
+# This is the model of the paper, whose sizes were e = 512, h = 8, six layers on each side and 2048 inside the
+# feed-forward network; only dropout is left out. (The package has it as `Seq2SeqTransformer`, with dropout and
+# more settings, and later chapters use that.) Run a small one. It reads our sentence and a second, shorter one, and
+# the answer written so far is *start*, *the*, *cat*:
+
+# %%
+torch.manual_seed(9)
+model = Transformer(vocab=11, e=24, h=4, depth=2, wide=48)
 src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b, m)
 tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
-
-torch.manual_seed(9)
-SIZES = (11, 11, 24, 4, 2, 2, 48)  # two vocabularies, e, h, layers (twice), feed-forward
-model = Seq2SeqTransformer(*SIZES, dropout=0.0, pad=PAD, max_len=20)
-scores = model(src, tgt)  # (b, n, 11)
-print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
-
-# %% [markdown]
-# At each of the three places, the model gives each of the eleven tokens a score. What happens between the ids and
-# the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
-
-# %% tags=["fold-input"]
-import itertools
-
-from matplotlib.colors import to_rgba
-
-PARTS = {
-    "embed_src": "read, embedded",
-    "encoder.layers.0": "read, after layer 1",
-    "encoder": "memory",
-    "embed_tgt": "written, embedded",
-    "decoder.layers.0.self_attn": "self-attention",
-    "decoder.layers.0.multihead_attn": "cross-attention",
-    "decoder.layers.0.linear1": "widened",
-    "decoder.layers.0": "after layer 1",
-    "decoder.layers.1": "after layer 2",
-    "project": "scores",
+memory, scores = model.encode(src), model(src, tgt)
+rows = {"ids": [src, tgt], "with clocks": [model.words(src), model.words(tgt)]}
+rows |= {"after the layers": [memory, None], "scores": [None, scores]}
+shapes = {
+    name: [None if x is None else str(tuple(x.shape)) for x in row]
+    for name, row in rows.items()
 }
-ADDED = ["read, + positions", "written, + positions"]
-SEEN: dict[str, tuple[int, ...]] = {}
-
-
-def note(*boxes: str):
-    """Make a hook that notes the shape of what a part returns; each call has its box."""
-    calls = iter(boxes)
-
-    def hook(module, args, output):
-        tensor = output[0] if isinstance(output, tuple) else output
-        SEEN[next(calls)] = tuple(tensor.shape)
-
-    return hook
-
-
-# %% tags=["fold-input"]
-parts = {name.removeprefix("transformer."): part for name, part in model.named_modules()}
-hooks = [parts[name].register_forward_hook(note(box)) for name, box in PARTS.items()]
-hooks.append(model.positions.register_forward_hook(note(*ADDED)))
-model(src, tgt)
-for hook in hooks:
-    hook.remove()
-SEEN.update({"ids read": tuple(src.shape), "ids written": tuple(tgt.shape)})
-
-LEFT = ["ids read", "read, embedded", ADDED[0], "read, after layer 1", "memory"]
-RIGHT = [
-    "ids written",
-    "written, embedded",
-    ADDED[1],
-    "self-attention",
-    "cross-attention",
-    "widened",
-    "after layer 1",
-    "after layer 2",
-    "scores",
-]
-places = {box: (0, row) for row, box in enumerate(LEFT)}
-places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
-steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
-steps += [("memory", "cross-attention", "keys and values")]
-letters = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "v"}
-caption = "Residual connections, norms and the second encoder layer are left out."
-display.flow(places, steps, SEEN, letters, name="shapes-through", caption=caption)
+display.show(shapes, columns=["read", "written"])
 
 # %% [markdown]
-# On the left is the encoder, and on the right is the decoder with its first layer opened; v is the
-# size of the vocabulary. The memory is the output of the whole encoder, its final norm included.
-# The width is e all the way from the embedding to the last layer. Only the feed-forward network
-# widens the vectors for a moment, here to twice e, and only the last projection gives them another
-# width. The columns meet in the cross-attention, and after it no shape contains m.
-#
+# At each of the three places, the model gives each of the eleven tokens a score. The vectors are e wide all the
+# way; only the feed-forward networks widen them for a moment. And behind the cross-attention no shape contains
+# the length of what was read.
 
 # %% [markdown]
-# <!-- deeper: The same as PyTorch's -->
-# ### Going deeper: The same as PyTorch's
+# <!-- deeper: The same as the package's and PyTorch's -->
+# ### Going deeper: The same as the package's and PyTorch's
 #
-# Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights. Both
-# end each stack in a norm. Outputs and gradients must agree.
+# `annotated_attention.Transformer` and `torch.nn.Transformer` are the two stacks without the ends. Give them your
+# weights, put them between your `Words`, and leave out the final norms that both add. Scores and gradients must
+# agree.
 
 # %% tags=["proof"]
-sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers (twice), feed-forward, dropout
-twin = Seq2SeqTransformer(11, 11, *sizes, dtype=torch.float64)
-theirs = nn.Transformer(*sizes, batch_first=True, dtype=torch.float64)
-theirs.load_state_dict(twin.transformer.state_dict())
+own = Transformer(11, 24, 4, 2, 48).double()
+future = nn.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64)
+blocked = src == PAD  # (b, m)
+masks = {"src_key_padding_mask": blocked, "memory_key_padding_mask": blocked}
 
-b, m, n, e = 2, 8, 3, 24
-embedded = (twin.embed_src.weight[src], twin.embed_tgt.weight[tgt])
-x, y = (twin.positions(part * math.sqrt(e)) for part in embedded)
-added = theirs.generate_square_subsequent_mask(n, dtype=torch.float64)
-expected = theirs(x, y, tgt_mask=added) @ twin.project.weight.T  # (b, n, 11)
-found = twin(src, tgt)                                           # (b, n, 11)
-torch.testing.assert_close(found, expected)
-ends = [twin.embed_src.weight, twin.embed_tgt.weight, twin.project.weight]
-mine = one.gradients(found, [*ends, *twin.transformer.parameters()])
-torch.testing.assert_close(mine, one.gradients(expected, [*ends, *theirs.parameters()]))
-print(f"✓ PyTorch's class: the same scores, the same gradients of {len(mine)} parameters.")
+
+def sides(model: nn.Module) -> list[nn.Parameter]:
+    """List the parameters of both stacks, in the order of their names."""
+    named = [*model.encoder.named_parameters(), *model.decoder.named_parameters()]
+    return [parameter for _, parameter in sorted(named, key=lambda pair: pair[0])]
+
+
+for kind in (annotated_attention.Transformer, nn.Transformer):
+    other = kind(24, 4, 2, 2, 48, dropout=0.0, batch_first=True, dtype=torch.float64)
+    for mine, theirs in ((own.encoder, other.encoder), (own.decoder, other.decoder)):
+        theirs.layers.load_state_dict(mine.state_dict())
+        theirs.norm = None
+    passed = other(own.words(src), own.words(tgt), tgt_mask=future, **masks)
+    found, expected = own(src, tgt), own.words.scores(passed)
+    torch.testing.assert_close(found, expected)
+    mine = one.gradients(found, [own.words.table, *sides(own)])
+    wanted = one.gradients(expected, [own.words.table, *sides(other)])
+    torch.testing.assert_close(mine, wanted)
+print(f"✓ The same scores, and the same gradients of {len(mine)} parameters.")
+
+# %% [markdown]
+# `Seq2SeqTransformer` checks what it is given. It has a table for each end unless you pass
+# `share_embeddings=True`, and it ends each stack in a norm unless you pass `final_norm=False`. These are its lines
+# for yours:
+
+# %%
+from annotated_attention import Seq2SeqTransformer
+
+steps = ("forward", "encode", "decode", "_embed", "greedy")
+display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -507,35 +503,44 @@ print(f"✓ PyTorch's class: the same scores, the same gradients of {len(mine)} 
 # %% [markdown]
 # ## The decoder does not see the future
 #
-# Row i scores the word after word i, so it must not depend on any later word. Check that by
-# differentiating: how strongly does row i react to the vector of word j? Measure this once with the
-# model, and once with its causal mask forgotten. Five words make ten pairs of a row and a later
-# word.
+# A row of the scores belongs to a word that is written (the first to *start*) and scores the word after it. So it
+# must not depend on any later word. Check that by differentiating: how strongly does each row react to the vector
+# of each word? Measure this once with the model, and once with its causal mask forgotten:
 
 
 # %%
-def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Tensor:
+class Forgetful(layers.DecoderLayer):
+    """A decoder layer without its causal mask."""
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        x = self.norm1(x + self.self_attn(x, x, x)[0])  # is_causal=True is missing
+        x = self.norm2(x + self.multihead_attn(x, memory, memory, padding)[0])
+        return self.norm3(x + self.feed_forward(x))
+
+
+forgetful = copy.deepcopy(model)
+forgetful.decoder = nn.ModuleList(Forgetful(24, 4, 48) for _ in range(2))
+print(forgetful.load_state_dict(model.state_dict()))
+
+
+# %%
+def reactions(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
     """Measure how each row of scores reacts to each word that is written."""
-    memory = model.encode(src)                                        # (1, m, e)
-    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))  # (1, n, e)
+    memory = model.encode(src)  # (1, m, e)
 
-    def decode(y: Tensor) -> Tensor:
-        rows = model.transformer.decoder(y, memory, tgt_is_causal=is_causal)
-        return model.project(rows)
+    def decode(x: Tensor) -> Tensor:
+        for layer in model.decoder:
+            x = layer(x, memory)  # (1, n, e)
+        return model.words.scores(x)
 
-    found = torch.autograd.functional.jacobian(decode, y)  # (1, n, 11, 1, n, e)
-    return found.square().sum((0, 2, 3, 5)).sqrt()         # (n, n)
+    found = torch.autograd.functional.jacobian(decode, model.words(tgt))
+    return found.square().sum((0, 2, 3, 5)).sqrt()  # (1, n, 11, 1, n, e) -> (n, n)
 
 
-# %%
 n = 5
-answer = torch.tensor([[START, 3, 4, 9, 10]])                 # (1, n)
-causal = reactions(model, src[:1], answer, is_causal=True)    # (n, n)
-leaking = reactions(model, src[:1], answer, is_causal=False)  # (n, n)
-cases = [[found.triu(1).count_nonzero().item()] for found in (causal, leaking)]
-display.show(
-    cases, ["the model", "causal mask forgotten"], ["reacts to later words, of 10"]
-)
+answer = torch.tensor([[START, 3, 4, 9, 10]])    # (1, n)
+causal = reactions(model, src[:1], answer)       # (n, n)
+leaking = reactions(forgetful, src[:1], answer)  # (n, n)
 
 # %% tags=["proof"]
 assert causal.triu(1).eq(0).all()
@@ -575,142 +580,110 @@ display.finish(
 #
 # ## Writing
 #
-# To write, begin with *start*, take the likeliest next word, append it, and ask again until *end*
-# comes. This is called **greedy decoding**:
+# To write, begin with *start*, take the likeliest next word, append it, and ask again. This is called
+# **greedy decoding**. Let the untrained model write five words:
+
 
 # %%
-display.annotated(Seq2SeqTransformer.greedy)
+@torch.no_grad()
+def greedy(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
+    """Append the likeliest word, again and again."""
+    memory = model.encode(src)  # (b, m, e)
+    written = torch.full((len(src), 1), START)
+    for _ in range(max_new):
+        scores = model.decode(written, memory, src == PAD)[:, -1]  # (b, ...)
+        written = torch.cat([written, scores.argmax(-1)[:, None]], 1)
+    return written
 
-# %% [markdown]
-# Let the untrained model write five words:
 
-# %%
-written = model.eval().greedy(src, START, END, max_new=5)  # (b, 6)
-for row in written:
+for row in greedy(model, src, max_new=5):
     print(*(WORDS[i] for i in row))
 
 # %% [markdown]
-# The words are nonsense, since the model is not trained. Each further word costs a call. Do five
-# calls, each with one word more, give the same scores as a single call over all five words? They
-# should, since no row sees a later word. The same word five times would be a poor test, so compare
-# the scores for `answer`, which has five different words.
+# The untrained model repeats what it is given: the table that scores a vector is the one that the vector came
+# from, so here each word is its own likeliest successor.
+#
+# Each further word costs a call. Do five calls, each with one word more, give the same scores as a single call
+# over all five words? They should, since no row sees a later word. The same word five times would be a poor test,
+# so compare the scores for `answer`, which has five different words.
 
 # %% tags=["proof"]
-memory = model.encode(src[:1])          # (1, m, e)
+memory = model.encode(src[:1])          # (1, 8, 24)
 at_once = model.decode(answer, memory)  # (1, n, 11)
 calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
 one_by_one = torch.stack(calls, 1)  # (1, n, 11)
 torch.testing.assert_close(at_once, one_by_one)
+assert torch.equal(at_once.argmax(-1), answer)
 print("✓ The scores of all words at once are those of one word after the other.")
 
 # %% [markdown]
-# The scores of one call agree with those of five calls. This makes training fast: one call scores all places at once, and each place
-# sees exactly what it would see while writing.
-#
-# ## Does an attention score depend on the distance?
-#
-# Now return to the positions, and to the scores inside attention, query times key. *It* refers to
-# *cat*, four words back. If the same words stood later in a longer text, nothing between them would
-# change, and you would want the same score. The dot product of two *positions* depends on the
-# distance alone. But the score compares sums, word w plus position p, and a product of two sums has
-# four terms ([Dai et al.](../docs/references.md#dai-2019) write them out in section 3.3):
-#
-# $$(w_i + p_i) \cdot (w_j + p_j) = w_i \cdot w_j + w_i \cdot p_j + p_i \cdot w_j + p_i \cdot p_j$$
-#
-# Move *it* and *cat* along together, always four words apart, and look at the four terms. Queries
-# and keys are word plus position, without matrices and without the factor √e. Which terms stay the
-# same: all, the first and the last, or only the first?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The first and the last. The first term has no position in it. The last term is the dot product of
-# two positions at a fixed distance. The two terms in the middle multiply the features of one word
-# by the clock hands of the other word, and hands turn when both words move.
-#
-# </details>
-
-
-# %% tags=["fold-input"]
-def terms(moved: int) -> Tensor:
-    """Split the score of *it* and *cat*, both moved by some words, into its four terms."""
-    i, j = (one.WORDS.index(word) for word in ("it", "cat"))
-    words = one.EMBEDDINGS.double()                              # (8, 4)
-    positions = sinusoidal_code(8 + moved, 4)                    # (..., 4)
-    query_parts = torch.stack([words[i], positions[i + moved]])  # (2, 4)
-    key_parts = torch.stack([words[j], positions[j + moved]])    # (2, 4)
-    return (query_parts @ key_parts.T).flatten()                 # (4,)
-
-
-MOVED = (0, 1, 2, 10, 40)
-rows = torch.stack([terms(moved) for moved in MOVED])   # (5, 4)
-rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)  # (5, 5)
-NAMES = ["w·w", "w·p", "p·w", "p·p"]  # word or position of the query, of the key
-labels = [f"moved by {moved}" for moved in MOVED]
-display.show(rows, labels, [*NAMES, "score"])
-
-# %% [markdown]
-# The columns *w·w* and *p·p* stay the same. The other two columns drift, and the score drifts with them. In these
-# words of four numbers, the same pair at the same distance scores nearly twice as high at one place of the text as
-# at another; in wider words the drift is a smaller part of the score.
-#
-# A model multiplies by $W_Q$ and $W_K$ first. Training can find matrices that keep the drift small,
-# and models with such positions do work. But the formula does not guarantee it.
-#
-# A shift is a rotation, and turning two vectors by the same angle leaves their dot product
-# unchanged. So what would you have to turn, so that the *whole* score depends on the distance
-# alone? The chapter [Positions](20_positions.ipynb) answers this.
+# This makes training fast: one call scores all places at once, and each place sees exactly what it would see
+# while writing.
 
 # %% [markdown]
 # ## Exercises
 #
-# ### A shift by formula
+# ### Until the end
 #
-# *Medium, 6 minutes.* Above, least squares found the matrix that moves every position by k. Write
-# down the block of clock i without any search, in float64. A position is a row, so the product
-# `positions[p, 2 * i : 2 * i + 2] @ shift_block(k, i, e)` must give columns 2i and 2i + 1 of
-# `positions[p + k]`, for every p, and for negative k, too.
+# *Medium, 6 minutes.* `greedy` goes on behind *end*. Write one that knows when to stop: after its first *end*, a
+# sentence gets only padding, and as soon as all sentences have ended, no further word is asked for. It returns
+# `(b, n)`, with *start* in front and at most `max_new` words behind it.
 
 
 # %% tags=["exercise"]
-def shift_block(k: int, i: int, e: int) -> Tensor:
-    """Return the rotation that moves the hand of clock i by k positions."""
+def greedy_until_end(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
+    """Append the likeliest word, until each sentence has its end."""
     ...  # your code here
 
 
 # %%
-exercises.transformer.check_shift_block(shift_block)
+exercises.transformer.check_greedy_until_end(greedy_until_end)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Clock i turns by $a = k / 10000^{2i/e}$.
+# Keep a boolean for each sentence, `ended`, `(b,)`. At first all are False.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# $\sin(\alpha + a) = \sin\alpha \cos a + \cos\alpha \sin a$, with the hand at angle α, is the first column of the block.
+# `following.masked_fill(ended, PAD)` replaces the words of the sentences that have ended.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# After appending, `ended = ended | (following == END)`, and `if ended.all(): break`.
 #
 # </details>
 
 
 # %% tags=["solution"]
-def shift_block(k: int, i: int, e: int) -> Tensor:
-    """Return the rotation that moves the hand of clock i by k positions."""
-    a = k / 10000 ** (2 * i / e)
-    rows = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
-    return torch.tensor(rows, dtype=torch.float64)
+@torch.no_grad()
+def greedy_until_end(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
+    """Append the likeliest word, until each sentence has its end."""
+    memory = model.encode(src)
+    written = torch.full((len(src), 1), START)
+    ended = torch.zeros(len(src), dtype=torch.bool)
+    for _ in range(max_new):
+        scores = model.decode(written, memory, src == PAD)[:, -1]
+        following = scores.argmax(-1).masked_fill(ended, PAD)
+        written = torch.cat([written, following[:, None]], 1)
+        ended = ended | (following == END)
+        if ended.all():
+            break
+    return written
 
 
-exercises.transformer.check_shift_block.folded(shift_block)
+exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 
 # %% [markdown]
 # ## What you have now
 #
-# You have the Transformer of the paper (with `share_embeddings` and `final_norm` set as there),
-# from token ids to scores. You have checked that an encoder layer knows no order without positions,
-# and that with positions a shift is a rotation. You have also checked that no row of the decoder
-# sees a later word.
+# You have written the Transformer of the paper, from token ids to scores, but for its size and its dropout.
+# You have checked that an encoder layer knows no order without positions, and that with positions a
+# shift is a rotation. You have also checked that no row of the decoder sees a later word.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:
@@ -723,8 +696,10 @@ exercises.transformer.check_shift_block.folded(shift_block)
 # > `(b, m, e)` or `(b, n, e)`.
 # >
 # > ```python
-# > memory = encoder(positions(embed(src) * e**0.5))
-# > scores = project(decoder(positions(embed(tgt) * e**0.5), memory))  # under a causal mask
+# > x = table[ids] * e**0.5 + clocks
+# > memory = encoder(x_of_src)
+# > y = decoder(x_of_tgt, memory)
+# > scores = y @ table.T
 # > ```
 # >
 # > The dot product of two positions depends on their distance alone. The score of two *words* at

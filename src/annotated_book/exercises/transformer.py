@@ -1,12 +1,13 @@
-"""Exercises of "The Transformer": four hands, and the block of a shift."""
+"""Exercises of "The Transformer": four hands, and writing until the end."""
 
-import math
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from annotated_book.exercises._exercise import Exercise
+from annotated_book.exercises._exercise import Either, Exercise
 from annotated_book.exercises._values import furthest, numbers
 
 check_angles = Exercise(
@@ -51,30 +52,89 @@ check_angles = Exercise(
 )
 
 
-def _shift(k: int, i: int, e: int, exponent: int = 2) -> Tensor:
-    """Rotate the hand of one clock."""
-    a = k / 10000 ** (exponent * i / e)
-    block = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
-    return torch.tensor(block, dtype=torch.float64)
+_PAD, _START, _END, _WORDS = 0, 1, 2, 11
 
 
-check_shift_block = Exercise(
-    name="shift_block",
-    right=_shift,
-    praise="right: a hand times this block is the hand k positions further on, for any k.",
+class _Scripted(nn.Module):
+    """A model that writes given sentences; without the padding mask, other ones."""
+
+    def __init__(self, script: Tensor) -> None:
+        super().__init__()
+        self.script = script  # b sentences of equal length
+
+    def encode(self, src: Tensor) -> Tensor:
+        return F.one_hot(src, _WORDS).double()
+
+    def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        words = self.script[:, : tgt.size(1)]
+        given = padding is not None and torch.equal(padding, memory.argmax(-1) == _PAD)
+        return F.one_hot(words if given else words % 8 + 3, _WORDS).double()
+
+
+def _draw_scripted(max_new: int, ends: list[int]) -> dict[str, Any]:
+    """Draw a model whose sentences end at these places, and go on behind their ends."""
+    script = torch.randint(3, _WORDS, (len(ends), max_new + 1))
+    for sentence, end in zip(script, ends, strict=True):
+        sentence[end] = _END
+    src = torch.randint(3, _WORDS, (len(ends), 5))
+    src[1, 3:] = _PAD
+    return {"model": _Scripted(script), "src": src, "max_new": max_new}
+
+
+def _greedy(
+    model: Any,
+    src: Tensor,
+    max_new: int,
+    behind: int | None = _PAD,
+    until: Any = torch.all,
+    hidden: bool = True,
+    kept: bool = True,
+) -> Tensor:
+    """Write until ``until`` says that enough sentences have ended."""
+    memory = model.encode(src)
+    written = torch.full((len(src), 1), _START)
+    ended = torch.zeros(len(src), dtype=torch.bool)
+    for _ in range(max_new):
+        scores = model.decode(written, memory, src == _PAD if hidden else None)[:, -1]
+        following = scores.argmax(-1)
+        now = ended | (following == _END)
+        if behind is not None:
+            following = following.masked_fill(ended if kept else now, behind)
+        written, ended = torch.cat([written, following[:, None]], 1), now
+        if until(ended):
+            break
+    return written
+
+
+check_greedy_until_end = Exercise(
+    name="greedy_until_end",
+    right=_greedy,
+    praise="right: every sentence ends, and no call is made that nobody needs.",
     wrong={
-        "it moves by -k: the block is transposed. A position is a row, and stands on the left of "
-        "the matrix.": lambda k, i, e: _shift(-k, i, e),
-        "all clocks turn equally fast; clock i goes 10000^(2i/e) times slower.": partial(
-            _shift, exponent=0
+        "it writes on behind end. From there on, a sentence gets only padding.": Either(
+            [
+                partial(_greedy, behind=None, until=lambda ended: False),
+                partial(_greedy, behind=None),
+            ]
         ),
-        "the clocks slow down half as fast as they should: the exponent is 2i/e.": partial(
-            _shift, exponent=1
+        "behind end you write end again; only padding belongs there.": partial(
+            _greedy, behind=_END
         ),
-        "the clocks get faster: divide by 10000^(2i/e), do not multiply.": partial(
-            _shift, exponent=-2
+        "it stops when the first sentence has ended; the others have not yet.": partial(
+            _greedy, until=torch.any
         ),
+        "it goes on until max_new, although all sentences have ended before.": partial(
+            _greedy, until=lambda ended: False
+        ),
+        "padding stands in the place of end: hide what follows it, not end itself.": partial(
+            _greedy, kept=False
+        ),
+        "decode gets no padding mask, so it reads padding: src == PAD.": partial(
+            _greedy, hidden=False
+        ),
+        "start is missing in front of what is written.": lambda *given: _greedy(*given)[:, 1:],
     },
-    sizes=[{"k": 3, "i": 2, "e": 8}, {"k": 1, "i": 0, "e": 2}, {"k": -2, "i": 1, "e": 6}],
-    shape="(2, 2)",
+    sizes=[{"max_new": 6, "ends": [1, 3, 2]}, {"max_new": 4, "ends": [2, 4]}],
+    draw=_draw_scripted,
+    shape="(b, n)",
 )

@@ -8,11 +8,20 @@ from torch import Tensor
 TURNS = torch.tensor([20.0, 2.0, 0.2, 0.02])
 
 
-def block(k: int, i: int, e: int) -> Tensor:
-    """Say where the two hands at a quarter of a turn go."""
-    angle = torch.tensor(k * 10000 ** (-2 * i / e), dtype=torch.float64)
-    quarters = angle + torch.pi / 2 * torch.tensor([1, 0], dtype=torch.float64)
-    return torch.stack([quarters.sin(), quarters.cos()], 1)
+def by_sentence(model: Any, src: Tensor, max_new: int) -> Tensor:
+    """Write all words first, and cut each sentence behind its end."""
+    memory, written = model.encode(src), torch.full((len(src), 1), 1)
+    for _ in range(max_new):
+        following = model.decode(written, memory, src == 0)[:, -1].argmax(-1)
+        written = torch.cat([written, following[:, None]], 1)
+    behind = (written == 2).cumsum(1) - (written == 2).int() > 0
+    last = int((~behind).sum(1).max())
+    return written.masked_fill(behind, 0)[:, :last]
+
+
+def short(model: Any, src: Tensor, max_new: int) -> Tensor:
+    """Write a word less than was asked for."""
+    return by_sentence(model, src, max_new - 1)
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
@@ -21,9 +30,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (TURNS.sin(), "these are sines"),
         ([20, 2, 2, 0.02], "clock 3 has not turned by that. Divide 20 by 100"),
     ],
-    "check_shift_block": [
-        (block, "✓ "),
-        (lambda k, i, e: block(abs(k), i, e), "not with k = -2, i = 1, e = 6: it moves by -k"),
-        (lambda k, i, e: block(k, 0, e), "all clocks turn equally fast"),
+    "check_greedy_until_end": [
+        (by_sentence, "✓ "),
+        (lambda model, src, max_new: by_sentence(model, src, max_new)[:1], "(b, n)"),
+        (short, "not with max_new = 4"),
     ],
 }
