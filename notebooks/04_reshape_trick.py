@@ -43,7 +43,7 @@ print("the same shelf:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
 # That is the whole trick. `view` reads each row of four as two heads of two, and `transpose` puts the heads in
-# front. No number has moved.
+# front.
 
 # %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
@@ -69,8 +69,8 @@ places = x.int()  # (n, h * d)
 walks(places, split_heads(places, h), spell(x), place=10, name="walks")
 
 # %% [markdown]
-# Both walks end at place 10. `transpose` has only exchanged two sizes and their two strides. But whoever now
-# reads `heads` from first to last has to jump, and PyTorch calls such a tensor *not contiguous*.
+# Both walks end at place 10: `transpose` has only exchanged two sizes and their strides. But whoever now reads `heads`
+# from first to last has to jump, and PyTorch calls such a tensor *not contiguous*.
 #
 # ## The shorter way
 #
@@ -140,8 +140,8 @@ landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-sh
 # fall straight down. The same shape, and nothing to copy: that is the temptation. But the row of *cat* now holds two
 # numbers of *drank*.
 #
-# (Not every split saves its copy: fused kernels such as those behind `F.scaled_dot_product_attention` take queries,
-# keys and values as they lie, and `@` does for a single sentence, but not for a [batch](05_batches.ipynb).)
+# (What comes after the split may copy all the same: `@` does for a [batch](05_batches.ipynb). Fused kernels, such as
+# those behind `F.scaled_dot_product_attention`, take queries, keys and values as they lie.)
 #
 # The package's split and merge count axes from the end, so that others may stand in front. `unflatten` cuts the last
 # one in two, `flatten` joins the last two:
@@ -328,7 +328,7 @@ def reacts(model, x, row, word):
 # <details><summary>What do you expect?</summary>
 #
 # No. The heads of one word attend to each other, and no word sees another. That is equally wrong wherever the word
-# stands. (And no number leaves its row, so the round trip is content, too.)
+# stands.
 #
 # </details>
 #
@@ -348,9 +348,7 @@ tried = {name: [test(*way) for test in tests.values()] for name, way in WAYS.ite
 caught(tried, [*tests])
 
 # %% [markdown]
-# There is none: each test misses something. But shuffle and change together find all four mistakes. (With both steps
-# wrong, each head holds half of the sentence. So *it*, in the second half, never finds *cat*, whatever the matrices
-# are.)
+# There is none. But shuffle and change together find all four mistakes.
 
 # %% tags=["proof"]
 one_wrong = [False, False, True]

@@ -41,8 +41,8 @@ x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
 
 # %% [markdown]
-# Two sentences with two heads each make four rooms. *It* in the first sentence has one in each head. Shaded is whom
-# it hears there, with the shares:
+# Two sentences with two heads each make four rooms. Ask *it* in the first sentence: shaded is whom that word hears,
+# with the shares.
 
 
 # %% tags=["hide-input"]
@@ -132,7 +132,7 @@ display.rooms(*house_of, layouts, (0, it), name="rooms", opens=1)
 
 # %% [markdown]
 # The third button is for the opposite case: a model wants the batch second, and you *reshape* yours instead of
-# transposing. The shape fits, but a reshape walks straight on. So *it* shares a room with *cat*, *milk* and the last
+# transposing. The shape fits, but a reshape walks straight on, and *it* shares a room with *cat*, *milk* and the last
 # word of *both* sentences. (All dashed rows of a head are one room.)
 #
 # What does *it* collect in each house? Look for a yes beside a no:
@@ -249,9 +249,9 @@ print("✓ Both layouts hold the same rooms, and neither split copies a number."
 # <!-- /deeper -->
 
 # %% [markdown]
-# Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. This mixes nothing: b and h are
-# neighbours, so `flatten` numbers the rooms in their order. Batch-first it copies them all, unless there is only
-# one sentence, one word or one head. **Merge only axes that are neighbours, in their order.**
+# Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. This mixes nothing, for b and h are
+# neighbours. Batch-first it copies all rooms, unless there is only one sentence, one word or one head. **Merge only
+# axes that are neighbours, in their order.**
 
 # %% tags=["proof"]
 assert flat.equal(torch.cat([*rooms]))

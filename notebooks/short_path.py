@@ -64,7 +64,7 @@ display.show(first, words, features, decimals=0)
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
 # In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word. The comment `(m, e)`
-# gives a shape, which is checked when the page is built: m words that are asked, with e numbers each.
+# gives a shape, checked when the page is built: m words that are asked, with e numbers each.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -227,15 +227,14 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # %% [markdown]
 # Undivided, the width decides. At 1,024 one key takes nearly everything from most queries. A small change of
 # such a query moves hardly anything, so hardly any gradient comes back. Divided by the root, both widths
-# behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measures these gradients, and
-# what dividing by d does.
+# behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measures these gradients.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# To *sweet* the head says *no*. Is it a food, then? Ask before anything is said: take the last word away, and the head
-# says *no* as well. So its *no* leaves open whether something is said about a food, or nothing yet. A second head asks
-# that, with a $W_K$ that picks food where the first picks animal.
+# To *sweet* the head says *no*. A food, then? Take the last word away, so that nothing is said yet, and the head says
+# *no* as well. So its *no* leaves open whether something is said about a food, or nothing at all. A second head asks
+# that: its $W_K$ picks food where the first picks animal.
 #
 # Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
 # writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
@@ -258,10 +257,10 @@ rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, first[:-1])])
 display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” gets")
 
 # %% [markdown]
-# These are the bars at the top. Look at the left column alone, the first head: 0.19 for *sweet* and 0.10 for *nothing
-# yet* are hardly apart. In the right one they are 0.97 and 0.10. Could one head bring home both answers? **One head has
-# one set of shares for all that it hands over**: two answers about one feature, from two words, come back as [a
-# mixture](02_two_heads.ipynb). Two heads have two sets of shares, and keep two sums apart.
+# These are the bars at the top. In the left column, the first head's, *sweet* and *nothing yet* are hardly apart, 0.19
+# and 0.10. In the right one they are 0.97 and 0.10. Could one head bring home both answers? **One head has one set of
+# shares for all that it hands over**: two answers about one feature, from two words, come back as [a
+# mixture](02_two_heads.ipynb). Two heads keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -379,9 +378,9 @@ sums = torch.stack([weights[0, :, it].sum(-1) for weights in (late, early)])
 display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
-# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54, for the rest had gone to *thirsty* and
-# *was*. With $-\infty$ the visible words share the whole. (Either way *it* sees no *thirsty* any more: only a later
-# word can tell who was meant, as [Masks](06_masks.ipynb) says.)
+# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54. With $-\infty$ the visible words share
+# the whole. (Either way *it* sees no *thirsty* any more: only a later word can tell who was meant, as
+# [Masks](06_masks.ipynb) says.)
 #
 # Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
@@ -529,8 +528,8 @@ exercises.short_path.check_mask.folded(my_mask)
 # %% [markdown]
 # ## The class
 #
-# Everything is there. As a class it has 18 lines, and in the margin stand the steps that made them. The fold has it in
-# one piece, to copy.
+# Everything is there. As a class it has 18 lines; in the margin stand the steps that made them. The fold has it in one
+# piece, to copy.
 
 
 # %% tags=["fold-input"]
@@ -807,9 +806,9 @@ exercises.short_path.check_attention.folded(MyAttention)
 # ## What you have now
 #
 # You began with a pencil and eight words, and you have a class that you could write again, and a test to hold it to.
-# Three ways lead on: the book takes each step slowly, beginning with [One
-# head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets you write the class against the clock; and the
-# [package](../docs/package/index.md) has one that takes the place of PyTorch's.
+# Three ways lead on: the book takes each step slowly, from [One head](01_one_head.ipynb); [From
+# memory](19_from_memory.ipynb) lets you write the class against the clock; and the [package](../docs/package/index.md)
+# has one that takes the place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.

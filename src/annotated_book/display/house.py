@@ -120,7 +120,7 @@ def rooms_on_the_shelf(layouts: Mapping[str, Tensor], letters: str, *, name: str
         Figure: The rooms in memory. first: A A B B, rooms begin at 0, 2. second: A B A B, rooms \
 begin at 0, 1.
     """
-    drawing, axes = panels(690, 128, columns=len(layouts))
+    drawing, axes = panels(560, 168 * len(layouts), rows=len(layouts))
     said = []
     for ax, (title, places) in zip(axes, layouts.items(), strict=True):
         shelf = [""] * places.numel()
@@ -132,9 +132,9 @@ begin at 0, 1.
             colour = COLOURS["hd"[room % 2]]
             fill = to_rgba(colour, 0.12 + 0.3 * (room // 2))
             ax.add_patch(Rectangle((x, y), 0.94, 0.86, facecolor=fill, lw=0))
-            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=12)
+            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=18)
         begins = ", ".join(str(start) for start in places[:, 0, 0].tolist())
-        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=13, loc="left")
+        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=18, loc="left")
         ax.set(xlim=(-0.1, _BOARD + 0.1), ylim=(-(-len(shelf) // _BOARD), -0.1))
         ax.axis("off")
         said.append(f"{title}: {' '.join(shelf)}, rooms begin at {begins}.")
