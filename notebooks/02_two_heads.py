@@ -287,7 +287,7 @@ print("✓ Several heads are single heads, added up: output, weights, gradients.
 #
 # Now let training find the matrices. In 25 scenes, *drank* is to receive the cat's warmth under *animal* and the milk's
 # under *food*. One head of width 4 runs against two of width 2, with 64 numbers each. The keys are blind to warmth, so
-# the weights are the same in all scenes.
+# the weights are the same in all scenes. Where will the 25 answers of one head lie?
 
 # %% tags=["fold-input"]
 BLIND = ALL_25 * torch.tensor([1.0, 1, 1, 0])  # the keys hold no warmth
@@ -295,22 +295,29 @@ KEYS = {"blind": BLIND, "seeing": ALL_25}  # the fold below has those that see
 STEPS = 300, 1500
 
 
-def learn(num_heads: int, keys: str, seed: int) -> dict[int, tuple[float, float]]:
-    """Train on the 25 scenes; after STEPS, say how far off it is and its weights move."""
+def train(num_heads: int, keys: str, seed: int, steps: tuple[int, ...]) -> dict:
+    """Train on the 25 scenes; after steps, give what drank answers and its weights."""
     torch.manual_seed(seed)
     model, found, place = Heads(4, num_heads), {}, CLAUSE.index("drank")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     read = torch.vmap(lambda x, key: model(x, key, x))
-    for step in range(1, max(STEPS) + 1):
+    for step in range(1, max(steps) + 1):
         output, weights = read(ALL_25, KEYS[keys])
-        loss = (output[:, place, :2] - GRID).square().mean()
-        if step in STEPS:
-            looks = weights[:, :, place].detach()  # of each scene and head
-            moved = (looks.amax(0) - looks.amin(0)).max()
-            found[step] = loss.sqrt().item(), moved.item()
+        answers = output[:, place, :2]
+        if step in steps:
+            found[step] = answers.detach(), weights[:, :, place].detach()
         optimizer.zero_grad()
-        loss.backward()
+        (answers - GRID).square().mean().backward()
         optimizer.step()
+    return found
+
+
+def learn(num_heads: int, keys: str, seed: int) -> dict[int, tuple[float, float]]:
+    """Train; after STEPS, say how far off it is and how far its weights move."""
+    found = {}
+    for step, (answers, looks) in train(num_heads, keys, seed, STEPS).items():
+        off = (answers - GRID).square().mean().sqrt()
+        found[step] = off.item(), (looks.amax(0) - looks.amin(0)).max().item()
     return found
 
 
@@ -325,33 +332,26 @@ def runs(heads: int, keys: str) -> Tensor:
     return torch.tensor([run["off by"][-1] for run in of_kind])  # (20,)
 
 
-def draw_runs(keys: str, name: str) -> object:
-    """Draw how far off the runs with such keys are, one head above two."""
-    drawing, (ax,) = display.panels(288, 150)
-    told, kinds = [], ("one head", "two heads")
-    for i, (kind, letter) in enumerate(zip(kinds, "hd")):
-        off = runs(i + 1, keys)
-        look = {"color": display.COLOURS[letter], "markersize": 5, "alpha": 0.7}
-        ax.plot(off, i + torch.linspace(-0.25, 0.25, len(off)), "o", **look)
-        ax.text(1.1, i, f"{off.quantile(0.5):.2f}", va="center", fontsize=11)
-        apart = [f"{x:.2f}" for x in off.sort().values if x >= 0.1]
-        told.append(
-            f"{kind}, {keys} keys: {off.quantile(0.5):.2f}, not below 0.10: {apart}"
-        )
-    ax.set_yticks((0, 1), kinds)
-    ax.set(xlim=(-0.05, 1.3), ylim=(1.5, -0.5), xlabel="off by", xticks=[0, 0.5, 1])
-    alt = f"How far off 20 runs each are after 1,500 steps; medians: {'; '.join(told)}."
-    nothing = GRID.square().mean().sqrt()
-    caption = f"Each dot is a run, after {max(STEPS):,} steps; at the right the median. "
-    caption += f"Always answering 0 is off by {nothing:.2f}."
-    return display.finish(drawing, name=name, alt=alt, caption=caption)
-
-
-draw_runs("blind", "twenty-runs")
+drawing, axes = display.panels(600, 300, columns=2)
+told = []
+for ax, heads, kind, letter in zip(axes, (1, 2), ("one head", "two heads"), "hd"):
+    ((answers, _),) = train(heads, "blind", 0, (150,)).values()
+    for ends in zip(GRID.tolist(), answers.tolist()):
+        ax.plot(*zip(*ends), color="#808080", linewidth=0.6)
+    ax.plot(*GRID.mT, "+", color="#808080", markersize=9)
+    ax.plot(*answers.mT, "o", color=display.COLOURS[letter], markersize=7, alpha=0.7)
+    ax.set_title(kind, fontsize=13)
+    ax.set(xlabel="the cat's warmth", ylabel="the milk's", aspect="equal")
+    ax.set(xlim=(-2.4, 2.4), ylim=(-2.4, 2.4), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
+    told.append(f"{kind} {runs(heads, 'blind').quantile(0.5):.2f}")
+caption = "Crosses are the 25 scenes, dots the answers after 150 steps. The median error "
+caption += f"(root mean square) of 20 longer runs: {', '.join(told)}."
+alt = "Answers to 25 scenes. Those of one head lie on a line, those of two on their scenes."
+display.finish(drawing, name="answers-of-drank", alt=alt, caption=caption)
 
 # %% [markdown]
-# One head stays at 1.00 in all 20 runs: it knows one mix of the two warmths, and has to guess the rest. Two heads come
-# to 0.00. (With other seeds, a rare run of them stays at 1.00.)
+# The answers of one head lie on a line: it knows one mix of the two warmths, and has to guess the rest. It stays off by
+# 1.00 in all of 20 runs, and two heads come to 0.00. (With other seeds, a rare run of them stays at 1.00.)
 
 # %% [markdown] name="a-head-that-cheats"
 # <!-- deeper: A head that cheats -->
@@ -410,7 +410,20 @@ display.show(rows, columns=columns, corner="hint", decimals=[".2f", ".1f"])
 # these runs):
 
 # %% tags=["hide-input"]
-draw_runs("seeing", "seeing-runs")
+drawing, (ax,) = display.panels(288, 150)
+told, kinds = [], ("one head", "two heads")
+for i, (kind, letter) in enumerate(zip(kinds, "hd")):
+    off = runs(i + 1, "seeing")
+    look = {"color": display.COLOURS[letter], "markersize": 5, "alpha": 0.7}
+    ax.plot(off, i + torch.linspace(-0.25, 0.25, len(off)), "o", **look)
+    ax.text(1.1, i, f"{off.quantile(0.5):.2f}", va="center", fontsize=11)
+    apart = [f"{x:.2f}" for x in off.sort().values if x >= 0.1]
+    told.append(f"{kind}: {off.quantile(0.5):.2f}, not below 0.10: {apart}")
+ax.set_yticks((0, 1), kinds)
+ax.set(xlim=(-0.05, 1.3), ylim=(1.5, -0.5), xlabel="off by", xticks=[0, 0.5, 1])
+alt = f"How far off 20 runs each are after 1,500 steps; medians: {'; '.join(told)}."
+caption = f"Each dot is a run, after {max(STEPS):,} steps; at the right the median."
+display.finish(drawing, name="seeing-runs", alt=alt, caption=caption)
 
 # %% [markdown]
 # Of 20 single heads, 17 come below 0.10. Two heads do a little worse than with blind keys: where the weights move with
