@@ -53,7 +53,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
     alone = len(layouts) == 1
-    size = 18 if alone else 13
+    size = 19 if alone else 13
     wide, high = (560, 28 * n + 90) if alone else (1185, 20 * n + 66)
     drawing, axes = panels(wide, high, columns=len(layouts))
     every = [(s, p) for s in range(b) for p in range(n)]
@@ -132,9 +132,9 @@ begin at 0, 1.
             colour = COLOURS["hd"[room % 2]]
             fill = to_rgba(colour, 0.12 + 0.3 * (room // 2))
             ax.add_patch(Rectangle((x, y), 0.94, 0.86, facecolor=fill, lw=0))
-            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=18)
+            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=19)
         begins = ", ".join(str(start) for start in places[:, 0, 0].tolist())
-        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=18, loc="left")
+        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=19, loc="left")
         ax.set(xlim=(-0.1, _BOARD + 0.1), ylim=(-(-len(shelf) // _BOARD), -0.1))
         ax.axis("off")
         said.append(f"{title}: {' '.join(shelf)}, rooms begin at {begins}.")
