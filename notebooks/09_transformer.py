@@ -178,7 +178,7 @@ exercises.transformer.check_angles.folded(my_angles)
 # $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
 #
 # That angle is the clock's speed times the distance. So the dot product depends on how far apart
-# two positions are, and on nothing else. The cell asserts this for 64 positions and 64 clocks.
+# two positions are, and on nothing else. The line with the tick asserts this, for 64 positions and 64 clocks.
 
 # %%
 code = sinusoidal_code(64, 128)  # (64, 128)
@@ -198,7 +198,7 @@ for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
     ink = display.COLOURS[letter]
     ax.plot(alike[position], style, color=ink)
     align = "center" if position else "left"
-    ax.text(position, 65, f"position {position}", ha=align, color=ink, fontsize=12)
+    ax.text(position or 1, 65, f"position {position}", ha=align, color=ink, fontsize=12)
 ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63), ylim=(28, 70))
 display.finish(
     drawing,
@@ -438,19 +438,15 @@ torch.manual_seed(9)
 model = Transformer(vocab=11, e=24, h=4, depth=2, wide=48)
 src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b, m)
 tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
-memory, scores = model.encode(src), model(src, tgt)
-rows = {"ids": [src, tgt], "with clocks": [model.words(src), model.words(tgt)]}
-rows |= {"after the layers": [memory, None], "scores": [None, scores]}
-shapes = {
-    name: [None if x is None else str(tuple(x.shape)) for x in row]
-    for name, row in rows.items()
-}
-display.show(shapes, columns=["read", "written"])
+memory = model.encode(src)
+scores = model(src, tgt)
+print("memory", tuple(memory.shape))
+print("scores", tuple(scores.shape))
 
 # %% [markdown]
-# At each of the three places, the model gives each of the eleven tokens a score. The vectors are e wide all the
-# way; only the feed-forward networks widen them for a moment. And behind the cross-attention no shape contains
-# the length of what was read.
+# At each of the three places that are written, the model gives each of the eleven tokens a score. The vectors are e
+# wide all the way; only the feed-forward networks widen them for a moment. And behind the cross-attention no shape
+# contains the length of what was read.
 
 # %% [markdown]
 # <!-- deeper: The same as the package's and PyTorch's -->
@@ -705,5 +701,5 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # > The dot product of two positions depends on their distance alone. The score of two *words* at
 # > two positions does not, because words and positions are added before they are multiplied.
 #
-# The model writes nonsense so far. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
+# The model only repeats itself so far. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
 # the same parts, and teaches it to tell stories.

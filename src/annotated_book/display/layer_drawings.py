@@ -12,6 +12,14 @@ from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 _WIDTH, _HIGH = 340, 88  # of a panel, and of a sublayer with its norm, in CSS pixels
 _TOP, _OUT = 104, 26  # from the words to the first layer; from the last layer to the memory
 _SHADES = {"norm": "h", "feed-forward": "d"}  # all others are attentions
+_LEGEND = {
+    "b": "sentences in the batch",
+    "m": "words that are read",
+    "n": "words that are written",
+    "e": "numbers of a word; 512 in the paper",
+    "v": "words in the vocabulary",
+    "N": "layers on each side; 6 in the paper",
+}
 _TEXT: dict[str, Any] = {"va": "center", "fontsize": 12.5}
 
 
@@ -71,26 +79,41 @@ def whole_transformer(
     low = drop + _TOP + 3 * _HIGH + 84
     drawing, (left, right) = panels(2 * _WIDTH, low + 16, columns=2)
     end = _draw_stack(left, _ENCODER, 0, sentences[0], encoder, {"self-attention": "padding mask"})
-    _line(left, [62, 62], [end, end + _OUT], _ENCODER.ink, 4)
-    _arrow(left, (60, end + _OUT), (_WIDTH, end + _OUT), _ENCODER.ink, 3)
+    _line(left, [_ENCODER.stream] * 2, [end, end + _OUT], _ENCODER.ink, 4)
+    _arrow(left, (_ENCODER.stream - 2, end + _OUT), (_WIDTH, end + _OUT), _ENCODER.ink, 3)
     left.text(200, end + 38, "memory (b, m, e)", color=_ENCODER.ink, **_TEXT)
+    _draw_legend(left, end + 92)
     masks = {"self-attention": "causal mask", "cross-attention": "padding mask"}
     end = _draw_stack(right, _DECODER, drop, sentences[1], decoder, masks)
-    middle = _DECODER.stream
-    _line(right, [middle] * 2, [end, end + 20], _DECODER.ink, 4)
-    _box(right, middle, end + 32, "tableᵀ", "", "b")
-    _note(right, _DECODER, end + 32, "scores (b, n, v)")
-    _arrow(right, (middle, end + 44), (middle, end + 62), _DECODER.ink, 3)
-    right.text(_WIDTH - 6, end + 72, sentences[2], ha="right", fontweight="bold", **_TEXT)
+    _draw_scores(right, end, sentences[2])
     for ax in (left, right):
         _room(ax, low)
+    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in _LEGEND.items())
     alt = (
         f"Encoder: the ids of “{sentences[0]}” become rows of the table times √e, plus clocks, and "
         f"go through N layers: {_said(encoder)}. What comes out, the memory, enters each "
         f"cross-attention of the decoder. Decoder: “{sentences[1]}” goes the same way through N "
-        f"layers: {_said(decoder)}. The table, transposed, scores the next words: “{sentences[2]}”."
+        f"layers: {_said(decoder)}. The table, transposed, scores the next words: "
+        f"“{sentences[2]}”. {letters}."
     )
     return finish(drawing, name=name, alt=alt)
+
+
+def _draw_scores(ax: Axes, top: float, words: str) -> None:
+    """Draw how the rows of the decoder become words."""
+    x = _DECODER.stream
+    _line(ax, [x, x], [top, top + 20], _DECODER.ink, 4)
+    _box(ax, x, top + 32, "tableᵀ", "", "b")
+    _note(ax, _DECODER, top + 32, "scores (b, n, v)")
+    _arrow(ax, (x, top + 44), (x, top + 62), _DECODER.ink, 3)
+    ax.text(_WIDTH - 6, top + 72, words, ha="right", fontweight="bold", **_TEXT)
+
+
+def _draw_legend(ax: Axes, top: float) -> None:
+    for i, (letter, meaning) in enumerate(_LEGEND.items()):
+        y, colour = top + 20 * i, COLOURS.get(letter, "black")
+        ax.text(20, y, letter, color=colour, fontweight="bold", **_TEXT)
+        ax.text(42, y, meaning, **_TEXT)
 
 
 def _draw_stack(
