@@ -42,16 +42,8 @@ def pytest_addoption(parser: Any) -> None:
 
 def pytest_load_initial_conftests(early_config: Any) -> None:
     """Begin before a conftest imports the project."""
-    _begin(early_config, early_config.known_args_namespace)
-
-
-def pytest_configure(config: Any) -> None:
-    """Begin where that was too late: in some workers of pytest-xdist."""
-    _begin(config, config.option)
-
-
-def _begin(config: Any, options: Any) -> None:
-    if not options.shape_comments or config.pluginmanager.has_plugin(NAME):
+    config, options = early_config, early_config.known_args_namespace
+    if not options.shape_comments:
         return
     root = config.invocation_params.dir
     checker = Checker(root.resolve(), options.shape_comments_own_lines)
