@@ -35,7 +35,6 @@ class Checker:
         """Start without comments; ``root`` is where the paths in messages begin."""
         self.root, self.own_lines = root, own_lines
         self.comments: list[Comment] = []
-        self.refused: list[Comment] = []  # those that cannot be checked
         self.elsewhere: list[tuple[str, tuple[Any, ...]]] = []  # states from other processes
         self.files: set[Path] = set()  # read so far
         self.paths: list[Path] = []  # the files and folders that all count
@@ -95,7 +94,7 @@ class Checker:
     def seen(self) -> dict[str, Comment]:
         """Say what became of the comments of each line, in the order of the files."""
         found: dict[str, Comment] = {}
-        for comment in sorted([*self.comments, *self.refused], key=lambda x: (x.path, x.line)):
+        for comment in sorted(self.comments, key=lambda x: (x.path, x.line)):
             line = Comment(comment.path, comment.line, comment.source)
             found.setdefault(comment.where, line).add(*comment.state)
         for where, state in self.elsewhere:
@@ -108,12 +107,12 @@ class Checker:
 
     def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
         """Give what puts in the calls."""
-        return Rewriter(tree, self.number)
+        return Rewriter(tree, self.comments)
 
     def refuse(self, comment: Comment, reason: str) -> None:
         """Note that a comment cannot be checked."""
         comment.unclear = reason
-        self.refused.append(comment)
+        self.comments.append(comment)
 
     def pair(self, comment: Comment, found: Found) -> list[list[Option]]:
         """Say which value may have which shape."""
@@ -125,11 +124,6 @@ class Checker:
             comment.failed.setdefault(error.level, str(error))
         else:  # a property of the value may raise, too
             comment.unclear = str(error)
-
-    def number(self, comment: Comment) -> int:
-        """Register a comment that can be checked."""
-        self.comments.append(comment)
-        return len(self.comments) - 1
 
     def _make_function(self) -> Callable[..., Any]:
         """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""

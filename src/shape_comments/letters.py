@@ -76,7 +76,7 @@ class Letters:
         while todo:
             axis, size, since = todo.pop(0)
             unknown = [name for name in axis.names if name not in self.sizes]
-            if len(unknown) > 1 or (unknown and axis.rounded):
+            if len(unknown) > 1:
                 self.open.append((axis, size, since))
             elif unknown:
                 solved = axis.solve(unknown[0], self.sizes, size)

@@ -13,7 +13,6 @@ Every call stands on the line of its value, so that tracebacks stay true. A func
 """
 
 import ast
-from collections.abc import Callable
 from typing import Any
 
 from shape_comments.comments import Comment, Place
@@ -23,26 +22,24 @@ PLAIN, UNPACK, AGAIN, BEGIN = range(4)
 NO_VALUE = "this shape comment stands where no value is"
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOP = ast.For | ast.AsyncFor | ast.While
-_SIMPLE = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr
+_SIMPLE = ast.Assign | ast.AnnAssign | ast.Return | ast.Expr
 
 
 class Rewriter(ast.NodeTransformer):
     """Finds what each comment belongs to, and then, as it visits the tree, puts in the calls."""
 
-    def __init__(self, tree: ast.Module, number: Callable[[Comment], int]) -> None:
-        """Look at a tree; ``number`` registers a comment."""
-        self.number = number
-        self.numbers = list[int]()  # of the comments put in so far
+    def __init__(self, tree: ast.Module, comments: list[Comment]) -> None:
+        """Look at a tree; what is checked joins ``comments``: its place there is its number."""
+        self.comments = comments
         self.scopes: dict[ast.AST, ast.AST] = {}
         self.names: dict[ast.AST, set[str]] = {}
         self.used = set[ast.AST]()  # functions that hold checks
         # By row: the statement that begins there, and the one that ends there.
         self.starts: dict[int, Any] = {}
         self.ends: dict[int, Any] = {}
-        # The comments of an expression, and how its value is taken; those that are looked at after
-        # a statement.
-        self.wraps: dict[ast.AST, list[tuple[Comment, int]]] = {}
-        self.later: dict[ast.AST, list[Comment]] = {}
+        # The comments of an expression, and how its value is taken; those of a statement are about
+        # variables, which are looked at after it.
+        self.claims: dict[ast.AST, list[tuple[Comment, int]]] = {}
         self._look(tree, tree)
 
     def _look(self, node: Any, scope: ast.AST) -> None:
@@ -63,38 +60,36 @@ class Rewriter(ast.NodeTransformer):
             return NO_VALUE
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         names = [getattr(x, "id", "") for x in targets]
-        augmented = isinstance(node, ast.AugAssign) and names != [""]
         variable = comment.name in self._names(self.scopes[node]) and names != [comment.name]
-        if augmented or (variable and not isinstance(node, ast.Return)):
-            comment.name = comment.name if variable else names[0]
-            self.later.setdefault(node, []).append(comment)
+        if variable and not isinstance(node, ast.Return):
+            self.claims.setdefault(node, []).append((comment, PLAIN))
             return ""
         comment.name, value = "", node.value
-        if isinstance(value, ast.Yield) and isinstance(node, ast.Expr):
-            value = value.value
-        none = value is None or isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom)
-        if none or isinstance(node, ast.AugAssign):
+        if value is None or isinstance(value, ast.Constant | ast.Yield):
             return NO_VALUE
         unpacks = isinstance(node, ast.Assign) and all(
             isinstance(x, ast.Tuple | ast.List) for x in targets
         )
         self.scopes[value] = self.scopes[node]
-        self.wraps.setdefault(value, []).append((comment, UNPACK if unpacks else PLAIN))
+        self.claims.setdefault(value, []).append((comment, UNPACK if unpacks else PLAIN))
         return ""
 
     def visit(self, node: Any) -> Any:
         """Put in the calls of a node, and of all that is in it."""
-        before, scope = len(self.numbers), self.scopes.get(node)
-        if not isinstance(node, ast.expr) or isinstance(node, ast.Yield):
+        before, scope = len(self.comments), self.scopes.get(node)
+        if not isinstance(node, ast.expr):
             self.generic_visit(node)
         if isinstance(node, FUNCTION):
             self.begin(node, [])
-        elif isinstance(node, _LOOP) and (inside := self.numbers[before:]):
-            end = ast.Constant(inside[-1] + 1)
-            node.body.insert(0, self.statement(inside[0], end, AGAIN, node.body[0]))
-        later = [self.ask(comment, node, scope) for comment in self.later.get(node, [])]
-        for comment, mode in self.wraps.get(node, []):
-            node = self.call(self._number(comment, scope), node, mode, node)
+        elif isinstance(node, _LOOP) and len(self.comments) > before:
+            end = ast.Constant(len(self.comments))
+            node.body.insert(0, self.statement(before, end, AGAIN, node.body[0]))
+        later = list[ast.stmt]()
+        for comment, mode in self.claims.get(node, []):
+            if isinstance(node, ast.expr):
+                node = self.call(self._number(comment, scope), node, mode, node)
+            else:
+                later.append(self.ask(comment, node, scope))
         return [node, *later] if later else node
 
     def begin(self, node: Any, entry: list[ast.stmt]) -> None:
@@ -110,8 +105,8 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(scope, FUNCTION):
             names &= self._names(scope)
         comment.variables = frozenset(names)
-        self.numbers.append(self.number(comment))
-        return self.numbers[-1]
+        self.comments.append(comment)
+        return len(self.comments) - 1
 
     def ask(self, comment: Comment, at: ast.AST, scope: Any) -> ast.stmt:
         """Build the statement that checks a variable."""

@@ -53,7 +53,6 @@ UNCLEAR = {
     "(B, T) @ (T, C)": "it is a formula",
     "(B, T) * 2": "it is a formula",
     "(BxN - Bx1)/Bx1 -> BxN or (N,)": "it does not say what this line always gives",
-    "(B, T) if it is batched": "it does not say what this line always gives",
     "was (B, T)": "it does not say what this line always gives",
     "this is no longer what it was with (B, T) here": "it stands in a sentence",
     "(B, T) for one and (T,) for the other": "it has several shapes",

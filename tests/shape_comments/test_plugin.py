@@ -20,7 +20,7 @@ PROJECT = {
             y = x + 0  # (b, n)
             y = x.T  # (b, n)
             y = x + 1  # (k, k)
-            return numpy.exp(y)  # (b, n) if it is large
+            return numpy.exp(y)  # was (b, n)
         def never(x):
             return x  # (b, n)
         """,

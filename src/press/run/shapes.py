@@ -94,7 +94,7 @@ class StrictChecker(Checker):
 
     def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
         """Put in the checks of docstrings, too."""
-        return _Rewriter(tree, self.number, find_arguments(tree, source, make))
+        return _Rewriter(tree, self.comments, find_arguments(tree, source, make))
 
     def refuse(self, comment: Comment, reason: str) -> None:
         """Raise: a comment is malformed, or stands where it cannot be checked."""
@@ -153,10 +153,10 @@ class _Rewriter(Rewriter):
     def __init__(
         self,
         tree: ast.Module,
-        number: Callable[[Comment], int],
+        comments: list[Comment],
         arguments: dict[Any, list[Comment]],
     ) -> None:
-        super().__init__(tree, number)
+        super().__init__(tree, comments)
         self.arguments = arguments
 
     def attach(self, comment: Comment, place: Place) -> str:
