@@ -251,8 +251,8 @@ exercises.transformer_layers.check_norm.folded(my_norm)
 # Put the parts together as the first Transformer does [[Vaswani et al., section 3.1<!-- quoted
 # -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum. Since the
 # norm comes after the sum, this order is called **post-LN**. Most models today have the norm in front
-# of the sublayer, which is called **pre-LN**. Follow the stream, the thick green line: on the
-# left it runs through every norm, on the right past all of them.
+# of the sublayer, which is called **pre-LN**. Follow the stream, the thick green line: with post-LN
+# it runs through every norm, with pre-LN past all of them.
 
 # %% tags=["fold-input"]
 PARTS = {
@@ -283,7 +283,7 @@ layers = {
 display.layers(layers, name="norm-place")
 
 # %% [markdown]
-# Here is the left one. The parts are named as in PyTorch, so that weights can be exchanged.
+# Here is the first one. The parts are named as in PyTorch, so that weights can be exchanged.
 # Dropout, random zeros during training, is left out. `padding` is the padding mask of
 # [Masks](06_masks.ipynb), `(b, n)`, for a batch whose sentences differ in length.
 
@@ -314,7 +314,7 @@ print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 # %% [markdown] name="in-front-of-the-sublayer"
 # ### In front of the sublayer
 #
-# The right one has the same parts. Its norm works on the copy that a sublayer reads:
+# The second one has the same parts. Its norm works on the copy that a sublayer reads:
 
 
 # %%
@@ -591,8 +591,8 @@ display.show(
 # %% [markdown] name="what-a-first-step-does"
 # ### What a first step does
 #
-# Why does post-LN fail? The usual suspect is the gradient, which is [large in its last
-# layer](#cell-id=deeper-the-gradient). But Adam divides the size of the gradient out: its first step moves nearly
+# Why does post-LN fail? The usual suspect is the gradient: with post-LN it is [large in the last
+# layer](#cell-id=deeper-the-gradient), however deep the stack. But Adam divides the size of the gradient out: its first step moves nearly
 # every parameter by the same amount, the learning rate. So look at what such a step gains. Take one, at the rate of
 # the table, towards random targets, in untrained stacks of one and of eight layers. *Moved* is how far the output
 # went, as a share of its size, and *error* is how the squared error changed.

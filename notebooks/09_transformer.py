@@ -17,9 +17,9 @@
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
 # that run at different speeds. Then you put everything together, from the layers of the last chapter,
-# in fewer than thirty lines of your own. That is the whole Transformer of 2017. On the left it reads a
-# sentence; on the right it has written *the cat was* of a shorter one, and scores every word of its
-# vocabulary as the next. From here on, this chapter adds what stands outside the dashed frames.
+# in fewer than thirty lines of your own. That is the whole Transformer of 2017. Its encoder reads a
+# sentence. Its decoder has written *the cat was* of a shorter one, and scores every word of the
+# vocabulary as the next. This chapter adds what stands outside the dashed frames.
 
 # %% tags=["fold-input"]
 import copy
@@ -396,8 +396,8 @@ WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
 PAD, START, END = 0, 1, 2
 
 # %% [markdown]
-# Now everything is there. Read the class beside the picture at the top: `encode` is its left half,
-# `decode` its right half, and the only thing that passes from one to the other is the memory. The
+# Now everything is there. Read the class beside the picture at the top: `encode` is
+# its green half, `decode` its blue half, and the only thing that passes from one to the other is the memory. The
 # padding mask of what is read is needed in both.
 
 
@@ -569,10 +569,10 @@ display.finish(
 )
 
 # %% [markdown]
-# On the left, all ten numbers above the diagonal are exactly zero. In training the whole answer
-# goes in at once. So the model on the right would do very well: the word that it has to predict is
-# part of its input. But that model would fail as soon as it writes by itself, because the next word
-# is not there yet.
+# In the model, all ten numbers above the diagonal are exactly zero. In training the whole answer
+# goes in at once. So a model without the mask would do very well: the word that it has to predict is
+# part of its input. But it would fail as soon as it writes by itself, because the next word is not
+# there yet.
 #
 # ## Writing
 #
