@@ -4,7 +4,7 @@
 # *How low can a loss go?*
 #
 # *20 minutes and 8 of exercises. Afterwards you can train a language model, say how far its loss is
-# from the best one, and take fright when it is too good.*
+# from the best one, and know a loss that is too good.*
 #
 # > tom had a fox and a dog . the dog chased the fox because it was slow . so the fox hid .
 #
@@ -15,7 +15,7 @@
 # In this chapter you can. You build a language of your own, small enough to know every chance in it.
 # Such a language has a floor: a loss that no honest reader of it can get below. Then you train a model
 # on its stories, made of the parts of the last two chapters, and watch it learn to write. At the end
-# three models come in far *below* the floor, and you find out what lies down there.
+# three models come in far *below* the floor.
 
 # %% tags=["hide-input"]
 import copy
@@ -69,9 +69,8 @@ ENDS = {  # so the …: who acts, and the other one
     "feared": (["ran away", "hid"], ["looked at the", "laughed"]),
     "carried": (["was proud", "laughed"], ["thanked the", "fell asleep"]),
 }
-table = {verb: [", ".join(each) for each in REASONS[verb] + ENDS[verb]] for verb in TAKES}
-columns = ["it: who acts", "it: the other", "so who acts …", "so the other …"]
-display.show(table, columns=columns, corner="verb")
+table = {verb: [", ".join(each) for each in reasons] for verb, reasons in REASONS.items()}
+display.show(table, columns=["who acts", "the other"], corner="because it was …")
 
 # %% [markdown]
 # The grammar is a function. It hands every choice to a `story`, which adds words in two ways: `say` adds
@@ -180,15 +179,19 @@ TRUE, OTHER = display.COLOURS["n"], display.COLOURS["h"]
 
 def draw_surprise(words, series, name: str, alt: str):
     """Draw the surprise of each word of a story, of one reader or of two."""
-    drawing, (ax,) = display.panels(640, 210)
-    for place, (label, (nats, colour)) in enumerate(series.items()):
-        width = 0.8 / len(series)
-        at = [i + place * width for i in range(len(words))]
-        ax.bar(at, nats, width, align="edge", color=colour, label=label, alpha=0.8)
-    ax.set_xticks([i + 0.4 for i in range(len(words))], words, rotation=60, ha="right")
-    ax.set(ylabel="surprise in nats", xlim=(0, len(words)))
+    drawing, axes = display.panels(610, 210, columns=2)
+    half = len(words) // 2
+    for first, ax in zip((0, half), axes):
+        part = words[first : first + half]
+        for place, (label, (nats, colour)) in enumerate(series.items()):
+            width = 0.8 / len(series)
+            at = [i + place * width for i in range(half)]
+            high = nats[first : first + half]
+            ax.bar(at, high, width, align="edge", color=colour, label=label, alpha=0.8)
+        ax.set_xticks([i + 0.4 for i in range(half)], part, rotation=60, ha="right")
+        ax.set(ylabel="surprise in nats", xlim=(0, half), ylim=(0, 2.2))
     if len(series) > 1:
-        ax.legend(frameon=False, ncols=len(series), loc="lower left", bbox_to_anchor=(0, 1))
+        axes[0].legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1), fontsize=12)
     return display.finish(drawing, name=name, alt=alt)
 
 
@@ -226,8 +229,7 @@ display.show([row], ["held out"], ["words", "words a story", "nats a word"], dec
 # That is the floor: 0.421 nats a word. It is called the **entropy** of the language, and the mean
 # surprise of a model on the same words is the **cross-entropy**, the loss that you train with. Gibbs
 # proved that the second is never below the first, on average over endless stories; on a thousand, luck
-# can move it by a few thousandths. So from now on a loss has two numbers: what it is, and how far above
-# the floor it stands.
+# can move it by a few thousandths.
 #
 # ## A storyteller from your own parts
 #
@@ -420,20 +422,20 @@ for done in training:
 print(f"{STEPS:>5}  {' '.join(write(model, 1, seed=5)[0])}")
 
 # %% [markdown]
-# That is a story. All of them begin from the same random draws, and between the first and the last lies
-# half a minute of learning on one core.
+# That is a story, after half a minute of learning on one core.
 #
 # ## Nearly down, and the point missed
 #
-# Here is what the judge says. Look at the row of step 100 before you read on. On its way down to the
-# floor, how far has the loss come? And how well does the model know who was meant?
+# Here is what the judge says. Look at the row of step 100. On its way down to the floor, how far has the loss
+# come? And how well does the model know who was meant?
 
 # %%
 rows = {}
-for done, found in judged.items():
+for done in [*judged][1:]:
+    found = judged[done]
     way = (judged[0]["loss"] - found["loss"]) / (judged[0]["loss"] - FLOOR)
     rows[done] = [found["loss"], f"{way:.1%}", found["so the"], found["possible"]]
-columns = ["loss", "of the way down", "“so the …” right", "possible stories"]
+columns = ["loss", "way down", "“so the …” right", "possible"]
 display.show(rows, columns=columns, decimals=3, corner="step")
 
 # %% tags=["proof"]
@@ -448,11 +450,11 @@ print("✓ After 100 steps who was meant is guessed, near the floor; at the end 
 
 # %% [markdown]
 # After a hundred steps the loss has come nearly all of the way. And at the one word that needs
-# understanding, the model is right in half of the stories. Hardly any of its stories is possible. You could
+# understanding, the model is right in half of the stories. Hardly any of its own is possible. You could
 # have read neither off the loss.
 #
-# How much is nearly all of the way? Ask two readers who know next to nothing. One knows how often each word
-# comes in this world, the other only which words follow the last one, and how often:
+# How much is nearly all of the way? Ask two readers who know next to nothing: one only how often each word
+# comes in this world, the other only which words follow the last one, and how often.
 
 # %% tags=["fold-input"]
 pairs = Counter(x for told in stories(3000, 0) for x in zip(told.words, told.words[1:]))
@@ -472,15 +474,13 @@ for name, chance in {
     loss = sum(-math.log(chance(*x)) for x in read) / len(read)
     way = (judged[0]["loss"] - loss) / (judged[0]["loss"] - FLOOR)
     rows[name] = [loss, f"{way:.1%}"]
-display.show(rows, columns=["loss", "of the way down"], decimals=3, corner="who knows only")
+display.show(rows, columns=["loss", "way down"], decimals=3, corner="who knows only")
 
 # %% [markdown]
 # One word is enough for 79 % of the way. The long way down is cheap, and understanding waits in the last few
-# percent. And what is a model that is half right? Has it learned that one of two was meant, and tosses a
-# coin?
+# percent. And a model that is half right: has it learned that one of two was meant, and tosses a coin?
 
-
-# %%
+# %% tags=["fold-input"]
 asked = torch.tensor([story.facts["asked"] - 1 for story in HELD_OUT])  # (b,)
 every = torch.arange(len(asked))
 meant, rest = (
@@ -494,7 +494,7 @@ for name, each in young_and_grown.items():
     named = [best == meant, best == rest, (best != meant) & (best != rest)]
     rows[name] = [x.float().mean() for x in named]
     rows[name].append(rows[name][0] / (rows[name][0] + rows[name][1]))
-columns = ["the one meant", "the other", "a third word", "right, if one of the two"]
+columns = ["the one meant", "the other", "a third", "right, if of the two"]
 display.show(rows, columns=columns, corner="“so the …”")
 
 # %% tags=["proof"]
@@ -507,8 +507,8 @@ print("✓ The young model often names a third word, and else is better than a c
 # Not quite. In about one story of seven it names a third word, which was not in question. Where it names one
 # of the two, it is right about three times in five: better than a coin, and far from knowing.
 #
-# How can nearly everything be learned and the point be missed? Because the loss is an average over all
-# words of a story, and most of them are cheap to learn. Look at the words one by one.
+# How can nearly everything be learned and the point be missed? Because the loss is an average, and most
+# words are cheap. Look at them one by one.
 
 # %% tags=["hide-input"]
 ids = as_ids([story.words])
@@ -530,7 +530,7 @@ draw_surprise(
     alt=f"The surprise of each word of the story for three readers. At “so the …”: {told}.",
 )
 
-# %%
+# %% tags=["fold-input"]
 floors = nn.utils.rnn.pad_sequence(
     [torch.tensor(x.nats[1:]) for x in HELD_OUT], batch_first=True
 )
@@ -541,22 +541,21 @@ rows = {"words": [(part & real).sum() / len(real) for part in parts]}
 for name, each in young_and_grown.items():
     with torch.no_grad():
         above = (surprise(each, TESTED) - floors) * real  # (b, ...)
-    rows[f"nats above the floor, {name}"] = [above[x].sum() / len(real) for x in parts]
+    rows[f"excess, {name}"] = [above[x].sum() / len(real) for x in parts]
 columns = ["before it", "“so the …”", "after it", "in all"]
-display.show(rows, columns=columns, corner="in a story")
+display.show(rows, columns=columns, corner="a story")
 
 # %% tags=["proof"]
-young = rows["nats above the floor, after 100 steps"]
+young = rows["excess, after 100 steps"]
 assert 0.69 < young[1] < 1.3
 assert 0.15 < young[1] / young[3] < 0.4
 print("✓ This word costs the young model more than a coin, about a quarter of its excess.")
 
 # %% [markdown]
-# Where a perfect reader pays nothing, the young model pays about a nat, more than a coin costs. That is
-# about a quarter of all that it pays above the floor, for one word of twenty-seven, and so the average
-# hardly shows it. The rest is many small slips, and one is enough to spoil a story. The grown model pays what
-# the world charges, word for word. A low loss is a good sign, and it does not say which words are still
-# wrong. If one kind of word is what you care about, measure it by itself.
+# The excess is what a model pays above the floor, in nats a story. Where a perfect reader pays nothing, the
+# young model pays about a nat, more than a coin costs. That is about a quarter of its excess for one word
+# of twenty-seven, and so the average hardly shows it. The rest is many small slips, and one is enough to
+# spoil a story. The grown model pays nearly what the world charges, word for word.
 #
 # > **Pitfall.** Nobody has a floor for English. What you can do there is the same: pick the words that
 # > need what the model should have learned, and look at their loss alone.
@@ -565,30 +564,75 @@ print("✓ This word costs the young model more than a coin, about a quarter of 
 # ## Colder, warmer
 #
 # How should the next word be drawn? A temperature below 1 sharpens the chances. So the colder, the
-# safer? And what does top-k save?
+# safer? And what does top-k save? Ask a storyteller that the book brings. It was trained like yours, and
+# its numbers are kept in a file of 50 kB, a **checkpoint**.
+
 
 # %%
-rows = {}
+def shipped(seed: int = 0) -> Storyteller:
+    """Load a storyteller that the book brings."""
+    file = resources.files("annotated_book").joinpath(f"data/storyteller-{seed}.bin")
+    model = begin()
+    model.load_state_dict(world.unpack(file.read_bytes(), model.state_dict()))
+    return model
+
+
+# %% tags=["fold-input"]
+rows, brought = {}, shipped()
 for how in ((0.1,), (0.7,), (1.0,), (1.5,), (2.0,), (2.0, 3)):
-    texts = write(model, 200, *how)
+    texts = write(brought, 200, *how)
     name = f"temperature {how[0]}" + (f", top-{how[1]}" if how[1:] else "")
     rows[name] = [possible(texts), len({" ".join(text) for text in texts})]
 display.show(rows, columns=["possible", "different, of 200"])
 
-# %% tags=["proof"]
-shares = {name: row[0] for name, row in rows.items()}
-assert min(shares[f"temperature {each}"] for each in (0.1, 0.7, 1.0)) > 0.8
-assert rows["temperature 0.1"][1] < 195
-assert shares["temperature 2.0"] < 0.4 < shares["temperature 2.0, top-3"]
-print(
-    "✓ Warm, most stories are impossible; with the three likeliest words most are possible."
-)
-
 # %% [markdown]
 # At 2 hardly a story is left. A story has many words, each with a small chance of going wrong, and
 # one wrong word spoils it. Top-3 mends most of that: it cuts off the long tail of words that are each
-# unlikely and together are not. Below 1 there is little left to mend, and the cold costs variety: where
-# all choices are equally good, a temperature of 0.1 blows up accidental differences between them.
+# unlikely and together are not. But colder is not safer. What is still impossible at 0.1?
+
+# %%
+cold = [text for text in write(brought, 200, 0.1) if not world.possible(grammar, text)]
+print(*cold[0])
+
+# %% tags=["proof"]
+shares = {name: row[0] for name, row in rows.items()}
+assert min(shares[f"temperature {each}"] for each in (0.1, 0.7, 1.0)) > 0.85
+assert rows["temperature 0.1"][1] < 190 < 195 < rows["temperature 1.0"][1]
+assert shares["temperature 2.0"] < 0.2 < 0.5 < shares["temperature 2.0, top-3"]
+assert all(text[2] == text[5] for text in cold)
+with torch.no_grad():
+    next_one = brought(as_ids(["/ the duck feared the".split()]))[0, -1].softmax(-1)
+others = [next_one[NUMBER[animal]].item() for animal in ANIMALS]
+assert next_one[NUMBER["duck"]] > 0.8 / 6 > 0.6 / 6 < min(others) < sum(others) < 1.01
+print("✓ To fear itself is as likely for the duck as to fear any other animal.")
+
+# %% [markdown]
+# In all that are left, somebody does something to itself. Nobody in this world does, but where no owner has named
+# two animals, this storyteller has not learned it: after *the duck feared the*, it gives the duck about as much as
+# each of the others. Cold mends accidents. It does not mend what a model believes, and it costs some variety: where all
+# choices are equally good, 0.1 blows up accidental differences between them.
+
+# %% [markdown]
+# <!-- deeper: a number in a byte -->
+# ### Going deeper: a number in a byte
+#
+# In the checkpoint, each row of a matrix is kept as whole numbers from −127 to 127 and one scale, a byte a number in
+# place of four. This is called **quantising** to int8, and costs next to nothing, as the proof says. To *go on
+# training* takes more: the optimizer's state, the schedule and the random generators, [as the chapter Training
+# shows](12_training.ipynb#cell-id=deeper-checkpoint).
+
+# %% tags=["proof"]
+state = model.state_dict()
+assert len(world.pack(state)) < 55_000
+packed = begin()
+packed.load_state_dict(world.unpack(world.pack(state), state))
+with torch.no_grad():
+    assert abs(loss_on(packed, TESTED) - loss_on(model, TESTED)) < 0.001
+    assert abs(loss_on(brought, TESTED) - loss_on(model, TESTED)) < 0.01
+print("✓ In int8, the loss of the model above is the same, but for a thousandth of a nat.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="below-the-floor"
 # ## Below the floor
@@ -632,10 +676,8 @@ LEAKS = {
 # <details><summary>What do you expect?</summary>
 #
 # Lower. Each of the three shows a place words that come after it. Reading the answer is easier than
-# knowing the world, and in training the answers are there to be read. With the wrong merge and two heads,
-# row i in the first half of a text is made of the rows 2i and 2i + 1, which lie further on; in the second
-# half, of rows that lie before. In one layer the leak is half open. But a second layer reads rows that have
-# looked ahead, and most of the others see, too.
+# knowing the world, and in training the answers are there to be read. With the wrong merge, the rows in the
+# first half of a text are made of rows further on. In the second layer, most others read from those.
 #
 # </details>
 
@@ -654,14 +696,9 @@ def span(runs: list[dict], what: str, done: int = 500) -> str:
 runs = {
     setup: [run for run in kept if run["setup"] == setup] for setup in ("right", *LEAKS)
 }
-rows = {}
-for setup, of in runs.items():
-    rows[setup] = [span(of, what) for what in ("loss", "so the", "possible")]
-columns = ["loss", "“so the …” right", "possible stories"]
-display.show(rows, columns=columns, corner="after 500 steps")
 
 # %% tags=["hide-input"]
-drawing, (ax,) = display.panels(520, 170)
+drawing, (ax,) = display.panels(310, 180)
 for place, (setup, of) in enumerate(runs.items()):
     values = [run["500"]["loss"] for run in of]
     ax.plot(
@@ -672,9 +709,11 @@ for place, (setup, of) in enumerate(runs.items()):
         alpha=0.7,
     )
 ax.axvline(FLOOR, color=display.COLOURS["m"], linestyle="--")
-ax.text(FLOOR - 0.005, -0.75, "the floor", ha="right", color=display.COLOURS["m"])
+ax.text(
+    FLOOR - 0.005, -0.75, "the floor", ha="right", fontsize=12, color=display.COLOURS["m"]
+)
 ax.set_yticks(range(4), [*runs])
-ax.set(xlim=(-0.01, 0.5), ylim=(3.5, -1.2), xlabel="loss on held-out stories, nats a word")
+ax.set(xlim=(-0.01, 0.5), ylim=(3.5, -1.2), xlabel="loss on held-out stories")
 display.finish(
     drawing,
     name="below-the-floor",
@@ -686,11 +725,19 @@ display.finish(
 # %% [markdown]
 # All fifteen lie far below, and two of the three mistakes next to zero. On the same words, nobody can be less
 # surprised than a reader who knows every chance, unless the answer lies open. So a loss below the floor is
-# not a triumph. It is an alarm. The judge of *so the …* is fooled, too, since it shows the model the rest of
-# the story.
-#
-# Only writing is not. When a model writes, there is no later word to read, and not one of the broken
-# models' stories is possible. This is how they write, from the first seed:
+# not a triumph. It is an alarm. What do the two judges say?
+
+# %% tags=["fold-input"]
+rows = {}
+for setup, of in runs.items():
+    rows[setup] = [span(of, what) for what in ("so the", "possible")]
+columns = ["“so the …” right", "possible"]
+display.show(rows, columns=columns, corner="after 500 steps")
+
+# %% [markdown]
+# The judge of *so the …* is fooled, too, since it shows the model the rest of the story. Only writing is not.
+# When a model writes, there is no later word to read, and not one of the broken models' stories is possible.
+# This is how they write, from the first seed:
 
 # %%
 for setup in LEAKS:
@@ -708,21 +755,20 @@ for run in kept:
 print("✓ Below the floor nobody writes; above it everybody does.")
 
 # %% [markdown]
-# *On the same words* matters. Leave the padding in the mean, and an honest model falls below 0.421, too. Once
-# a story has ended, the rest of its row is padding and surprises nobody. So it adds nothing to the sum,
-# and much to the count. For the perfect reader, that makes:
+# *On the same words* matters. Leave the padding in the mean, train with it, and an honest model falls below
+# 0.421, too. Once a story has ended, the rest of its row is padding and surprises nobody. So it adds nothing
+# to the sum, and much to the count. For the perfect reader, that makes:
 
 # %%
 print(f"{sum(NATS) / TESTED[:, 1:].numel():.3f} nats a place, if padding is counted")
 
 # %% [markdown]
-# That is why `loss_on` leaves it out, and `F.cross_entropy` takes `ignore_index`. Before you look for a leak,
-# look at what is counted.
+# That is why `loss_on` leaves it out, and why `F.cross_entropy` has an `ignore_index`. Before you look for a
+# leak, look at what is counted.
 #
-# The image has a limit. A leak does not have to end below the floor: stop any of the three early enough, and
-# on its way down it passes a loss like that of an honest model. And where the floor is not known, no number can raise
-# the alarm. There you [change a later word and see whether an earlier row
-# moves](12_training.ipynb#cell-id=what-teacher-forcing-does-not-see), which needs no training at all.
+# And a leak need not be alarming: stop any of the three early enough, and on its way down it passes a loss like
+# that of an honest model. Where no floor is known, [change a later word and see whether an earlier row
+# moves](12_training.ipynb#cell-id=what-teacher-forcing-does-not-see). That needs no training at all.
 
 # %% [markdown] name="deeper-have-they-been-seen"
 # <!-- deeper: has it seen the test? -->
@@ -751,37 +797,6 @@ display.show(rows, columns=["stories", "floor", "above it"], decimals=3)
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown] name="a-checkpoint"
-# ## A checkpoint of 50 kB
-#
-# Trained numbers are kept in a file, a **checkpoint**. The book brings two storytellers, trained as
-# above from two seeds. Each row of a matrix is kept as whole numbers from −127 to 127 and one scale, a
-# byte a number in place of four. This is called **quantising** to int8.
-
-
-# %%
-def shipped(seed: int = 0) -> Storyteller:
-    """Load a storyteller that the book brings."""
-    file = resources.files("annotated_book").joinpath(f"data/storyteller-{seed}.bin")
-    model = begin()
-    model.load_state_dict(world.unpack(file.read_bytes(), model.state_dict()))
-    return model
-
-
-# %% tags=["proof"]
-state = model.state_dict()
-assert len(world.pack(state)) < 55_000
-packed = begin()
-packed.load_state_dict(world.unpack(world.pack(state), state))
-with torch.no_grad():
-    assert abs(loss_on(packed, TESTED) - loss_on(model, TESTED)) < 0.001
-    assert abs(loss_on(shipped(), TESTED) - loss_on(model, TESTED)) < 0.01
-print("✓ In int8, the loss of the model above is the same, but for a thousandth of a nat.")
-
-# %% [markdown]
-# That costs next to nothing. A checkpoint to *go on training* from needs more: the optimizer's state, the schedule
-# and the random generators, [as the chapter Training shows](12_training.ipynb#cell-id=deeper-checkpoint).
 
 # %% [markdown]
 # ## Exercises
@@ -871,7 +886,10 @@ exercises.a_little_world.check_top.folded(top)
 # > **In short.** A language has a floor, its entropy: the mean surprise of a reader who knows every
 # > chance. A model's loss on held-out text is its own mean surprise, and cannot honestly be lower:
 # >
-# > $$-\frac{1}{T} \sum_t \log p_{\text{model}}(w_t \mid w_1 \ldots w_{t-1}) \;\ge\; -\frac{1}{T} \sum_t \log p_{\text{true}}(w_t \mid w_1 \ldots w_{t-1}) \quad \text{on average}$$
+# > $$\begin{aligned}
+# > &-\frac{1}{T} \sum_t \log p_{\text{model}}(w_t \mid w_{<t}) \\
+# > \ge\; &-\frac{1}{T} \sum_t \log p_{\text{true}}(w_t \mid w_{<t}) \quad \text{on average}
+# > \end{aligned}$$
 # >
 # > Ids `(b, n)` go in, logits `(b, n, v)` come out. A model that only writes is a stack of causal encoder
 # > layers:
@@ -887,4 +905,4 @@ exercises.a_little_world.check_top.folded(top)
 # > judge that.
 #
 # The storyteller knows who was meant by *it*. Where in the model is that decided, at which word and by which head?
-# [Questions to heads](11_questions_to_heads.ipynb) finds out. It starts on this floor, and goes upstairs.
+# [Questions to heads](11_questions_to_heads.ipynb) finds out.
