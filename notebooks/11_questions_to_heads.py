@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *20 minutes and 5 of exercises. Afterwards you can ask a trained model which word and which head an
+# *20 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -174,16 +174,18 @@ def blanked(
 
 # %%
 ANSWERS = ["the one meant", "the other", "a third word", "who acts"]
-PLACES = {"“it”": -6, "“was”": -5, "the quality": -4, "“.”": -3, "“so”": -2}
+PLACES = {"“it”": -6, "“so”": -2, "the quality": -4}
 rows = {word: blanked(model, place) for word, place in PLACES.items()}
-rows["the quality, by the mean quality"] = blanked(model, -4, here=True)
+rows["by the mean quality"] = blanked(model, -4, here=True)
 display.show(rows, columns=ANSWERS, corner="blanked")
 
 # %% [markdown]
 # *It* has an alibi. You can blank this word, and every answer stays right. Without the quality, half of them
-# are. Which half? Put the mean of all words in its place, and the model always names the one who acts; put
-# the mean quality there, and it nearly always names the other. That it cannot choose is the model's doing.
-# What it says instead is yours. So the answer needs the quality, and it is worked out somewhere after it. This is what [the causal
+# are. Which half depends on what you put there: with the mean of all words, the model always names the one
+# who acts; with the mean of the qualities, nearly always the other. That it cannot choose is a fact about
+# the model. What it says instead is a fact about the filler.
+#
+# So the answer needs the quality, and is worked out somewhere after it. This is what [the causal
 # mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
 # later row can.
 
@@ -191,17 +193,21 @@ display.show(rows, columns=ANSWERS, corner="blanked")
 # ## Where the answer is at noon
 #
 # Between the two layers, every word has a row, and the answer must be on its way in one of them. In which?
-# **Patch** it (*activation patching*): take two stories that differ in the quality alone, so that
+# **Patch** it (*activation patching*): take twins, two questions that differ in the quality alone, so that
 # different ones are meant. Run one, and put one row of the other in its place. If the answer flips, that
 # row carried it.
 
 
 # %%
+def twins(asked: list) -> Tensor:
+    """Give the twin of each. Questions stand in fours: two qualities for each one meant."""
+    return torch.arange(len(asked)).view(-1, 2, 2).flip(1).flatten()  # (b,)
+
+
 def flipped(model: nn.Module, layer: int, place: int, asked=ASKED) -> float:
-    """Give the share of answers that flip when a row comes from the other story."""
-    ids = ten.as_ids([text.split() for text, *_ in asked])                   # (b, n)
-    other = torch.arange(len(asked)).view(-1, 4)[:, [2, 3, 0, 1]].flatten()  # (b,)
-    rows = entering(model, ids[other], layer)[:, place]                      # (b, e)
+    """Give the share of answers that flip when a row comes from the twin."""
+    ids = ten.as_ids([text.split() for text, *_ in asked])      # (b, n)
+    rows = entering(model, ids[twins(asked)], layer)[:, place]  # (b, e)
     with put(model, layer, place, rows):
         return named(model, asked)[1]
 
@@ -214,10 +220,9 @@ rows = {
 display.show(rows, columns=["before layer 1", "before layer 2"], corner="patched")
 
 # %% [markdown]
-# Before layer 1 it is the quality, of course: the two stories differ nowhere else. Before layer 2 the
-# quality does not matter any more. It is all in the row of the last *the*, the one that is about to name
-# somebody. So the first layer has carried the news from the quality to *the*, and the second looks for
-# the name.
+# Before layer 1 it is the quality, of course: twins differ nowhere else. Before layer 2 the quality does
+# not matter any more. It is all in the row of the last *the*, the one that is about to name somebody. So
+# the first layer has carried the news from the quality to *the*, and the second looks for the name.
 
 # %% [markdown] name="the-head-that-points"
 # ## The head that points
@@ -362,8 +367,7 @@ print("✓ Without the head that points, third words come; without another, who 
 # is the other one, and a third word comes in 0.22 of the questions. So the head with the bright line only
 # **names**. Without head 1.1 a third word never comes, but every answer is the one who acts. So this head,
 # which looks at the quality and gives the one meant 0.04 of its weight, **decides**. One failure of the
-# choice alone, one of the name alone: neurologists call this a **double dissociation**, and nothing better
-# can come of taking things away.
+# choice alone, one of the name alone: neurologists call this a **double dissociation**.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. It says where a head looks.
 # > Whether the answer hangs on it, you learn by taking it away, and by looking at how the answers go
@@ -389,48 +393,41 @@ display.show([[len(third), same]], ["without 2.2"], ["third words", "of the righ
 # %% [markdown]
 # All of them are of the right kind. Where an animal was meant, another animal comes, and where it was a
 # drink, another drink. The kind survives without head 2.2, by another path. And in all of my questions one
-# of the two is an animal and the other is not. Whoever knows the kind cannot name the other one! So *never
-# the other* may mean no more than *never the wrong kind*. In court these are **leading questions**: half of
-# the answer stands in them.
+# of the two is an animal and the other is not. Whoever knows the kind cannot name the other one! So *hardly
+# ever the other* may mean no more than *hardly ever the wrong kind*. In court these are **leading
+# questions**: half of the answer stands in them.
 #
 # This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
-# says nothing. Ask these, without head 2.2: a third word again, or the other one?
-#
-# <details><summary>What do you expect?</summary>
-#
-# If head 2.2 only named, a third animal would come, one that was not in question. Measured: a third animal
-# seldom comes. It is the other one.
-#
-# </details>
+# says nothing. If head 2.2 only named, a third animal would come without it, one that was not in question.
 
 # %%
 FAIR = questions("chased", "feared", "carried")
-rows = {f"none, {len(FAIR)} questions": named(model, FAIR)}
+sets = {"a thing": ASKED, "two animals": FAIR}
+rows = {"none": named(model, FAIR)}
 for name in HEADS:
     with without(model, name):
         rows[name] = named(model, FAIR)
 display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% [markdown]
-# Without head 2.2 little more than half of the answers are right, and 0.34 of all are the other one. The
-# head that "only names" has taken the choice with it. My questions had let one job look like two. What
-# about the head that decides? As before: without head 1.1 every answer is the one who acts.
+# It is the other one, in 0.34 of the questions. The head that "only names" has taken the choice with it. My
+# questions had let one job look like two. What about the head that decides? As before: without head 1.1
+# every answer is the one who acts.
 #
 # So what passes between the two? Silence head 1.1 once more. Do not look at the answers this time, but at
-# where head 2.2 looks now:
+# how much head 2.2 now gives to the one who acts:
 
 # %%
 rows = {}
-for name, asked in {"a thing": ASKED, "two animals": FAIR}.items():
+for name, asked in sets.items():
     acts = torch.tensor([acts for *_, acts in asked])
-    before = looks(model, asked)[3]
+    before = looks(model, asked)[3, :, WHO]
     with without(model, "1.1"):
-        after = looks(model, asked)[3]
+        after = looks(model, asked)[3, :, WHO]
     for meant, which in {"who acts": acts, "the other": ~acts}.items():
-        row = [x[which, at].mean() for x in (before, after) for at in (WHO, OTHER)]
-        rows[f"{name}; meant is {meant}"] = row
-columns = ["who acts", "the other", "who acts, without 1.1", "the other, without 1.1"]
-display.show(rows, columns=columns, corner="head 2.2 looks at", heat=columns)
+        rows[f"{name}; meant is {meant}"] = [x[which].mean() for x in (before, after)]
+columns = ["with 1.1", "without 1.1"]
+display.show(rows, columns=columns, corner="2.2 to who acts", heat=columns)
 
 # %% tags=["proof"]
 with without(model, "2.2"):
@@ -440,163 +437,182 @@ assert same > 0.95 * len(third)
 assert fair[1] > 0.2 > 0.12 > fair[2]
 assert leading[2] > 0.12 > 0.05 > leading[1]
 with without(model, "1.1"):
-    assert min(named(model, asked)[3] for asked in (ASKED, FAIR)) > 0.95
+    assert min(named(model, asked)[3] for asked in sets.values()) > 0.95
 for one, two in (list(rows.values())[i : i + 2] for i in (0, 2)):
     assert one[0] > 0.9 > 0.1 > two[0]
-    assert abs(one[2] - two[2]) < 0.05 < 0.5 < one[2]
+    assert abs(one[1] - two[1]) < 0.05 < 0.5 < one[1]
 print("✓ Without the first, where the second looks no longer depends on who is meant.")
 
-# %% [markdown]
-# It still points, but the quality has lost its say in where. Whoever is meant, its weights are the same. So
-# these are not two heads with a job each. They look like two steps of one: the first reads the quality, and
-# where the second looks depends on the first.
-
-# %% [markdown]
-# <!-- deeper: another value in the head's place -->
-# ### Going deeper: another value in the head's place
+# %% [markdown] name="patch-a-head"
+# It still points, but the quality has lost its say in where. So these look like two steps of one: the first
+# reads the quality, and where the second looks depends on the first.
 #
-# A silenced head still says something, so choose what, and report it. Here are the two heads again, by
-# zero, by the mean over all words as above, and by the mean at the same place of the same questions, which
-# keeps what a head always says there.
+# Silencing shows only what is missed. To see what is *enough*, patch a head: let it hand on what it hands on
+# in the twin, and leave all other heads as they are. Which head alone flips the answer?
 
 
-# %% tags=["fold-input"]
-def means_here(model: nn.Module, asked: list) -> Tensor:
-    """Average what each head says at each place of the questions, (layers, h, n, d)."""
+# %%
+def said(model: nn.Module, asked: list) -> Tensor:
+    """Note what each head hands on at each place of each question, (layers, h, b, n, d)."""
     ids = ten.as_ids([text.split() for text, *_ in asked])
     parts = [layer.self_attn for layer in model.layers.layers]
-    here = [handed_on(model, part, ids).mean(0) for part in parts]  # (n, h, d) each
-    return torch.stack(here).transpose(1, 2)
+    return torch.stack([handed_on(model, part, ids) for part in parts]).movedim(3, 1)
 
 
-rows, mean = {}, means_of(model)
-for name, asked in {"a thing": ASKED, "two animals": FAIR}.items():
-    values = {"zero": torch.zeros_like(mean), "mean": mean}
-    for head in ("1.1", "2.2"):
-        for what, value in (
-            values | {"mean at its place": means_here(model, asked)}
-        ).items():
-            with without(model, head, values=value):
-                rows[f"{name}: {head} by {what}"] = named(model, asked)
-display.show(rows, columns=ANSWERS, corner="silenced")
+rows = {}
+for heads in (*([name] for name in HEADS), ["2.1", "2.2"]):
+    row = rows[" and ".join(heads)] = []
+    for asked in sets.values():
+        with without(model, *heads, values=said(model, asked)[:, :, twins(asked)]):
+            row.append(named(model, asked)[1])
+display.show(rows, columns=[*sets], corner="flips, patched")
 
-# %% [markdown]
-# With all three values at most a little of the choice is left without head 1.1, and hardly a third word comes; and
-# without head 2.2 the wrong answers are third words where a thing is in question, and the other one where it is two animals. But
-# *which* answer a model without head 1.1 falls back on depends on the value: who acts, or between two animals
-# the other, or some of both: as with the blanked quality, what it says instead is a fact about what you put
-# in.
+# %% tags=["proof"]
+assert min(rows["1.1"]) > 0.97
+assert max(rows["1.2"]) < 0.03
+assert max(rows["2.1"]) < 0.2
+assert 0.3 < rows["2.2"][0] < 0.6 < 0.7 < rows["2.1 and 2.2"][0] < 0.85
+assert rows["2.2"][1] > 0.95
+print("✓ One head alone flips every answer, and none of the others does so in both sets.")
 
 # %% [markdown]
-# <!-- /deeper -->
+# Head 1.1 alone flips every answer: it carries the whole choice. Head 2.2 alone flips nearly all between two
+# animals, and half where a thing is in question. There 2.1 has a share, which no silencing showed, and the
+# rest gets past both. So there are not two jobs but one, in two steps.
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another
-# seed, other first numbers, and as low a loss. Question it in the same way, beside the first.
-
-# %%
-second = ten.shipped(4)
-both = {"the first": model, "the second": second}
-sets = {"a thing": ASKED, "two animals": FAIR}
-pairs = [(each, asked) for each in both.values() for asked in sets.values()]
-rows = {"right": [named(*pair)[0] for pair in pairs]}
-for word, place in (("“it”", -6), ("the quality", -4)):
-    rows[f"right, {word} blanked"] = [
-        blanked(each, place, asked)[0] for each, asked in pairs
-    ]
-for word, place in (("the quality", -4), ("“so”", -2), ("“the”", -1)):
-    rows[f"flipped, {word} patched before layer 2"] = [
-        flipped(each, 1, place, asked) for each, asked in pairs
-    ]
-columns = [f"{name}, {which}" for name in both for which in sets]
-display.show(rows, columns=columns, corner="share of the questions")
-
-# %% [markdown]
-# *It* has an alibi in both, and the quality is needed. The rest is different. In the first model the row of
-# *the* carries the answer between the layers, whatever is asked. In the second it hardly ever does. If a thing is in
-# question, the answer still sits in the row of the quality. If it is two animals, that row carries some
-# answers and the row of *so* others. So how does the second model fall apart?
-
-# %%
-rows = {}
-for head, (name, asked) in itertools.product(HEADS, sets.items()):
-    with without(second, head):
-        rows[f"{head}, {name}"] = named(second, asked)
-display.show(rows, columns=ANSWERS, corner="silenced in the second")
-
-# %% [markdown]
-# Ask for things alone, and you would find two jobs again, in other hands: without head 2.1 the choice is
-# lost, without 1.1 or 2.2 the name. Ask for animals as well, and one of the two is gone. Without 2.1 every
-# answer is still the one who acts, but without 1.1 the other one comes nearly as often as a third word, at
-# least in questions of this short form, and 2.2 is not needed at all.
-#
-# So one finding is left in these two files, in both sets: with one head at its mean, the answer no longer changes
-# with the quality. It is head 1.1 in one and 2.1 in the other. (That the answer is then the one who acts is
-# the work of the mean in the head's place. It says nothing of other seeds, either.)
-#
-# And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
-# Ask the second, and ask it about the cat and its milk, too.
-
-# %%
-texts = {
-    "cat drank milk, sweet": ("the cat drank milk because it was sweet", "cat", "milk"),
-    "dog carried cat, tired": (
-        "the dog carried the cat because it was tired",
-        "dog",
-        "cat",
-    ),
-}
-rows = {}
-for what, (text, *two) in texts.items():
-    for name, each in both.items():
-        rows[f"{what}: {name}"] = says(each, f"{text} . so the", *two)
-display.show(rows, columns=["who acts", "the other"])
-
-# %% tags=["proof"]
-sweet, tired = list(rows.values())[:2], list(rows.values())[2:]
-assert sweet[0][1] > 0.9 > 0.5 > sweet[1][1]
-assert tired[0][0] > 0.9 > 0.1 > tired[1][0]
-assert tired[1][1] > 0.9
-for asked in (ASKED, FAIR):
-    assert min(blanked(each, -6, asked)[0] for each in (model, second)) > 0.97
-    assert max(blanked(each, -4, asked)[0] for each in (model, second)) < 0.55
-    assert flipped(model, 1, -1, asked) > 0.9 > 0.15 > flipped(second, 1, -1, asked)
-    with without(second, "2.1"):
-        assert named(second, asked)[3] > 0.95
-with without(second, "2.2"):
-    assert named(second, FAIR)[0] > 0.95 > 0.85 > named(second)[0]
-with without(second, "1.1"):
-    assert named(second)[1] < 0.05 < 0.15 < named(second, FAIR)[1]
-print("✓ In both models one head is missed for the choice, in both sets of questions.")
-
-# %% [markdown]
-# It says that the carried one is tired. It was told the same kind of stories, in which *tired* never meant the
-# other, so my explanation fits one model of two. With the sweet milk it is the other way round: the second
-# model names neither. No story of this world holds either text, so no loss could have warned you.
-# Two models that agree on every test may not agree outside.
-#
-# So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions.
-# `make seeds` has trained five anew (rows 0 and 4 are not the two models above) and questioned each by the
-# head that looks most at the one meant:
+# seed, other first numbers, and as low a loss. Where is its answer at noon?
 
 # %% tags=["fold-input"]
-file = resources.files("annotated_book").joinpath("data/world.json")
-rows = {}
-for run in json.loads(file.read_text())["questions"]:
-    thing, animals = run["a thing"], run["two animals"]
-    row = [min(x["it blanked"] for x in (thing, animals)), run["head"], run["weight"]]
-    rows[run["seed"]] = [*row, *thing["without"][1:3], *animals["without"][1:3]]
-columns = ["right, “it” blanked", "brightest head", "weight"]
-columns += [f"{x}: {y}" for x in sets for y in ANSWERS[1:3]]
-display.show(rows, columns=columns, corner="seed")
+second = ten.shipped(4)
+both = {"the first": model, "the second": second}
+pairs = [(f"{name}, {what}", both[name], sets[what]) for name in both for what in sets]
+places = {"the quality": -4, "“so”": -2, "“the”": -1}
+rows = {
+    name: [flipped(each, 1, place, asked) for place in places.values()]
+    for name, each, asked in pairs
+}
+display.show(rows, columns=[*places], corner="flips, patched before layer 2")
 
 # %% [markdown]
-# In all five *it* can go, and at least 0.93 of the answers stay right. In all five the questions lead: without
-# the head that looks most at the one meant, hardly an answer is the other one if a thing is in question, and
-# at least 0.19 of them are if it is two animals. Which head that is, how bright, and how much of the choice is
-# left without it, is another matter in each.
+# *It* can be blanked in both, and the quality cannot. The rest is different. In the first model the row of *the*
+# carries the answer, whatever is asked. In the second it hardly ever does. If a thing is in question, the answer
+# still sits in the row of the quality; if it is two animals, that row carries some answers and the row of *so*
+# others.
+#
+# So who decides in the second? Say that an answer **turns** if it is not the same for a question and its twin. With
+# one head at its mean, how many answers still turn?
+
+
+# %%
+def turns(model: nn.Module, asked: list) -> float:
+    """Give the share of answers that change with the quality."""
+    found = answers(model, asked)
+    changed = [word != found[twin] for word, twin in zip(found, twins(asked).tolist())]
+    return sum(changed) / len(changed)
+
+
+rows = {name: [] for name, *_ in pairs}
+for head, (name, each, asked) in itertools.product(HEADS, pairs):
+    with without(each, head):
+        rows[name].append(turns(each, asked))
+display.show(rows, columns=HEADS, corner="turns, without")
+
+# %% [markdown]
+# Each model has one head on which the whole choice hangs, in both sets: 1.1 in the first, and 2.1 in the second,
+# a layer later. Two models, two sets of questions, one finding. Remember it.
+#
+# And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
+# Ask both, with each verb and of all pairs of animals: how often is the one who acts the likelier word?
+
+# %% tags=["fold-input"]
+rows = {}
+for verb in ("chased", "feared", "carried"):
+    row = rows[f"{verb}, tired"] = []
+    for each in both.values():
+        acts = []
+        for who, other in itertools.permutations(ten.ANIMALS, 2):
+            text = f"the {who} {verb} the {other} because it was tired . so the"
+            first, rest = says(each, text, who, other)
+            acts.append(first > rest)
+        row.append(sum(acts) / len(acts))
+display.show(rows, columns=[*both], corner="who acts")
+
+# %% tags=["proof"]
+assert all(one > 0.9 for one, _ in rows.values())
+assert rows["chased, tired"][1] > 0.8 > 0.2 > rows["feared, tired"][1]
+assert rows["carried, tired"][1] < 0.2
+for asked in sets.values():
+    assert min(blanked(each, -6, asked)[0] for each in both.values()) > 0.97
+    assert max(blanked(each, -4, asked)[0] for each in both.values()) < 0.55
+    assert flipped(model, 1, -1, asked) > 0.9 > 0.15 > flipped(second, 1, -1, asked)
+    for each, head in ((model, "1.1"), (second, "2.1")):
+        with without(each, head):
+            assert turns(each, asked) < 0.05
+        for other in {*HEADS} - {head}:
+            with without(each, other):
+                assert turns(each, asked) > 0.25
+print(
+    "✓ On one head of each model the choice hangs; what tired means depends on the model."
+)
+
+# %% [markdown]
+# The second model was told the same kind of stories, and goes by the verb: who chased is tired, and who was feared
+# or carried is. My explanation fits one model of two. No story of this world holds such a text, so no loss could
+# have warned you. Two models that agree on every test may not agree outside.
+#
+# So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
+# *one head decides* a sentence about more? It has survived both models and both sets. `make seeds` has trained five
+# anew (rows 0 and 4 are not the two models above). Here is for each the head that is missed most in both sets, and
+# how many answers still turn without it:
+
+# %% tags=["fold-input"]
+file = resources.files("annotated_book").joinpath("data/heads.json")
+rows = {}
+for run in json.loads(file.read_text())["questions"]:
+    left = {head: [run[name]["turns"][head] for name in sets] for head in HEADS}
+    head = min(left, key=lambda name: max(left[name]))
+    rows[run["seed"]] = [head, *left[head]]
+display.show(rows, columns=["without", *sets], corner="seed")
+
+# %% [markdown]
+# It is not. In seeds 0 and 4, as in the two models above, one head decides, or nearly. In the other three, 0.20 to
+# 0.62 of the answers still turn without the head that is missed most. There the choice has no single seat. A
+# third seed took this story, too.
+#
+# What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
+# about half do. What the world says of its words came out alike in every model. Which head does the work did
+# not. That is less than I hoped to tell you, and it has held.
+
+# %% [markdown]
+# <!-- deeper: another value in the head's place -->
+# ### Going deeper: another value in the head's place
+#
+# A silenced head still says something, so choose what, and report it. How many answers turn if the head on which
+# the choice hangs says zero, its mean over all words as above, or its mean at the same place of the same questions,
+# which keeps what it always says there?
+
+# %% tags=["fold-input"]
+rows = {}
+for (name, each), head in zip(both.items(), ("1.1", "2.1")):
+    mean = means_of(each)
+    for what in ("zero", "mean", "mean at its place"):
+        row = rows[f"{name}, {head}: {what}"] = []
+        for asked in sets.values():
+            here = said(each, asked).mean(2) if "place" in what else mean
+            with without(each, head, values=here * (what != "zero")):
+                row.append(turns(each, asked))
+display.show(rows, columns=[*sets], corner="turns")
+
+# %% [markdown]
+# Between two animals hardly any choice is left, whatever you put in. If a thing is in question, some of it survives
+# the mean at the head's place: 0.21 of the answers turn in the first model, 0.38 in the second.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="ask-it"
 # ## Now you
@@ -659,10 +675,9 @@ print("✓ They come out as the text below says.")
 # %% [markdown]
 # Without 1.1 the sweet milk turns into the cat. Without 2.2 it turns into another drink: the kind survives,
 # and the name does not. In this sentence, without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck*
-# 0.15. In the
-# fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
-# a leading question the order does not decide: animals drink in this world, so the cat is thirsty wherever it
-# stands.
+# 0.15. In the fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
+# the milk that drank the cat, the order does not decide, at least for this model: animals drink in its world, so
+# the cat is thirsty wherever it stands.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -670,36 +685,6 @@ print("✓ They come out as the text below says.")
 # %% [markdown]
 # ## Exercises
 #
-# ### What a guess is worth
-#
-# *Easy, 2 minutes.* A share of right answers means something only beside what a guess would get. What
-# share of the 192 questions does a model get right that knows only that one of the two was meant? And one
-# that always names the one who acts, if the one who acts is meant in half of them?
-
-# %% tags=["exercise"]
-my_guesses = [
-    None,  # one of the two, at random
-    None,  # always who acts
-]
-
-# %%
-from annotated_book import exercises
-
-exercises.questions_to_heads.check_guesses(my_guesses)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# In the table of blanked words, the last column tells the two apart.
-#
-# </details>
-
-# %% tags=["solution"]
-my_guesses = [1 / 2, 1 / 2]
-
-exercises.questions_to_heads.check_guesses.folded(my_guesses)
-
-# %% [markdown]
 # ### Put in another row
 #
 # *Medium, 3 minutes.* The heart of patching: given the rows of two runs, `(b, n, e)`, return those of the
@@ -714,6 +699,8 @@ def patched(rows: Tensor, other: Tensor, place: int) -> Tensor:
 
 
 # %%
+from annotated_book import exercises
+
 exercises.questions_to_heads.check_patched(patched)
 
 # %% [markdown]
@@ -750,8 +737,8 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # >   the word.
 # > - **Where is the answer now?** *Patch* a row, `(b, e)`, from another run. It says which row carries the
 # >   answer between two layers.
-# > - **Is this head needed, and what for?** *Silence* it by its mean, before `out_proj`. See how the answers
-# >   go wrong, and where the other heads look then.
+# > - **Is this head needed?** *Silence* it by its mean, before `out_proj`, and see how the answers go wrong. **Is it
+# >   enough?** Patch what it hands on.
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)
@@ -760,7 +747,7 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > ```
 # >
 # > Three things mislead: a bright line, what stands in the silenced head's place, and questions that give
-# > away half of the answer. Ask a second set of questions, and a second seed.
+# > away half of the answer. Ask a second set of questions, and more seeds than two.
 #
 # *It* was never the witness. In a model that writes, the row of *it* cannot know what it means, and it is hardly
 # needed. The matter is settled from the quality on: in the word that speaks, or partly on the way there.

@@ -1,28 +1,9 @@
-"""Exercises of "Questions to heads": what a guess is worth, and a row from another run."""
+"""Exercise of "Questions to heads": a row from another run."""
 
 import torch
 from torch import Tensor
 
 from annotated_book.exercises._exercise import Exercise, Refused, normal, require_function
-from annotated_book.exercises._values import furthest, numbers
-
-check_guesses = Exercise(
-    name="my_guesses",
-    right=[0.5, 0.5],
-    praise="right. Both get the same share. How often they name who acts tells them apart.",
-    wrong={
-        "who always names the one who acts is right whenever that one is meant.": [0.5, 1],
-        "that one is right in its half of the questions, and wrong in the other.": [0.5, 0],
-        "only two can be meant, and this model knows that.": [1 / 6, 0.5],
-        "that is in percent. Write the share, a number between 0 and 1.": [50, 50],
-    },
-    run=numbers(2),
-    why=lambda answer, found, right: (
-        f"{('the coin', 'the prejudice')[furthest(found, right)]} gets another share. Of 192 "
-        "questions, how many does it get right?"
-    ),
-    close=0.006,
-)
 
 
 def _patched(rows: Tensor, other: Tensor, place: int) -> Tensor:

@@ -10,7 +10,7 @@ another trains models to look at a far key.
 The modules of "Two heads" are so small that each is trained from twenty seeds.
 For the chapter "Fewer keys", trained models are made to share keys, and trained on.
 The storytellers of "A little world" are trained as they should be and with leaks; two of them are
-kept, packed. "Questions to heads" questions those that are right.
+kept, packed. For "Questions to heads", those that are right are trained anew and questioned.
 """
 
 import json
@@ -141,26 +141,19 @@ def run_storyteller(setup: str, seed: int) -> dict[str, Any]:
 
 
 def question(_: str, seed: int) -> dict[str, Any]:
-    """Ask a storyteller as "Questions to heads" does, about a thing and about two animals.
-
-    Silenced is the head that gives most to the one meant, if a thing is in question.
-    """
+    """Ask a storyteller as "Questions to heads" does, about a thing and about two animals."""
     heads: Any = chapters.load("11_questions_to_heads")
-    model = storyteller(seed)
-    weights = {name: row[0] for name, row in heads.on_the_meant(model).items()}
-    brightest = max(weights, key=lambda name: weights[name])
-    found = {"seed": seed, "head": brightest, "weight": round(weights[brightest], 4)}
+    model, found = storyteller(seed), dict[str, Any](seed=seed)
     for name, asked in (("a thing", heads.ASKED), ("two animals", heads.FAIR)):
-        with heads.without(model, brightest):
-            without = heads.named(model, asked)
-        places = {"the quality": -4, "so": -2, "the": -1}
-        flips = {word: heads.flipped(model, 1, place, asked) for word, place in places.items()}
+        turns = {}
+        for head in heads.HEADS:
+            with heads.without(model, head):
+                turns[head] = round(heads.turns(model, asked), 4)
         found[name] = {
             "right": round(heads.named(model, asked)[0], 4),
             "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
             "quality blanked": round(heads.blanked(model, -4, asked)[0], 4),
-            "patched": {word: round(x, 4) for word, x in flips.items()},
-            "without": [round(x, 4) for x in without],
+            "turns": turns,
         }
     return found
 
@@ -299,7 +292,8 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
     kinds = list(chapters.load("20_positions").KINDS)
     return {
         "two_heads": {"runs": (GLASSES, glasses)},
-        "world": {"runs": (STORYTELLERS, run_storyteller), "questions": (("",), question)},
+        "world": {"runs": (STORYTELLERS, run_storyteller)},
+        "heads": {"questions": (("",), question)},
         "positions": {"runs": (kinds, positions)},
         "far_key": {"runs": (list(product(kinds, (0, 1))), far_key)},
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},

@@ -10,9 +10,18 @@ from annotated_attention import MultiheadAttention
 from annotated_book import chapters
 from press.measure import seeds
 
-RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, FAR_KEY, GLASSES = KEPT = [
+RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, HEADS, FAR_KEY, GLASSES = KEPT = [
     json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8"))
-    for name in ("training", "warm_up", "positions", "groups", "world", "far_key", "two_heads")
+    for name in (
+        "training",
+        "warm_up",
+        "positions",
+        "groups",
+        "world",
+        "heads",
+        "far_key",
+        "two_heads",
+    )
 ]
 
 
@@ -140,15 +149,17 @@ def test_a_storyteller_nears_the_floor_and_one_that_leaks_falls_through_it():
             assert 0 < row["1000"]["loss"] - ten.FLOOR < 0.01, row
 
 
-def test_it_is_never_needed_and_things_hide_that_the_brightest_head_chooses():
-    for row in WORLD["questions"]:
-        for asked in ("a thing", "two animals"):
-            found = row[asked]
+def test_every_storyteller_needs_the_quality_and_not_it_and_two_of_five_hang_on_one_head():
+    for row in HEADS["questions"]:
+        sets = [row[name] for name in ("a thing", "two animals")]
+        for found in sets:
             assert found["right"] > 0.97, row
             assert found["it blanked"] > 0.9, row
-            assert found["quality blanked"] < 0.55, row
-        (_, thing, *_), (_, animal, *_) = (row[x]["without"] for x in ("a thing", "two animals"))
-        assert thing < 0.05 < 0.15 < animal, row
+            assert 0.4 < found["quality blanked"] < 0.6, row
+        missed = [max(found["turns"][head] for found in sets) for head in sets[0]["turns"]]
+        assert (min(missed) < 0.2) == (row["seed"] in seeds.KEPT), row
+        if row["seed"] not in seeds.KEPT:
+            assert all(min(found["turns"].values()) > 0 for found in sets), row
 
 
 def test_what_is_kept_of_a_storyteller_is_its_training_in_int8(monkeypatch, tmp_path):

@@ -20,11 +20,6 @@ def in_place(rows: Tensor, other: Tensor, place: int) -> Tensor:
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_guesses": [
-        ((1 / 2, 96 / 192), "✓ "),
-        ([0.5, 1], "whenever that one is meant"),
-        ([0.4, 0.5], "the coin gets another share"),
-    ],
     "check_patched": [
         (patched, "✓ "),
         (in_place, "it changes what it is given"),
