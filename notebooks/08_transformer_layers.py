@@ -165,7 +165,8 @@ display.show(rows, columns=one.WORDS)
 #
 # Every sublayer adds to the stream. What does that do to the size of its numbers? Let the sentence pass
 # through 24 pairs of attention and feed-forward network that only add, with matrices drawn as
-# `torch.nn.Transformer` draws them, and look at the standard deviation of the stream.
+# `torch.nn.Transformer` draws them. Will the standard deviation of the stream be twice as large at the end, ten
+# times, or a hundred times?
 
 # %%
 stream, sizes = sentence, {"size of the stream": [sentence.std()]}
@@ -181,8 +182,8 @@ for depth in range(1, 25):
 display.show(sizes, columns=[0, 1, 6, 12, 24], decimals=1, corner="after pairs")
 
 # %% [markdown]
-# The numbers grow faster and faster, since each sublayer adds in proportion to what it reads. (How fast depends
-# on how the matrices are drawn.) Large features make large scores. With large
+# More than a hundred times. Each sublayer adds in proportion to what it reads, so the numbers grow faster and
+# faster. (How fast depends on how the matrices are drawn.) Large features make large scores. With large
 # scores the softmax gives nearly all the weight to one word, and [hardly any gradient passes
 # through it](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root). A **layer norm** [[Ba et
 # al.](../docs/references.md#ba-2016)] brings the numbers back to one size. For each word it
