@@ -36,7 +36,7 @@ from press.measure.machine import provenance
 
 FOLDER = measured.DATA.parent
 SEEDS = range(5)
-MANY = range(20)  # for what trains in seconds
+OTHER_SEEDS = {"two_heads": range(20), "one_layer": range(1)}  # by file
 Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -52,6 +52,9 @@ SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
 PARTS = ("encoder", "decoder", "cross")
 # Layers, heads, shortest and longest period of the models that copy.
 COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
+# Heads, width and steps of copiers with one layer, which get more of each. They train for minutes,
+# and one seed shows what can be learned.
+ONE_LAYER = [(1, 64, 3000), (4, 64, 3000), (8, 128, 6000)]
 # Layers on each side, where the norms stand, for how many steps the learning rate rises, and its
 # highest value.
 WARM_UPS = [
@@ -120,6 +123,17 @@ def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
                 left = training.copied(model)
             measured["one head"] = min(measured.get("one head", 1.0), left)
     return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
+
+
+def one_layer(setup: tuple[int, int, int], seed: int) -> dict[str, Any]:
+    """Train a copier with one layer, of other sizes and for longer than the chapter does."""
+    training: Any = chapters.load("12_training")
+    heads, width, steps = setup
+    wide = partial(training.Copier, width=width)
+    with patch.object(training, "COPY_STEPS", steps), patch.object(training, "Copier", wide):
+        accuracy = training.learn_to_copy(1, heads, seed)[1][steps]
+    sizes = {"heads": heads, "width": width, "steps": steps}
+    return sizes | {"seed": seed, "accuracy": round(accuracy, 4)}
 
 
 def run_storyteller(setup: str, seed: int) -> dict[str, Any]:
@@ -298,6 +312,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
         "far_key": {"runs": (list(product(kinds, (0, 1))), far_key)},
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
+        "one_layer": {"runs": (ONE_LAYER, one_layer)},
         "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},
     }
 
@@ -306,7 +321,7 @@ def main(only: Sequence[str] = ()) -> None:
     """Train every setup from every seed, and rewrite the data, all of it or the named files."""
     wanted = {file: x for file, x in experiments().items() if file in only or not only}
     for file, tables in wanted.items():
-        begun = MANY if file == "two_heads" else SEEDS
+        begun = OTHER_SEEDS.get(file, SEEDS)
         found: dict[str, Any] = {"provenance": provenance("make seeds")}
         for name, (setups, train) in tables.items():
             rows = found[name] = list[dict[str, Any]]()

@@ -36,7 +36,7 @@ export default {
     const time = slider({
       label: "training step",
       max: last,
-      value: last,
+      value: 0,
       say: (index) => String(steps[index]),
       move: (index) => {
         stop();
@@ -67,7 +67,7 @@ export default {
       ...(calm() ? [] : [play]),
     );
     el.append(drawing.root, controls, said);
-    show(last);
+    show(0);
     return () => clearInterval(timer);
   },
 };
