@@ -795,10 +795,9 @@ exercises.transformer_layers.check_pre_norm_decoder.folded(pre_norm_decoder)
 # > x = x + feed_forward(norm2(x))
 # > ```
 # >
-# > Words `(b, n, e)` go in and come out; the feed-forward network is wider inside. A decoder layer
-# > has one sublayer more between the two: its queries come from the target, under a causal mask in
-# > the self-attention before; its keys and values come from the memory `(b, m, e)`, under the padding
-# > mask of the source.
+# > Words `(b, n, e)` go in and come out; the feed-forward network is wider inside. In a decoder layer
+# > the target attends to itself under a causal mask, then to the memory `(b, m, e)` under the padding
+# > mask of the source: queries come from the target, keys and values from the memory.
 # >
 # > The residual connection keeps words apart; the norm gives every sublayer (pre-LN) or the stream
 # > itself (post-LN) numbers of one size. A pre-LN stack needs a final norm. At a high learning
