@@ -163,7 +163,7 @@ display.source(world._follow, docstrings=False)
 # One of four equally likely drinks surprises by log 4, which is 1.39<!-- quoted -->.
 #
 # Below is one story, and the surprise of each of its words. Before you look: how much does a perfect
-# reader pay for *so the ___*, the word that says who was meant?
+# reader pay for *so the ___*, the bold word, which says who was meant?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -179,7 +179,7 @@ TRUE, OTHER = display.COLOURS["n"], display.COLOURS["h"]
 
 def draw_surprise(words, series, name: str, alt: str):
     """Draw the surprise of each word of a story, of one reader or of two."""
-    drawing, axes = display.panels(610, 210, columns=2)
+    drawing, axes = display.panels(610, 250, columns=2)
     half = len(words) // 2
     for first, ax in zip((0, half), axes):
         part = words[first : first + half]
@@ -190,8 +190,11 @@ def draw_surprise(words, series, name: str, alt: str):
             ax.bar(at, high, width, align="edge", color=colour, label=label, alpha=0.8)
         ax.set_xticks([i + 0.4 for i in range(half)], part, rotation=60, ha="right")
         ax.set(ylabel="surprise in nats", xlim=(0, half), ylim=(0, 2.2))
+        if 0 <= (asked := words.index("so") + 2 - first) < half:
+            ax.get_xticklabels()[asked].set(fontweight="bold", color=OTHER)
     if len(series) > 1:
-        axes[0].legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1), fontsize=12)
+        where = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1)}
+        axes[0].legend(frameon=False, ncols=2, handlelength=1, fontsize=12, **where)
     return display.finish(drawing, name=name, alt=alt)
 
 
