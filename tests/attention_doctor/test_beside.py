@@ -48,6 +48,13 @@ class Near(Attention):
         return super().heads(*(x + F.pad(x, (0, 0, 1, 0))[:, :-1] for x in (query, key, value)))
 
 
+class NearMasked(Near):
+    """Does so, and takes a mask."""
+
+    def forward(self, x, blocked=None):
+        return super().forward(x, x, x, blocked)
+
+
 class NearAndLeaking(HalfMasked, Near):
     """Does so, and leaves half of the heads without their mask."""
 
@@ -267,6 +274,12 @@ SAID = {
     "a leak": (HalfMasked(), "blocked-has-influence nan-row", "masked"),
     "a leak beside a convolution": (Smoothed(), "blocked-has-influence nan-row", "masked"),
     "neighbours": (Near(True), "tokens-convolved", "causal"),
+    "neighbours and a mask": (NearMasked(), "tokens-convolved nan-row", "masked"),
+    "a leak beside neighbours": (
+        NearAndLeaking(),
+        "blocked-has-influence tokens-convolved nan-row",
+        "masked",
+    ),
     "a straight reshape beside a residual connection": (
         Folded(),
         "split-and-merge-without-transpose",

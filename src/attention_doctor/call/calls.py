@@ -81,12 +81,7 @@ def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
         return Called(attend)
     bare = make("", heads)
     bare.masks = "none"  # it is given None
-    try:
-        return masked(lambda form: make(form, heads), bare, kind, sizes, Plan(), words)
-    except Unasked:
-        if asked:
-            raise
-        return Called(attend)
+    return masked(lambda form: make(form, heads), bare, kind, sizes, Plan(), words)
 
 
 def _unfit(plan: Plan, kind: str, function: Any) -> Unasked:

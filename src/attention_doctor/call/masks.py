@@ -13,7 +13,7 @@ import torch
 
 from attention_doctor.adapters import Adapted
 from attention_doctor.call.forms import MEANINGS, MaskForm, is_shape
-from attention_doctor.call.inputs import Failed, NotAsked
+from attention_doctor.call.inputs import Failed
 from attention_doctor.call.matching import Plan
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_at
@@ -85,8 +85,6 @@ def reaction(
         try:
             before = patient.ask(inputs, blocked)
             after = [patient.ask(inputs.replaced(other, slice(None), j), blocked) for j in (0, 1)]
-        except NotAsked:  # not at this length
-            return None
         except Failed as error:
             if errors is not None:
                 errors.append(error)
