@@ -171,7 +171,7 @@ def torch_like(
         >>> module = torch.nn.MultiheadAttention(24, 4)  # (n, b, e)
         >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
         >>> report.ok, report.codes
-        (True, ('nan-row', 'weights-after-dropout'))
+        (True, ('nan-row',))
     """
     if batch_first is None:
         batch_first = getattr(module, "batch_first", True)

@@ -60,7 +60,7 @@ def assert_attention(
         >>> module = torch.nn.MultiheadAttention(24, 4, batch_first=True)
         >>> report = assert_attention(module, embed_dim=24, num_heads=4, ignore=["nan-row"])
         >>> report.codes
-        ('weights-after-dropout',)
+        ()
     """
     check([*ignore, *select, *wrong])
     sizes = Sizes(embed_dim, num_heads, context_dim or embed_dim, max_length)

@@ -172,8 +172,6 @@ EXAMPLES = {
         ("q @ k.mT", "q @ (torch.arange(6) * torch.arange(x.size(1))[:, None]).to(q).sin().mT"),
     ),
     "weights-do-not-sum-to-one": ("Attention, bare", ("dropped @ v", "(dropped + 0.1) @ v")),
-    "weights-are-no-weights": ("Attention", ("return output", "return output, scores")),
-    "weights-after-dropout": ("Attention", ("return output", "return output, dropped")),
     "scaled-after-softmax": (
         "Attention",
         ("scores = scores / math.sqrt(q.size(-1))", ""),

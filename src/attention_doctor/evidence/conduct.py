@@ -100,30 +100,6 @@ def training(patient: Patient) -> Modes:
     return Modes()
 
 
-def uneven_weights(patient: Patient) -> str:
-    """Say what the weights that are returned sum to, if it is not one."""
-    return _uneven(patient, 100 * patient.tolerance)
-
-
-def uneven_in_training(patient: Patient) -> str:
-    """Say it of training with dropout, where they sum to one in evaluation."""
-    if uneven_weights(patient):
-        return ""
-    with patient.trained(DROPOUT):
-        return _uneven(patient, 0.01)
-
-
-def _uneven(patient: Patient, most: float) -> str:
-    inputs = patient.draw(1)
-    found = patient.answer(inputs).weights
-    b, n, m = *inputs.query.shape[:2], inputs.key.size(1)
-    if found is None or found.shape not in ((b, n, m), (b, patient.num_heads, n, m)):
-        raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
-    sums = found.double().sum(-1)
-    off = (sums - 1).abs().max().item() > most
-    return f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}" * off
-
-
 def unregistered(patient: Patient) -> str:
     """Name the parameters that the module does not know."""
     lost = parameters.unregistered(patient.needed_module())

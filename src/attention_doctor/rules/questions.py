@@ -22,7 +22,6 @@ HOLDS = {
     "dropout": "In training mode, dropout drops weights, not scores.",
     "training": "Training hides what evaluation hides, and the other way round; its results are "
     "finite.",
-    "weights": "Weights that are returned sum to one over the keys.",
     "registration": "Every parameter is registered.",
     "gradients": "Gradients reach the inputs and every parameter, and are finite.",
     "cache": "A cache gives what no cache gives, in chunks of any size.",
@@ -39,7 +38,7 @@ CONDUCT = (
 ).split(", ")
 # What follows from results that are not those of an attention, and from a wrong mask.
 OUTPUTS = frozenset({*HOLDS} - {*CONDUCT})
-MASKED = OUTPUTS - {"attention", "weights", "gradients"}
+MASKED = OUTPUTS - {"attention", "gradients"}
 # By calls alone, they name a cause, where nothing inside does.
 NAMING = ("answers", "attention", "blocked", "future", "training", "gradients")
 # Of the tests that have more than one answer, the parts: each brings out one code at most.

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from attention_doctor.evidence import conduct, looks, mixing, order
+from attention_doctor.evidence import looks, mixing, order
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.sight import Seen
-from attention_doctor.rules.questions import CONVENTION, OUTPUTS
+from attention_doctor.rules.questions import OUTPUTS
 from attention_doctor.rules.rule import Named, Rule, Sign, inside, of_mistake, told
 
 _CLOSE = 1e-3
@@ -140,32 +140,6 @@ RULES = (
         steps=("late mask", "softmax"),
         explanation="Results are then no mean of values: they grow and shrink with the length, "
         "or with the mask.",
-    ),
-    Rule(
-        "weights-are-no-weights",
-        "scores, or weights of another step, are returned as weights",
-        severity=CONVENTION,
-        signs={
-            "weights": told(
-                conduct.uneven_weights, "the returned weights do not sum to one over the keys"
-            )
-        },
-        explanation="Whoever plots them sees something else than how values were mixed.",
-        ignore="scores are what you want to return",
-    ),
-    Rule(
-        "weights-after-dropout",
-        "the weights that are returned are those after dropout",
-        severity=CONVENTION,
-        signs={
-            "weights": told(
-                conduct.uneven_in_training,
-                "in training, the returned weights are those after dropout",
-            )
-        },
-        steps=("dropout",),
-        explanation="In training they do not sum to one. In evaluation they do.",
-        ignore="nobody looks at them in training; PyTorch's own class does the same",
     ),
     Rule(
         "scaled-after-softmax",
