@@ -99,8 +99,8 @@ display.heads_at_work(still, weights, words, words, start=start)
 # sentences. `load_encoder` reads them into the encoder of this book, whose attention is the class
 # from [Multi-head attention](07_multihead_attention.ipynb), unchanged. After each layer, the
 # numbers differ by less than a hundred-thousandth from those of the `transformers` library, while
-# the largest are near ten; [folded below](#cell-id=deeper-the-comparison), the maps are compared
-# with its `output_attentions=True`, too.
+# the largest are near ten, and the maps are those of its `output_attentions=True` ([folded
+# below](#cell-id=deeper-the-comparison)).
 #
 # The model's real job is to compare sentences. A sentence's vector is the mean over its tokens,
 # scaled to length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]. The
@@ -514,7 +514,7 @@ assert passes
 display.show({"agreement": row}, columns=COUNTED, corner="test")
 
 # %% [markdown]
-# The columns are the same as in the table. In all 48 sentences of the second half the head looks
+# In all 48 sentences of the second half the head looks
 # most at the noun that agrees, although that noun cannot be meant. What the head finds is
 # **agreement** in gender and number. Agreement is a good clue to the antecedent, but it is not yet
 # reference.
@@ -618,10 +618,9 @@ display.show(rows, columns=["the noun that agrees is nearer", "of"])
 #
 # </details>
 #
-# Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer,
-# print the largest change that any head shows when *sweet* is the last word. The control is a third
-# sentence that ends with *hungry*, which fits the cat just as *thirsty* does. Print the largest
-# change for that sentence, too.
+# Compute the share of *cat* in the weight that *cat* and *milk* have together, and print for each
+# layer the largest change that any head shows when *sweet* is the last word. The control ends with
+# *hungry*, which fits the cat just as *thirsty* does.
 
 # %% tags=["needs-weights"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -634,11 +633,11 @@ for layer in range(layers):
     print(f"layer {layer + 1}: changed by {sweet:.2f} with sweet, {hungry:.2f} with hungry")
 assert balance[0, 0].allclose(balance[1, 0])
 
-# %% tags=["needs-weights"]
+# %% tags=["needs-weights", "fold-input"]
 for k in (1, 2):
     there = ((cat[0] > milk[0]) & (milk[k] > cat[k])).sum()
     back = ((milk[0] > cat[0]) & (cat[k] > milk[k])).sum()
-    print(f"{LAST[k]}: {there} heads turn from cat to milk, {back} from milk to cat")
+    print(f"{LAST[k]}: heads that turn from cat to milk {there}, from milk to cat {back}")
 turn = (cat[0] > milk[0]) & (milk[1] > cat[1])
 assert divmod(int(cat[0].argmax()), heads) == (5, 11)  # looks most at "cat"
 assert turn[3, 1]
@@ -732,8 +731,6 @@ display.show(rows, ["[CLS]", *text.split(), "[SEP]"], columns, corner="“she”
 #
 # Shorter. Otherwise every word would collect mostly the same vector, that of `[CLS]`, and the words
 # would become alike.
-# A head that finds nothing for a word still has to put its weight somewhere, ideally where it does
-# no harm.
 #
 # </details>
 
@@ -752,10 +749,9 @@ print(f"norm at [CLS] less than half of a word's: in {half} of all {layers * hea
 assert (rest.sum(), half) == (34, 68)
 
 # %% [markdown]
-# In these heads, a word hands over a vector of length 4.22, and `[CLS]` one of length 0.17. In the
-# other heads `[CLS]` is short as well. So a short `[CLS]` does not mark the heads that rest there:
-# nearly every head *could* rest on it, and 34 do. Now multiply each weight by the norm of the
-# vector that it weighs, and compute the share of `[CLS]` again.
+# In these heads, a word hands over a vector of length 4.22, and `[CLS]` one of length 0.17. The other
+# heads have nearly all such a place to rest, too; they use it less. Now multiply each weight by the
+# norm of the vector that it weighs, and compute the share of `[CLS]` again.
 
 # %% tags=["needs-weights", "fold-input"]
 shares = []
@@ -789,10 +785,12 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
 # In the 34 heads, `[CLS]` has on average 0.67 of the weight but only 0.13 of weight times norm.
-# Judging by the weights alone, nearly half of the heads mostly read one special token. In fact most of what
-# they hand over comes from the other tokens. A token that takes the weight and gives next to nothing is
-# called an **attention sink** [[Xiao et al.](../docs/references.md#xiao-2023)]: a softmax has to put its
-# weight somewhere, and a head that finds nothing needs a place where it does no harm.
+# Judging by the weights alone, nearly half of the heads mostly read one special token. In fact most
+# of what they hand over comes from the other tokens. A softmax has to put its weight somewhere, and
+# a head that finds nothing needs a place where it does no harm. In BERT many heads rest on `[SEP]`,
+# and [Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019) took this for a
+# *no-op*. A token that takes the weight and gives next to nothing is now called an **attention
+# sink** [[Xiao et al.](../docs/references.md#xiao-2023)].
 
 # %% [markdown]
 # <!-- deeper: an appended zero, invented by training -->
