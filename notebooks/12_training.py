@@ -206,11 +206,11 @@ data = {
 display.live(static, "attention_over_training", data, room=(470, 470))
 
 # %% [markdown]
-# Each row is a letter to be written, and each column is a letter of the source. At step 0 every
-# letter gets about a tenth. Then the weights gather on the anti-diagonal: the first place looks at
-# the last letter, and the last place at the first. Nothing told the head to look there, except that
-# looking there lowers the loss. In the end, about 0.7 of the weight lies on the right letter on average,
-# enough for the layers after the attention to tell it from the others.
+# Each row is a letter to be written, and each column is a letter of the source. At step 0 the weights
+# are scattered, and about a tenth lies on the right letter. Then they gather on the anti-diagonal: the
+# first place looks at the last letter, and the last place at the first. Nothing told the head to look
+# there, except that looking there lowers the loss. In the end, about 0.7 of the weight lies on the
+# right letter on average, enough for the layers after the attention to tell it from the others.
 
 # %% [markdown] name="the-same-training-with-a-mistake-inside"
 # ## The same training with a mistake inside
@@ -298,7 +298,7 @@ assert exact < 0.02 < 0.9 < curve[LONG][2]
 print("✓ For the first hundred steps the wrong model's loss is the lower of the two.")
 
 # %% tags=["fold-input"]
-drawing, axes = display.panels(400, 230, columns=2)
+drawing, axes = display.panels(640, 280, columns=2)
 for name, each, letter, line in (
     ("right", curve, "n", "-"),
     ("wrong merge", wrong_curve, "h", "--"),
@@ -337,8 +337,8 @@ for name, run in models.items():
 #
 # In training, the whole target is in the input, later tokens included, and the mask has to hide
 # them. In decoding, nothing comes after the newest token. So ask of the rows of scores, the model's
-# output: does a row change when a *later letter* changes? Then the future leaks. You can ask this
-# of an untrained model, too.
+# output: does a row change when a *later letter* changes? Then the future leaks, and an untrained
+# model shows it, too.
 
 
 # %% tags=["fold-input"]
@@ -407,9 +407,8 @@ display.finish(
 # > **Pitfall.** Do not judge a decoder by its loss alone, not even on fresh sequences: that loss is
 # > teacher-forced, too. A leak may show [below a known
 # > floor](10_a_little_world.ipynb#cell-id=below-the-floor), but here the floor is 0. Decode some
-# > sequences and compare whole outputs. And look for a leak before you train: as the *untrained*
-# > line shows, the mistake is found without a single training step. (Mistakes that do not peek are
-# > found by cutting the later letters off, [in a fold below](#cell-id=deeper-other-seeds).)
+# > sequences and compare whole outputs. And look for a leak before you train: the *untrained* line
+# > shows it. (Cutting the later letters off [finds other mistakes](#cell-id=deeper-other-seeds).)
 
 # %% [markdown]
 # <!-- deeper: which tokens each row sees -->
@@ -582,8 +581,9 @@ display.finish(drawing, name="two-heads-explained", alt=alt)
 # In layer 1 the squares lie one place to the left of the diagonal. In layer 2, from the second *d* on, each
 # letter looks at what followed its earlier copies: *d* looks at *r*, and *r* at *a*. It looks like the
 # whole explanation, and by now you know what that is worth. Measure 200 texts that repeat after
-# sixteen letters, so that every letter of the second half has exactly one earlier copy, and what
-# followed it stands fifteen places back. An untrained model is the control.
+# sixteen letters. How much weight does the first head put one place back, in either half of a text?
+# And the second head fifteen places back, where what followed the only earlier copy stands? An
+# untrained model is the control.
 
 # %% tags=["fold-input"]
 ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
@@ -597,14 +597,13 @@ for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
     # Nothing follows place 32, so it is never trained.
     rows = back[..., :15], back[..., 15:-1], copied_from[..., 1:-1]
     found[name] = [weights.mean().item() for weights in rows]
-columns = ["one back, 2–16", "one back, 17–31", "layer 2: 15 back, 17–31"]
-display.show(found, columns=columns, corner="layer 1: places")
+columns = ["layer 1, 1 back: first half", "second half", "layer 2, 15 back: second half"]
+display.show(found, columns=columns, corner="weight")
 
 # %% [markdown]
 # The induction head does what its name says. The previous-token head does it only in the first half
-# of a text, with 0.96 of its weight; in the second it gives 0.04. No period is longer than sixteen,
-# so every letter has a copy among the first sixteen, and the second head never has to look further.
-# Do the two heads carry the copying? Silence them, as in [Questions to
+# of a text, with 0.96 of its weight; in the second half it gives 0.04. No period is longer than
+# sixteen, so the second head finds a copy of every letter in the first half, and needs no more. Do the two heads carry the copying? Silence them, as in [Questions to
 # heads](11_questions_to_heads.ipynb#cell-id=take-it-away).
 
 
@@ -634,8 +633,7 @@ rows = {what: [by_zero[what], by_mean[what]] for what in by_zero}
 display.show(rows, columns=["by zero", "by mean"], decimals=3, corner="silenced")
 
 # %% [markdown]
-# Without either head the copying stops, whichever value takes its place. What the second head hands
-# over [can be read from its matrices](#cell-id=deeper-what-the-heads-do).
+# Without either head the copying stops. What the second head hands over [can be read from its matrices](#cell-id=deeper-what-the-heads-do).
 #
 # Does the *task* need two layers, then? It seems so: in a single layer nothing has told *r* which
 # letter came before it, and the model with one layer ended at 0.304. But it had one head and 300
