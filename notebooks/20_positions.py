@@ -59,7 +59,7 @@ MODELS = {  # positions, keys and values, the keys that a query sees, and what c
     "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "MLA", "sparse, 2,048", "–"),
     "Qwen3.5, 2026": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
     "DeepSeek-V4, 2026": (
-        "RoPE on 1/8, two bases",
+        "RoPE on 1/8, two bases, YaRN",
         "MQA",
         "windows, compressed 4 or 128 ×",
         "QK-norm, sinks",
@@ -89,10 +89,11 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 # <details><summary>Where the rows come from</summary>
 #
 # Each row is compared with the model's configuration and code in `transformers`
-# (`tests/annotated_book/test_models_of_today.py`). Six cells are not what the configuration is by
+# (`tests/annotated_book/test_models_of_today.py`). Seven cells are not what the configuration is by
 # default: `linear` in Gemma 3, which its models of 4 to 27 billion parameters have in the layers that see
 # all keys ([Gemma Team](../docs/references.md#gemma-2025)); YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
-# in V3.2, which continues it; Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
+# in V3.2, which continues it; YaRN in DeepSeek-V4, which its layers with compressed keys have, 16-fold
+# ([DeepSeek-V4](../docs/references.md#deepseek-v4)); Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
 # code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
 # 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
 # with 7 billion parameters.
@@ -989,9 +990,9 @@ display.show(table, columns=["last seat", "first seat"], corner="positions")
 #
 # Speed need not be a reason. PyTorch's `F.scaled_dot_product_attention` takes a bias only as a mask, a number
 # for each head, query and key. But FlashAttention takes ALiBi's h slopes alone
-# [[`alibi_slopes`](../docs/references.md#flash-attention-code)], and FlexAttention computes a bias
-# from a rule inside the [kernel](23_tiles.ipynb). Buckets, which pass both tests here, are learned numbers:
-# FlashAttention has no argument for them.
+# [[`alibi_slopes`](../docs/references.md#flash-attention-code), in version 2], and FlexAttention and
+# FlashAttention 4 compute a bias from a rule inside the [kernel](23_tiles.ipynb). Such a rule can look up
+# the learned number of a bucket, too.
 
 # %% tags=["proof"]
 import warnings

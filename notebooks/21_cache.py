@@ -523,15 +523,15 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # %% [markdown] name="bytes-over-bandwidth"
 # ### Decode speed: bytes over bandwidth
 #
-# So tokens per second have a ceiling that can be computed. A token multiplies every weight once, and
-# every key and value that is kept. Divide the bytes that memory delivers in a second by the bytes of all
+# So tokens per second have a ceiling that can be computed. For each token, every weight is read once
+# (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that memory delivers in a second by the bytes of all
 # these. The cell does so for Llama 3.1 8B on an H100, whose speeds are those on paper [[Shah et al.
 # 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of a batch, caches are not. Do
 # 32 texts at once bring 32 times as many tokens a second?
 
 # %% tags=["fold-input"]
 READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
-WEIGHTS, KEPT = 8e9, 128 * 2**10  # numbers; bytes of a token in the cache
+WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
 rows = {}
 for tokens, texts in itertools.product((1024, 131_072), (1, 32)):
     read = 2 * WEIGHTS + texts * tokens * KEPT
@@ -544,8 +544,8 @@ title = f"{READS} TB a second, and time for {DOES / READS:.0f} FLOPs a byte"
 display.show(rows, columns=columns, decimals="<", title=title)
 
 # %% [markdown]
-# With short texts, 32 at once bring 5,282 tokens a second instead of 208. With long ones it is 189
-# instead of 101: nearly all bytes are then caches. (Those 566 GB do not fit into the 80 GB of one H100,
+# With short texts, 32 at once bring 5,556 tokens a second instead of 221. With long ones it is 190
+# instead of 104: nearly all bytes are then caches. (Those 565 GB do not fit into the 80 GB of one H100,
 # either.) The last column is the **arithmetic intensity**. It stays far below the 295 that the GPU could
 # do, so decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
 # arithmetic is the limit.)
@@ -611,10 +611,10 @@ assert work(1, 16)[1] == matrices + sum(cache.numel() for cache in caches)
 print("✓ Counted are the numbers of all matrices of this model, and of its cache.")
 
 # %% [markdown]
-# What a token takes beyond that goes into other work. Each of many small operations has to be started, and where a
-# processor computes slowly in bfloat16, arithmetic is the limit: then half the bytes do not bring twice
-# the tokens. The ceiling is memory's, too. A server whose last cache holds this whole small model may be
-# faster.
+# In float32 the model reaches about half of its ceiling. In bfloat16 the ceiling is twice as high, and the
+# tokens become *fewer*. So what limits this small model on this processor is not memory but the work
+# around the reading: many small operations, each of which has to be started, and some of which take longer
+# in bfloat16.
 #
 # Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
 # once for several words: it checks several words of one text in one call.
@@ -657,7 +657,7 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 
 # %% [markdown]
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth.
-# With 4 bits it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
+# With 4 bits, two of which share a byte once they are packed (the cell only rounds), it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
 # the others few steps are left. Keys of trained models do have such features, always the same ones. A
 # scale for each *feature* of the keys, here over 256 tokens, brings the error back to 0.17. KIVI comes
 # down to 2 bits in this way, with a lowest value beside each scale, a scale for every 32 tokens, and the
@@ -667,8 +667,8 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #
-# Each of these mistakes has been reported in published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is. If a whole text
+# Three of these mistakes have been reported in published code, the fourth in the review of such code
+# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is. If a whole text
 # goes in at once, even the result is right. So a test that calls the model only once finds none.
 #
 # > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function

@@ -21,7 +21,7 @@ CLASSES = {  # of each model: its configuration, and what a paper says where tha
     "Kimi Linear": ("KimiLinearConfig", {}),
     "DeepSeek-V3.2": ("DeepseekV32Config", {"positions": "RoPE on 1/3, YaRN"}),
     "Qwen3.5": ("Qwen3_5TextConfig", {}),
-    "DeepSeek-V4": ("DeepseekV4Config", {}),
+    "DeepSeek-V4": ("DeepseekV4Config", {"positions": "RoPE on 1/8, two bases, YaRN"}),
 }
 
 
@@ -144,3 +144,13 @@ def test_deepseek_v4_has_one_wide_head():
     assert "q, kv, kv, attention_mask" in code, "what is kept is both key and value"
     assert "apply_rotary_pos_emb(attn_output.transpose(1, 2), cos, -sin)" in code
     assert "s_aux=self.sinks" in code
+
+
+def test_deepseek_v4_slows_down_without_larger_scores():
+    given = {"rope_type": "yarn", "factor": 16, "original_max_position_embeddings": 65536}
+    config = pytest.importorskip("transformers").DeepseekV4Config(rope_parameters=given)
+    assert config.rope_parameters["main"]["rope_type"] == "default"
+    assert config.rope_parameters["compress"]["rope_type"] == "yarn"
+    assert config.rope_parameters["compress"]["attention_factor"] == 1.0
+    said = inspect.getsource(inspect.getmodule(type(config))).replace("\n        # ", " ")
+    assert "Compress layers use `theta=compress_rope_theta` (160000) with yarn factor=16" in said
