@@ -1,5 +1,6 @@
 // The theme takes each word of a query for the beginning of words: "a" finds all that begins with
-// a, and a pasted message has many. What is short or everywhere does not reach the search.
+// a, and a pasted message has many. What is short or everywhere does not reach the search, nor do
+// the signs of a formula, which it would take for orders: ~mask, softmax(QK^T / sqrt(d)), -inf.
 const EVERYWHERE = new Set(
   (
     "an and are as at be because but by can do does for from get got had has have how if in into " +
@@ -8,11 +9,16 @@ const EVERYWHERE = new Set(
   ).split(" "),
 );
 const QUERY = 2; // the theme's number for it
+const OPERATORS = /^-+|[\s~^+*/]+-*|\((?!s\))|\)/;
+const LETTERS = { Q: "query", K: "key", V: "value" };
 const { postMessage } = Worker.prototype;
 
 Worker.prototype.postMessage = function (message, ...others) {
+  if (message?.type !== QUERY) return postMessage.call(this, message, ...others);
   const kept = (word) => word.length > 1 && !EVERYWHERE.has(word.toLowerCase());
-  const words = message?.type === QUERY ? message.data.split(/\s+/).filter(kept) : [];
-  const asked = words.length ? { ...message, data: words.join(" ") } : message;
-  return postMessage.call(this, asked, ...others);
+  const whole = message.data.normalize("NFKC").replace(/\bQ[\s@·*]*K\W*T\b/g, "QKT");
+  const named = whole.replace(/\b[QKV]\b/g, (letter) => LETTERS[letter]);
+  const words = named.split(OPERATORS).filter(Boolean);
+  const sought = words.some(kept) ? words.filter(kept) : words;
+  return postMessage.call(this, { ...message, data: sought.join(" ") }, ...others);
 };

@@ -1,4 +1,4 @@
-"""What the search finds besides prose: words of code and of printouts, and American spelling.
+"""What the search finds besides prose: words of code, letters as typed, American spelling.
 
 The theme searches whatever fields the index names, and shows those that it knows. So an excerpt
 stays prose, and a field of words beside it, each once, is found, too.
@@ -6,6 +6,7 @@ stays prose, and a field of words beside it, each once, is found, too.
 
 import html
 import re
+import unicodedata
 from typing import Any
 
 BLOCK = re.compile(r"<pre>.*?</pre>", re.DOTALL)
@@ -19,8 +20,10 @@ def widen(index: dict[str, Any]) -> dict[str, Any]:
     for entry in index["docs"]:
         blocks = html.unescape(TAG.sub("", " ".join(BLOCK.findall(entry["text"]))))
         entry["text"] = BLOCK.sub("", entry["text"])
-        words = {*WORD.findall(blocks)}
-        for stem, colour in BRITISH.findall(f"{entry['title']} {entry['text']}"):
+        words, prose = {*WORD.findall(blocks)}, f"{entry['title']} {entry['text']}"
+        plain = unicodedata.normalize("NFKC", prose)  # QKᵀ is typed as QKT
+        words |= {*WORD.findall(plain)} - {*WORD.findall(prose)}
+        for stem, colour in BRITISH.findall(prose):
             ends = ("or",) if colour else ("ize", "ized", "izing", "ization")
             words |= {stem + end for end in ends}
         entry["words"] = " ".join(sorted(words))

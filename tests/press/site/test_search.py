@@ -7,12 +7,13 @@ from press.site import search
 
 
 def test_code_is_found_beside_the_prose_that_is_shown():
-    text = "<p>A norm, initialised.</p> <pre><code>x = q.<b>view</b>(b) # &lt;x&gt;\n</code></pre>"
+    prose = "<p>A norm of QKᵀ, initialised.</p> "
+    text = prose + "<pre><code>x = q.<b>view</b>(b) # &lt;x&gt;\n</code></pre>"
     page = {"location": "norm/", "title": "Norm", "text": text, "tags": ["LayerNorm"]}
     section = page | {"location": "norm/#colours", "title": "Colours", "text": ""}
     found, below = search.widen({"docs": [page, section]})["docs"]
-    assert found["text"] == "<p>A norm, initialised.</p> "
-    assert {"view", "initialization", "initialized"} <= {*found["words"].split()}
+    assert found["text"] == prose
+    assert {"view", "initialization", "initialized", "QKT"} <= {*found["words"].split()}
     assert found["tags"] == ["LayerNorm"]
     assert "tags" not in below  # once a page
     assert below["words"] == "Color"
@@ -28,6 +29,15 @@ def test_a_pasted_message_is_searched_without_what_every_page_has():
         "Torch was not compiled with a kernel": "Torch compiled kernel",
         "16 bits": "16 bits",
         "not": "not",  # nothing else was typed
+        "QK^T": "QKT",
+        "Q @ K.T": "QKT",
+        "why Q(Q+K)^T and not Q K^T": "query query key QKT",
+        "softmax(QKᵀ/sqrt(d))V": "softmax QKT sqrt value",
+        "~mask": "mask",
+        "p^i": "p i",
+        "masked_fill -inf": "masked_fill inf",
+        "Unexpected key(s) in state_dict": "Unexpected key(s state_dict",
+        "~": "",
     }.items():
         context.set("typed", typed)
         assert context.eval("new Worker().postMessage({ type: 2, data: typed })") == sought
