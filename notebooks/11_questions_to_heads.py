@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *20 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *18 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -380,7 +380,7 @@ print("✓ Without the head that points, third words come; without another, who 
 #
 # Look at the third words that come without head 2.2. What kind of words are they?
 
-# %%
+# %% tags=["fold-input"]
 KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
 with without(model, "2.2"):
     found = zip(answers(model), ASKED)
@@ -391,11 +391,11 @@ same = sum(any(both <= kind for kind in KINDS) for both in third)
 display.show([[len(third), same]], ["without 2.2"], ["third words", "of the right kind"])
 
 # %% [markdown]
-# All of them are of the right kind. Where an animal was meant, another animal comes, and where it was a
-# drink, another drink. The kind survives without head 2.2, by another path. And in all of my questions one
-# of the two is an animal and the other is not. Whoever knows the kind cannot name the other one! So *hardly
-# ever the other* may mean no more than *hardly ever the wrong kind*. In court these are **leading
-# questions**: half of the answer stands in them.
+# All of them are of the right kind: an animal where an animal was meant, a drink where it was a drink. The kind
+# survives without head 2.2, by another path. And in all of my questions one of the two is an animal and the
+# other is not. Whoever knows the kind cannot name the other one! So *hardly ever the other* may mean no more
+# than *hardly ever the wrong kind*. In court these are **leading questions**: half of the answer stands in
+# them.
 #
 # This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
 # says nothing. If head 2.2 only named, a third animal would come without it, one that was not in question.
@@ -411,13 +411,12 @@ display.show(rows, columns=ANSWERS, corner="silenced")
 
 # %% [markdown]
 # It is the other one, in 0.34 of the questions. The head that "only names" has taken the choice with it. My
-# questions had let one job look like two. What about the head that decides? As before: without head 1.1
-# every answer is the one who acts.
+# questions had let one job look like two. Without head 1.1, as before, every answer is the one who acts.
 #
 # So what passes between the two? Silence head 1.1 once more. Do not look at the answers this time, but at
 # how much head 2.2 now gives to the one who acts:
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for name, asked in sets.items():
     acts = torch.tensor([acts for *_, acts in asked])
@@ -444,11 +443,10 @@ for one, two in (list(rows.values())[i : i + 2] for i in (0, 2)):
 print("✓ Without the first, where the second looks no longer depends on who is meant.")
 
 # %% [markdown] name="patch-a-head"
-# It still points, but the quality has lost its say in where. So these look like two steps of one: the first
-# reads the quality, and where the second looks depends on the first.
+# It still points, but the quality has lost its say in where. So these look like two steps of one job.
 #
 # Silencing shows only what is missed. To see what is *enough*, patch a head: let it hand on what it hands on
-# in the twin, and leave all other heads as they are. Which head alone flips the answer?
+# in the twin, and leave all others alone. Which head flips the answer by itself?
 
 
 # %%
@@ -476,9 +474,9 @@ assert rows["2.2"][1] > 0.95
 print("✓ One head alone flips every answer, and none of the others does so in both sets.")
 
 # %% [markdown]
-# Head 1.1 alone flips every answer: it carries the whole choice. Head 2.2 alone flips nearly all between two
-# animals, and half where a thing is in question. There 2.1 has a share, which no silencing showed, and the
-# rest gets past both. So there are not two jobs but one, in two steps.
+# Head 1.1 alone flips every answer: it carries the whole choice. Head 2.2 alone flips nearly all about two
+# animals, and half about a thing. There 2.1 has a share, which silencing it did not show, and some of the
+# choice gets past both. So there are not two jobs but one, in two steps.
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
@@ -499,9 +497,8 @@ display.show(rows, columns=[*places], corner="flips, patched before layer 2")
 
 # %% [markdown]
 # *It* can be blanked in both, and the quality cannot. The rest is different. In the first model the row of *the*
-# carries the answer, whatever is asked. In the second it hardly ever does. If a thing is in question, the answer
-# still sits in the row of the quality; if it is two animals, that row carries some answers and the row of *so*
-# others.
+# carries the answer, whatever is asked, and in the second it hardly ever does. About a thing, the answer still
+# sits in the row of the quality; about two animals, that row carries some answers and the row of *so* others.
 #
 # So who decides in the second? Say that an answer **turns** if it is not the same for a question and its twin. With
 # one head at its mean, how many answers still turn?
@@ -558,8 +555,8 @@ for asked in sets.values():
 print("✓ Without one head of each, nothing turns; what tired means depends on the model.")
 
 # %% [markdown]
-# The second model was told the same kind of stories, and goes by the verb: who chased is tired, and who was feared
-# or carried is. My explanation fits one model of two. No story of this world holds such a text, so no loss could
+# The second model was told the same kind of stories, and goes by the verb: tired is who chased, and who was feared
+# or carried. My explanation fits one model of two. No story of this world holds such a text, so no loss could
 # have warned you. Two models that agree on every test may not agree outside.
 #
 # So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
