@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
 from annotated_attention.counting import PRESETS
 from annotated_attention.modern import RotaryEmbedding
+from annotated_attention.pretrained import attention_weights
 from annotated_book import chapters
 from annotated_book.display import _live
 from annotated_book.display.live_figures import cache_filling as cache
@@ -362,24 +363,41 @@ def shelf(data):
 
 def storyteller(data):
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
-    told, means = {each["name"]: each["text"] for each in data["texts"]}, data["means"]
-    for done, text, silent in [
-        (None, told["thirsty"], []),
-        (("button", "sweet", ""), told["sweet"], []),
-        (("button", "silence layer 1, head 1", ""), told["sweet"], [(0, 0)]),
-        (("button", "silence layer 2, head 2", ""), told["sweet"], [(0, 0), (1, 1)]),
-        (("button", "take one back", ""), told["sweet"].removesuffix(" the"), [(0, 0), (1, 1)]),
-        (("button", "clear", ""), "", []),
+    told = {each["name"]: each["text"] for each in data["texts"]}
+    chased = told["chased"].split()
+    for done, read, left, silent in [
+        (None, told["thirsty"], [], []),
+        (("button", "sweet", ""), told["sweet"], [], []),
+        (("button", "silence layer 1, head 1", ""), told["sweet"], [], [(0, 0)]),
+        (("button", "silence layer 2, head 2", ""), told["sweet"], [], [(0, 0), (1, 1)]),
+        (("button", "a story", ""), told["a story"], [], []),
+        (("button", "milk first", ""), told["milk first"], [], []),
+        (("button", "chased", ""), " ".join(chased), [], []),
+        (("button", "because", ""), " ".join(chased[:6]), chased[6:], []),
+        (("button", "silence layer 1, head 2", ""), " ".join(chased[:6]), chased[6:], [(0, 1)]),
+        (("button", "it", ""), " ".join([*chased[:6], "it"]), [], [(0, 1)]),
     ]:
-        model = ten.shipped(0)
+        model, means = ten.shipped(0), data["models"][0]["means"]
         parts = [layer.self_attn for layer in model.layers.layers]
         values = [(parts[i], j, torch.tensor(means[i][j])) for i, j in silent]
-        with heads.silenced(*values), torch.no_grad():
-            shares = model(ten.as_ids([[ten.EDGE, *text.split()]]))[0, -1].softmax(-1)
+        ids = ten.as_ids([[ten.EDGE, *read.split()]])
+        with heads.silenced(*values), attention_weights(model) as seen, torch.no_grad():
+            shares = model(ids)[0, -1].softmax(-1)
         best = [f"{ten.WORDS[i]} {shares[i]:.2f}" for i in shares.topk(3).indices]
-        without = [f"{i + 1}.{j + 1}" for i, j in silent]
-        says = [f": {', '.join(best)}.", *([f"Without {' and '.join(without)}."] if silent else [])]
-        yield done, says, {".aa-teller th[scope=row]": [ten.EDGE, *text.split()]}
+        off = [f"{i + 1}.{j + 1}" for i, j in silent]
+        says = f"{f', without {" and ".join(off)}' * bool(off)}: {', '.join(best)}."
+        rows = torch.cat([weights[0, :, -1] for weights in seen]).mT.tolist()  # (n, layers * h)
+        cells = [
+            "–" if divmod(i, 2) in silent else brief(weight)
+            for row in rows + [[0.0] * 4] * len(left)
+            for i, weight in enumerate(row)
+        ]
+        words = [ten.EDGE, *read.split(), *left]
+        yield done, [says], {".aa-told b": words, ".aa-told i": cells}
+
+
+def brief(weight):
+    return "" if weight < 0.045 else "1" if weight >= 0.995 else f"{weight:.2f}"[1:]
 
 
 def tiles_visited(data):
@@ -530,46 +548,56 @@ def test_a_point_can_be_dragged(visit, module):
     assert values[1] > start[1]
 
 
-READ = """async ({shapes, heads, layers, means, texts}) => {
+READ = """async ({shapes, heads, layers, means, file, texts}) => {
   const { read, unpack } = await import("/assets/live/host/decoder.js");
-  const answer = await fetch("/assets/live/storyteller-0.bin");
+  const answer = await fetch(`/assets/live/${file}`);
   const weights = unpack(await answer.arrayBuffer(), shapes);
   return texts.map(([ids, wrong]) =>
     read({ weights, heads, layers, means }, ids, [], wrong).logits.map((row) => [...row]));
 }"""
 
 
-def test_the_storyteller_in_the_page_is_the_one_of_the_chapter(visit):
+@pytest.mark.parametrize(("place", "seed"), [(0, 0), (1, 4)])
+def test_the_storytellers_in_the_page_are_those_of_the_chapter(visit, place, seed):
     page, ten = visit("chapters/questions-to-heads/"), chapters.load("10_a_little_world")
     data = json.loads(page.locator("[data-live=storyteller]").get_attribute("data-state"))
-    right, wrong = ten.shipped(0), ten.begin(attention=MergeWithoutTranspose)
+    right, wrong = ten.shipped(seed), ten.begin(attention=MergeWithoutTranspose)
     wrong.load_state_dict(right.state_dict())
     draw = random.Random(5)
     texts = [story.words[: draw.randint(1, 33)] for story in ten.HELD_OUT[:60]]
     texts += [draw.choices(ten.WORDS[1:], k=draw.randint(1, 34)) for _ in range(40)]
     ids = [[ten.NUMBER[word] for word in text] for text in texts]
     given = [[row, i % 3 == 0] for i, row in enumerate(ids)]
-    found = page.evaluate(READ, data | {"texts": given})
+    of = {"file": f"storyteller-{seed}.bin", "means": data["models"][place]["means"]}
+    found = page.evaluate(READ, data | of | {"texts": given})
     for (row, merged), logits in zip(given, found, strict=True):
         with torch.no_grad():
             expected = (wrong if merged else right)(torch.tensor([row]))[0]
         torch.testing.assert_close(torch.tensor(logits), expected, rtol=0, atol=1e-4)
 
 
-def test_the_storyteller_says_what_it_cannot_do(visit, browser, served):
-    frame = visit("chapters/questions-to-heads/").locator("[data-live=storyteller]")
+@pytest.fixture
+def teller(visit):
+    frame = visit("chapters/questions-to-heads/", viewport={"width": 390, "height": 844}).locator(
+        "[data-live=storyteller]"
+    )
     frame.evaluate(ALONE)
-    status, field = frame.get_by_role("status"), frame.get_by_role("textbox")
+    expect(frame.get_by_role("status")).not_to_be_empty()
+    return frame
+
+
+def test_the_storyteller_says_what_it_cannot_do(teller, browser, served):
+    status, field = teller.get_by_role("status"), teller.get_by_role("textbox")
     for typed, said in (
-        ("the cow", "“cow” is no word of this world. It has: a, and, anna"),
+        ("the milks", "“milks” is no word of this world. Near it: milk, max, mia."),
         ("", "Type a word"),
         ("the " * 40, "at most 33 words"),
     ):
         field.fill(typed)
         field.press("Enter")
         expect(status).to_contain_text(said)
-    frame.get_by_role("button", name="write on").click()
-    expect(status).to_contain_text("The story is at its end: the cat drank milk", timeout=20_000)
+    teller.get_by_role("button", name="a story").click()
+    expect(field).to_have_value("")
     page = browser.new_page()
     page.route("**/storyteller-0.bin", lambda route: route.abort())
     page.goto(f"{served[0]}/chapters/questions-to-heads/#fig-ask-the-storyteller")
@@ -580,6 +608,63 @@ def test_the_storyteller_says_what_it_cannot_do(visit, browser, served):
         ).first
     ).to_be_visible()
     page.close()
+
+
+def test_the_storyteller_writes_the_likeliest_or_draws(teller):
+    ten, told = chapters.load("10_a_little_world"), teller.locator(".aa-told b")
+    status, on = teller.get_by_role("status"), teller.get_by_role("button", name="write on")
+    choice = teller.get_by_role("combobox", name="which word")
+
+    def written():
+        on.click()
+        expect(status).to_contain_text("The end, after", timeout=30_000)
+        return told.all_text_contents()
+
+    choice.select_option("the likeliest")
+    ids = ten.as_ids([[ten.EDGE, *told.all_text_contents()[1:]]])
+    with torch.no_grad():
+        while (word := ten.shipped(0)(ids)[:, -1:].argmax(-1)) != ten.NUMBER[ten.EDGE]:
+            ids = torch.cat([ids, word], 1)
+    expected = [ten.WORDS[i] for i in ids[0].tolist()]
+    assert written() == expected
+    assert written() == expected, "once more from where it began"
+    choice.select_option("temperature 1")
+    teller.get_by_role("button", name="a story").click()
+    stories = {" ".join(written()) for _ in range(3)}
+    assert len(stories) > 1
+
+
+def test_the_other_storyteller_is_fetched_when_it_is_chosen(teller):
+    page, model = teller.page, teller.get_by_role("combobox", name="model")
+    gone = "**/storyteller-4.bin"
+    page.route(gone, lambda route: route.abort())
+    model.select_option("second model")
+    expect(teller.get_by_role("status")).to_contain_text("That model did not arrive")
+    expect(model).to_have_value("first model")
+    page.unroute(gone)
+    ten = chapters.load("10_a_little_world")
+    with page.expect_request(gone):
+        model.select_option("second model")
+    ids = ten.as_ids([teller.locator(".aa-told b").all_text_contents()])
+    with torch.no_grad():
+        share, best = ten.shipped(4)(ids)[0, -1].softmax(-1).max(-1)
+    expect(teller.get_by_role("status")).to_contain_text(f": {ten.WORDS[best]} {share:.2f}")
+
+
+def test_on_a_phone_all_that_changes_is_in_view_and_stays_under_the_finger(teller):
+    of = ".aa-controls:has([aria-label^=silence]), .aa-told, .aa-readout, .aa-next > :last-child"
+    boxes = [each.bounding_box() for each in teller.locator(of).all()]
+    assert max(x["y"] + x["height"] for x in boxes) - min(x["y"] for x in boxes) < 600
+    bars = teller.locator(".aa-next > div")
+    before = bars.first.bounding_box()
+    for _ in range(6):
+        bars.first.get_by_role("button").click()
+        assert bars.first.bounding_box() == before
+    last, told = (
+        teller.locator(each).bounding_box() for each in (".aa-told li >> nth=-1", ".aa-told")
+    )
+    assert told["y"] <= last["y"]
+    assert last["y"] + last["height"] <= told["y"] + told["height"] + 1
 
 
 def test_a_figure_whose_module_fails_leaves_the_picture(browser, served):

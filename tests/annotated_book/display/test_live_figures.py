@@ -131,7 +131,7 @@ def test_the_storyteller_is_drawn_with_what_it_would_say_next():
     model, text = ten.shipped(0), "tom had a"
     means = torch.zeros(2, 2, 24)
     settings = {"longest": ten.LONGEST, "edge": ten.EDGE, "name": "story"}
-    figure = display.storyteller(model, ten.WORDS, {"a": text}, means, **settings)
+    figure = display.storyteller({"it": (model, means)}, ten.WORDS, {"a": text}, **settings)
     ids = torch.tensor([[ten.NUMBER[word] for word in [ten.EDGE, *text.split()]]])
     with torch.no_grad():
         share, best = model(ids)[0, -1].softmax(-1).max(-1)
@@ -141,6 +141,18 @@ def test_the_storyteller_is_drawn_with_what_it_would_say_next():
     assert data["texts"] == [{"name": "a", "text": text}]
     shapes = {key: [x for x in sizes if x] for key, *sizes in data["shapes"]}
     assert shapes == {key: [*x.shape] for key, x in model.state_dict().items()}
+
+
+def test_a_word_is_drawn_by_its_chance():
+    call, logits = script("host/decoder"), [0.0, 2.0, 1.0]
+    for temperature in (0, 0.5, 1, 2):
+        shares = (torch.tensor(logits).double() / (temperature or 1)).softmax(-1).tolist()
+        best = call("likeliest", logits, "abc", temperature)
+        assert best == [["abc"[i], pytest.approx(shares[i])] for i in (1, 2, 0)]
+        drawn = [call("drawn", best, (i + 0.5) / 1000) for i in range(1000)]
+        for word, share in best:
+            assert drawn.count(word) == pytest.approx(1000 * share, abs=1)
+        assert call("drawn", best, 0) == "b"
 
 
 def test_a_cache_fills_as_the_formulas_count():

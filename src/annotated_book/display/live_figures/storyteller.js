@@ -1,34 +1,68 @@
 // The storyteller: give it words of its world, and see what it would say next, and by which heads.
 //
 // words: its vocabulary, padding first; edge: the word around each story; longest: words in a text
-// shapes: of each tensor in the file of weights its name, its rows, its columns (0 for a vector)
+// shapes: of each tensor in a file of weights its name, its rows, its columns (0 for a vector)
 // heads, layers: how many
-// means: of each layer, of each head, what stands in for a head that is silenced
+// models: names, and means: of each layer, of each head, what stands in for a head that is silenced
 // texts: names and words of texts to begin with
-import { read, softmax, unpack } from "./host/decoder.js";
+// temperatures: to write at; 0 takes the likeliest word
+import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
-const WEIGHTS = new URL("./storyteller-0.bin", import.meta.url);
+const WEIGHTS = [
+  new URL("./storyteller-0.bin", import.meta.url),
+  new URL("./storyteller-4.bin", import.meta.url),
+];
 const SHOWN = 5; // next words
 const PAUSE = 350; // milliseconds, when it writes on
 
 export default {
   async render({ model, el }) {
     const data = model.get("data");
-    const weights = await fetchWeights(data, el);
-    const teller = { weights, heads: data.heads, layers: data.layers, means: data.means };
-    const names = Array.from({ length: data.layers * data.heads }, (_, i) => [
-      Math.floor(i / data.heads),
-      i % data.heads,
-    ]);
-    const state = { text: [], ask: 0, silent: new Set(), wrong: false };
-    let timer;
+    const tellers = await fetchFirst(data, el);
+    const names = tellers[0].means.flatMap((heads, i) => heads.map((_, j) => `${i + 1}.${j + 1}`));
+    const silent = new Set();
+    // What is read ends with the word that is asked; what stands after it waits to be replaced.
+    let [words, asked, opening, over] = [[], 0, [], false];
+    let [speaks, wrong] = [0, false];
+    let logits, timer;
 
+    const begin = data.texts.map(({ name, text }) => button(name, () => start(text)));
+    const who = select(
+      "model",
+      data.models.map(({ name }) => name),
+      change,
+    );
+    const toggles = names.map((name, i) => {
+      const toggle = button(name, () => {
+        silent.delete(i) || silent.add(i);
+        show();
+      });
+      toggle.setAttribute("aria-label", `silence layer ${name.replace(".", ", head ")}`);
+      return toggle;
+    });
+    const merge = button("wrong merge", () => {
+      wrong = !wrong;
+      show();
+    });
+    const told = element("ol", { class: "aa-told", "aria-label": "text" });
     const said = readout();
-    const story = element("p");
+    const bars = Array.from({ length: SHOWN }, () => {
+      const word = button("", () => {
+        stop();
+        say(word.textContent);
+      });
+      return element("div", {}, word, element("span", {}, element("i")), element("b"));
+    });
+    const on = button("write on", () => (timer ? stop() : go()));
+    const warmth = select(
+      "which word comes next",
+      data.temperatures.map((each) => (each ? `temperature ${each}` : "the likeliest")),
+      () => show(),
+    );
     const input = element("input", {
       type: "text",
-      class: "aa-text",
+      class: "aa-typed",
       autocapitalize: "off",
       autocomplete: "off",
       spellcheck: "false",
@@ -41,151 +75,141 @@ export default {
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (add(input.value)) input.value = "";
-    });
-    const begin = data.texts.map(({ name, text }) => button(name, () => start(text)));
-    const back = button("take one back", () => {
       stop();
-      state.text.pop();
-      show();
+      const { found, problem } = understand(input.value, asked, data);
+      said.textContent = problem;
+      if (problem) return;
+      input.value = "";
+      add(found);
     });
-    const clear = button("clear", () => {
-      state.silent.clear();
-      state.wrong = false;
-      start("");
-    });
-    const on = button("write on", () => (timer ? stop() : go()));
-    const merge = button("wrong merge", () => {
-      state.wrong = !state.wrong;
-      show();
-    });
-    const toggles = names.map(([layer, head], i) =>
-      button(`${layer + 1}.${head + 1}`, () => {
-        state.silent.has(i) ? state.silent.delete(i) : state.silent.add(i);
-        show();
-      }),
-    );
-    toggles.forEach((toggle, i) =>
-      toggle.setAttribute(
-        "aria-label",
-        `silence layer ${names[i][0] + 1}, head ${names[i][1] + 1}`,
-      ),
-    );
-    const columns = element("tr", {}, element("td", {}, "layer.head"));
-    columns.append(...toggles.map((toggle) => element("th", { scope: "col" }, toggle)));
-    const body = element("tbody");
-    const table = element("table", { class: "aa-heads-of" }, element("thead", {}, columns), body);
-    const next = element("div", { class: "aa-next" });
 
-    const stop = () => {
+    function start(text) {
+      stop();
+      input.value = "";
+      silent.clear();
+      [asked, wrong] = [0, false];
+      add(text.split(" ").filter(Boolean));
+      opening = words;
+    }
+
+    async function change() {
+      const chosen = who.selectedIndex;
+      stop();
+      try {
+        tellers[chosen] ??= await fetchTeller(data, chosen);
+      } catch (error) {
+        who.selectedIndex = speaks;
+        said.textContent = `That model did not arrive (${error.message}). Choose it again.`;
+        return;
+      }
+      speaks = who.selectedIndex;
+      show();
+    }
+
+    function add(found) {
+      words = [...words.slice(0, asked), ...found];
+      ask(words.length);
+    }
+
+    function ask(place) {
+      [asked, over] = [place, false];
+      show();
+    }
+
+    function say(word) {
+      const ends = word === data.edge;
+      if (!ends && asked + 1 < data.longest) return add([word]);
+      stop();
+      over = ends;
+      said.textContent = ends
+        ? `The end, after ${asked} words. “Write on” tells another.`
+        : full(data);
+    }
+
+    function stop() {
+      if (!timer) return;
       clearInterval(timer);
       timer = undefined;
       on.textContent = "write on";
-    };
-    const start = (text) => {
-      stop();
-      state.text = text ? text.split(" ") : [];
-      state.ask = state.text.length;
       show();
-    };
-    const add = (typed) => {
-      const { found, problem } = understand(typed, state.text.length, data);
-      if (problem) {
-        stop();
-        said.textContent = problem;
-        return false;
-      }
-      state.text.push(...found);
-      state.ask = state.text.length;
-      show();
-      return true;
-    };
-    const one = () => {
-      const best = likeliest(state.rows.at(-1), data.words, 1)[0][0];
-      if (best === data.edge) {
-        stop();
-        said.textContent = `The story is at its end: ${state.text.join(" ")}`;
-        return false;
-      }
-      if (add(best)) return true;
-      stop();
-      return false;
-    };
-    const go = () => {
-      if (calm()) while (one());
-      else {
-        on.textContent = "stop";
-        timer = setInterval(one, PAUSE);
-      }
-    };
+    }
 
-    const show = () => {
-      state.ask = Math.min(state.ask, state.text.length);
-      const ids = [data.edge, ...state.text].map((word) => data.words.indexOf(word));
-      const silent = [...state.silent].map((i) => names[i]);
-      const result = read(teller, ids, silent, state.wrong);
-      state.rows = result.logits;
-      story.textContent = state.text.join(" ");
-      const asks = [data.edge, ...state.text];
-      body.replaceChildren(
-        ...asks.map((word, j) => {
-          const pick = button(word, () => {
-            state.ask = j;
-            show();
-            body.querySelectorAll("button")[j].focus();
-          });
-          pick.setAttribute("aria-pressed", j === state.ask);
-          const cells = names.map(([layer, head]) => {
-            const weight = result.weights[layer][head][state.ask][j];
-            const off = state.silent.has(layer * data.heads + head);
-            const cell = element("td", {}, off ? "–" : weight === undefined ? "" : two(weight));
-            cell.style.setProperty("--weight", off ? 0 : (weight ?? 0));
-            return cell;
-          });
-          return element("tr", {}, element("th", { scope: "row" }, pick), ...cells);
-        }),
-      );
-      const best = likeliest(result.logits[state.ask], data.words, SHOWN);
-      const after = asks
-        .slice(0, state.ask + 1)
-        .slice(-3)
-        .join(" ");
-      const atEnd = state.ask === state.text.length;
-      next.replaceChildren(
-        element("p", {}, `after “${after}”`),
-        ...best.map(([word, share]) => {
-          const bar = element("i");
-          bar.style.width = `${100 * share}%`;
-          const choice = button(word, () => (word === data.edge ? start("") : add(word)));
-          choice.disabled = !atEnd;
-          return element(
-            "span",
-            {},
-            choice,
-            element("span", {}, bar),
-            element("b", {}, two(share)),
-          );
-        }),
-      );
-      toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", state.silent.has(i)));
-      merge.setAttribute("aria-pressed", state.wrong);
-      const without = [...state.silent].sort().map((i) => toggles[i].textContent);
-      said.textContent =
-        `After “${after}”: ${best
-          .slice(0, 3)
-          .map(([word, share]) => `${word} ${two(share)}`)
-          .join(", ")}.` +
-        (without.length ? ` Without ${without.join(" and ")}.` : "") +
-        (state.wrong ? " With the wrong merge." : "");
-    };
+    function go() {
+      if (over) [words, asked] = [opening, opening.length];
+      opening = words.slice(0, asked);
+      on.textContent = "stop";
+      timer = setInterval(one, PAUSE);
+      do one();
+      while (timer && calm());
+    }
+
+    function one() {
+      const temperature = data.temperatures[warmth.selectedIndex];
+      say(drawn(likeliest(logits, data.words, temperature), temperature && Math.random()));
+    }
+
+    function show() {
+      const texts = [data.edge, ...words];
+      const ids = texts.slice(0, asked + 1).map((word) => data.words.indexOf(word));
+      const off = [...silent].map((i) => names[i].split(".").map((part) => part - 1));
+      const result = read(tellers[speaks], ids, off, wrong);
+      const weights = result.weights.flat().map((rows) => rows[asked]);
+      logits = result.logits.at(-1);
+      while (told.children.length > texts.length) told.lastChild.remove();
+      texts.forEach((word, j) => {
+        if (j === told.children.length) told.append(tile(j));
+        const { firstChild: pick } = told.children[j];
+        pick.setAttribute("aria-pressed", j === asked);
+        pick.firstChild.textContent = word;
+        [...pick.lastChild.children].forEach((cell, i) => {
+          const weight = silent.has(i) ? 0 : (weights[i][j] ?? 0);
+          cell.textContent = silent.has(i) ? "–" : weight < 0.045 ? "" : brief(weight);
+          cell.style.setProperty("--weight", weight);
+        });
+      });
+      const { offsetTop, offsetHeight } = told.children[asked];
+      told.scrollTop = offsetTop + offsetHeight - told.clientHeight;
+      toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", silent.has(i)));
+      merge.setAttribute("aria-pressed", wrong);
+      const best = likeliest(logits, data.words, data.temperatures[warmth.selectedIndex]);
+      bars.forEach((bar, i) => {
+        const [word, share] = best[i];
+        bar.children[0].textContent = word;
+        bar.children[1].firstChild.style.width = `${100 * share}%`;
+        bar.children[2].textContent = two(share);
+      });
+      const without = [...silent]
+        .sort()
+        .map((i) => names[i])
+        .join(" and ");
+      const first = best.slice(0, 3).map(([word, share]) => `${word} ${two(share)}`);
+      said.textContent = timer
+        ? "Writing …"
+        : `After “${texts.slice(Math.max(0, asked - 1), asked + 1).join(" ")}”` +
+          `${without && `, without ${without}`}${wrong ? ", wrong merge" : ""}: ${first.join(", ")}.`;
+    }
+
+    function tile(j) {
+      const cells = element("span", {}, ...names.map(() => element("i")));
+      const pick = element("button", { type: "button" }, element("b"), cells);
+      pick.addEventListener("click", () => {
+        stop();
+        ask(j);
+      });
+      return element("li", {}, pick);
+    }
 
     el.append(
-      element("div", { class: "aa-controls aa-endings" }, "begin with ", ...begin),
-      form,
-      element("div", { class: "aa-controls" }, on, back, clear, merge),
-      story,
-      said,
-      element("div", { class: "aa-teller" }, table, next),
+      element(
+        "div",
+        { class: "aa-teller" },
+        element("div", { class: "aa-controls" }, "begin with ", ...begin),
+        element("div", { class: "aa-controls" }, ...toggles, merge),
+        told,
+        element("div", { class: "aa-next" }, said, ...bars),
+        element("div", { class: "aa-controls" }, on, warmth, who),
+        form,
+      ),
     );
     start(data.texts[0].text);
     return stop;
@@ -193,12 +217,32 @@ export default {
 };
 
 const two = (share) => share.toFixed(2);
+const brief = (share) => two(share).replace(/^0|\.00$/, ""); // .98, and 1
 
-async function fetchWeights({ shapes }, el) {
+function select(label, names, change) {
+  const made = element(
+    "select",
+    { class: "aa-select", "aria-label": label },
+    ...names.map((name) => element("option", {}, name)),
+  );
+  made.addEventListener("change", change);
+  return made;
+}
+
+async function fetchTeller({ shapes, heads, layers, models }, which) {
+  const answer = await fetch(WEIGHTS[which]);
+  if (!answer.ok) throw new Error(`the server says ${answer.status}`);
+  return {
+    weights: unpack(await answer.arrayBuffer(), shapes),
+    heads,
+    layers,
+    means: models[which].means,
+  };
+}
+
+async function fetchFirst(data, el) {
   try {
-    const answer = await fetch(WEIGHTS);
-    if (!answer.ok) throw new Error(`the server says ${answer.status}`);
-    return unpack(await answer.arrayBuffer(), shapes);
+    return [await fetchTeller(data, 0)];
   } catch (error) {
     // In the place of the figure's stage: the picture under it stays.
     const note = `The model did not arrive (${error.message}). The picture shows one text; load the page again to try more.`;
@@ -207,30 +251,37 @@ async function fetchWeights({ shapes }, el) {
   }
 }
 
+const full = ({ longest }) =>
+  `A text here has at most ${longest - 1} words. Press an earlier one to go on from there.`;
+
 /** Read what was typed: the words, or what is the matter with them. */
-export function understand(typed, length, { words, edge, longest }) {
+function understand(typed, length, data) {
   const found = typed
     .toLowerCase()
     .replace(/[,;:!?“”"]/g, " ")
     .replace(/\./g, " . ")
     .split(/\s+/)
     .filter(Boolean);
-  const strange = found.find((word) => word === edge || words.indexOf(word) < 1);
-  if (!found.length) return { found, problem: "Type a word of this world, such as: cat" };
-  if (strange !== undefined) {
-    const known = words.slice(1).filter((word) => /\w/.test(word));
-    return { found, problem: `“${strange}” is no word of this world. It has: ${known.join(", ")}` };
-  }
-  if (length + found.length >= longest)
-    return {
-      found,
-      problem: `A text here has at most ${longest - 1} words. Take some back first.`,
-    };
-  return { found, problem: "" };
+  const known = data.words.slice(1).filter((word) => word !== data.edge);
+  const strange = found.find((word) => !known.includes(word));
+  let problem = "";
+  if (!found.length) problem = "Type a word of this world, such as: cat";
+  else if (strange !== undefined) {
+    const near = known.map((word) => [distance(word, strange), word]).sort(([a], [b]) => a - b);
+    const three = near.slice(0, 3).map(([, word]) => word);
+    problem = `“${strange}” is no word of this world. Near it: ${three.join(", ")}.`;
+  } else if (length + found.length >= data.longest) problem = full(data);
+  return { found, problem };
 }
 
-/** Give the likeliest words and their chances. */
-export function likeliest(logits, words, count) {
-  const shares = softmax(logits).map((share, i) => [words[i], share]);
-  return shares.sort((a, b) => b[1] - a[1]).slice(0, count);
+/** Count the letters to change, put in or leave out to make one word of another. */
+function distance(one, other) {
+  let row = Array.from({ length: other.length + 1 }, (_, j) => j);
+  for (const [i, letter] of [...one].entries()) {
+    const next = [i + 1];
+    for (let j = 0; j < other.length; j++)
+      next.push(Math.min(next[j] + 1, row[j + 1] + 1, row[j] + (letter !== other[j])));
+    row = next;
+  }
+  return row.at(-1);
 }

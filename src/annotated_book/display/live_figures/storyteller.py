@@ -12,26 +12,29 @@ from annotated_book.display.plots import COLOURS, finish, panels
 
 
 def storyteller(
-    model: nn.Module,
+    models: Mapping[str, tuple[nn.Module, Tensor]],
     words: Sequence[str],
     texts: Mapping[str, str],
-    means: Tensor,
     *,
     longest: int,
     edge: str,
     name: str,
+    temperatures: Sequence[float] = (1, 0),
 ) -> Output:
     """Show where a model looks after a text, and what it would say next; alive, give it any text.
 
     Args:
-        model: scores (b, n) ids; alive, its weights are those of ``data/storyteller-0.bin``.
+        models: by name, what scores (b, n) ids, and (layers, h, d), what stands in for a head that
+            is silenced. Alive, the first has the weights of ``data/storyteller-0.bin``, the
+            second those of ``data/storyteller-4.bin``; the picture shows the first.
         words: its vocabulary, padding first.
         texts: names of texts to begin with, and the texts; the picture shows the first.
-        means: (layers, h, d), what stands in for a head that is silenced.
         longest: how many words a text has at most.
         edge: the word before and after each story.
         name: the figure's name, see ``finish``.
+        temperatures: to choose from, alive, when the next word is drawn; 0 takes the likeliest.
     """
+    model, means = next(iter(models.values()))
     text = [edge, *next(iter(texts.values())).split()]
     ids = torch.tensor([[words.index(word) for word in text]])  # (1, n)
     with attention_weights(model) as collected, torch.no_grad():
@@ -71,8 +74,15 @@ def storyteller(
         ],
         "heads": means.size(1),
         "layers": means.size(0),
-        "means": [[[round(x, 5) for x in head] for head in layer] for layer in means.tolist()],
+        "models": [
+            {
+                "name": key,
+                "means": [[[round(x, 5) for x in head] for head in layer] for layer in of],
+            }
+            for key, of in ((key, of.tolist()) for key, (_, of) in models.items())
+        ],
+        "temperatures": list(temperatures),
         "texts": [{"name": key, "text": value} for key, value in texts.items()],
     }
     static = finish(drawing, name=name, alt=alt)
-    return live(static, "storyteller", data, room=(640, 965))
+    return live(static, "storyteller", data, room=(410, 655))

@@ -65,7 +65,7 @@ export function merge(heads, wrong) {
 }
 
 function attend(x, w, name, h, silent, wrong) {
-  const [n, e] = [x.length, x[0].length];
+  const e = x[0].length;
   const d = e / h;
   const packed = linear(x, w[`${name}.in_proj_weight`], w[`${name}.in_proj_bias`]);
   const weights = [];
@@ -92,7 +92,7 @@ function attend(x, w, name, h, silent, wrong) {
     if (mean) heads[head] = heads[head].map(() => Float32Array.from(mean));
   }
   const merged = merge(heads, wrong);
-  return [linear(merged, w[`${name}.out_proj.weight`], w[`${name}.out_proj.bias`]), weights, n];
+  return [linear(merged, w[`${name}.out_proj.weight`], w[`${name}.out_proj.bias`]), weights];
 }
 
 /**
@@ -142,4 +142,19 @@ export function read(model, ids, silent = [], wrong = false) {
   }
   const last = norm(x, w["layers.norm.weight"], w["layers.norm.bias"]);
   return { logits: linear(last, w["project.weight"], w["project.bias"]), weights };
+}
+
+/** Give the words and their chances at a temperature, the likeliest first; 0 counts as 1. */
+export function likeliest(logits, words, temperature) {
+  const shares = softmax(logits.map((logit) => logit / (temperature || 1)));
+  return shares.map((share, i) => [words[i], share]).sort((a, b) => b[1] - a[1]);
+}
+
+/** Draw a word by its chance, given a number from 0 to 1; 0 draws the first. */
+export function drawn(shares, chance) {
+  for (const [word, share] of shares) {
+    if (chance <= share) return word;
+    chance -= share;
+  }
+  return shares[0][0];
 }
