@@ -30,7 +30,11 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.pretrained import attention_weights
-from annotated_book import chapters, display
+from annotated_book import chapters, display, world
+from attention_doctor.mistakes.reshapes import (
+    MergeWithoutTranspose,
+    merge_without_transpose,
+)
 
 ten = chapters.load("10_a_little_world")
 torch.set_num_threads(1)
@@ -615,16 +619,16 @@ display.show(rows, columns=[*sets], corner="turns")
 # %% [markdown] name="ask-it"
 # ## Now you
 #
-# Here is the first model, with all of its numbers, as it came from training. Begin with a text or type
-# one; press a word to see what its four heads look at; press a head to silence it, by its mean over all
-# words. Four things to try:
+# Here are both models, with all of their numbers, as they came from training. Begin with a text, or add words:
+# what comes next follows the framed word. Under each word stands what the four heads of the framed one give
+# to it, 1.1, 1.2, 2.1 and 2.2 from the left; press another word to frame it. Press a head to silence it, by its mean
+# over all words. A new beginning undoes everything but the choice of the model. Four things to try:
 #
-# 1. Take *sweet*, and silence 1.1. Give it back, and silence 2.2, then 2.1 as well.
-# 2. Take *chased*, a fair question, and silence 2.2 alone.
-# 3. Press *clear*, and add *the milk drank the cat because it was thirsty . so the*. Does the order
-#    decide who drinks?
-# 4. Press *wrong merge*, and let it write on. It was not trained with it, and each word changes what
-#    the words before it meant.
+# 1. Take *sweet*, and silence 1.1. Take it again, and silence 2.2, then 2.1 as well.
+# 2. Take *chased*, a fair question, and silence 2.2. Then ask the second model.
+# 3. Take *milk first*. Does the order decide who drinks?
+# 4. Take *thirsty*, and press *wrong merge*. The cat still comes first. Is the merge harmless? Write on, and then
+#    take *sweet*.
 
 # %% tags=["hide-input"]
 LINE = "the cat drank milk because it was {} . so the"
@@ -633,20 +637,23 @@ texts |= {
     verb: f"the fox {verb} the dog because it was hungry . so the"
     for verb in ("chased", "feared")
 }
+texts["milk first"] = "the milk drank the cat because it was thirsty . so the"
 texts["a story"] = "tom had a"
 display.storyteller(
-    model,
+    {
+        "first model": (model, means_of(model)),
+        "second model": (second, means_of(second)),
+    },
     ten.WORDS,
     texts,
-    means_of(model),
     longest=ten.LONGEST,
     edge=ten.EDGE,
     name="ask-the-storyteller",
 )
 
 # %% [markdown]
-# <!-- deeper: what comes out of the first three -->
-# ### Going deeper: what comes out of the first three
+# <!-- deeper: what comes out -->
+# ### Going deeper: what comes out
 
 # %% tags=["fold-input"]
 rows = {}
@@ -666,8 +673,7 @@ display.show(rows, columns=["the likeliest", "second", "third"])
 # %% tags=["proof"]
 first = [best[0].split()[0] for best in rows.values()]
 assert first == ["cat", "juice", "cheese", "dog"]
-drank = "the milk drank the cat because it was thirsty . so the"
-assert says(model, drank, "cat")[0] > 0.8
+assert says(model, texts["milk first"], "cat")[0] > 0.8
 print("✓ They come out as the text below says.")
 
 # %% [markdown]
@@ -676,6 +682,43 @@ print("✓ They come out as the text below says.")
 # 0.15. In the fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
 # the milk that drank the cat, the order does not decide, at least for this model: animals drink in its world, so
 # the cat is thirsty wherever it stands.
+
+# %% tags=["fold-input"]
+crossed = ten.begin(attention=MergeWithoutTranspose)
+crossed.load_state_dict(model.state_dict())
+rows = {"as trained": named(model), "wrong merge": named(crossed)}
+with without(model, "1.1"):
+    rows["without 1.1"] = named(model)
+display.show(rows, columns=ANSWERS, corner="192 questions")
+
+# %% tags=["fold-input"]
+found = []
+for length in range(1, 24):  # words that are read before the next
+    told = [story.words for story in ten.HELD_OUT[:100] if len(story.words) > length]
+    ids = ten.as_ids([words[:length] for words in told])
+    for each in (model, crossed):
+        with torch.no_grad():
+            best = [ten.WORDS[i] for i in each(ids)[:, -1].argmax(-1).tolist()]
+        options = [world.chances(ten.grammar, words[:length]) for words in told]
+        possible = [word in can for word, can in zip(best, options)]
+        found.append(sum(possible) / len(possible))
+every = torch.tensor(found).view(-1, 2).mean(0)
+display.show([every], ["possible"], ["as trained", "wrong merge"], corner="next word")
+
+# %% tags=["proof"]
+heads = torch.randn(2, 5, 3)  # (2, n, 3)
+last = merge_without_transpose(heads)[-1]
+assert last.equal(torch.cat([heads[1, -2], heads[1, -1]]))
+assert rows["wrong merge"][3] > 0.95
+assert every[0] > 0.97 > 0.92 > every[1] > 0.8
+print("✓ In the last row, the wrong merge puts head 2 into its place, and head 1’s.")
+
+# %% [markdown]
+# The wrong merge is not harmless: after *sweet*, too, the cat comes first. In the last row of a text it leaves the second
+# head where it belongs, and what stands in the first head's place is the second's word before. So 2.2 still finds
+# a name, and what 1.1 has read is lost: nearly always the one who acts comes, as without 1.1, and for *thirsty* that
+# happens to be right. What ruins the writing is that every word is drawn like this. After a text without a
+# slip, about one likeliest word in eight is impossible, and the next word is asked after a text that has the slip in it.
 
 # %% [markdown]
 # <!-- /deeper -->

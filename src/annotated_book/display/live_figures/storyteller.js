@@ -135,7 +135,10 @@ export default {
     }
 
     function go() {
-      if (over) [words, asked] = [opening, opening.length];
+      if (over) {
+        words = opening;
+        ask(words.length);
+      }
       opening = words.slice(0, asked);
       on.textContent = "stop";
       timer = setInterval(one, PAUSE);
