@@ -490,7 +490,7 @@ print("✓ One head alone flips every answer, and none of the others does so in 
 
 # %% tags=["fold-input"]
 second = ten.shipped(4)
-both = {"the first": model, "the second": second}
+both = {"first": model, "second": second}
 pairs = [(f"{name}, {what}", both[name], sets[what]) for name in both for what in sets]
 places = {"the quality": -4, "“so”": -2, "“the”": -1}
 rows = {
