@@ -432,7 +432,7 @@ print(f"{STEPS:>5}  {' '.join(write(model, 1, seed=5)[0])}")
 # Here is what the judge says. Look at the row of step 100. On its way down to the floor, how far has the loss
 # come? And how well does the model know who was meant?
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for done in [*judged][1:]:
     found = judged[done]
@@ -887,11 +887,11 @@ exercises.a_little_world.check_top.folded(top)
 # ## What you have now
 #
 # > **In short.** A language has a floor, its entropy: the mean surprise of a reader who knows every
-# > chance. A model's loss on held-out text is its own mean surprise, and cannot honestly be lower:
+# > chance. A model's loss on held-out text is its own mean surprise, and on average cannot honestly be lower:
 # >
 # > $$\begin{aligned}
 # > &-\frac{1}{T} \sum_t \log p_{\text{model}}(w_t \mid w_{<t}) \\
-# > \ge\; &-\frac{1}{T} \sum_t \log p_{\text{true}}(w_t \mid w_{<t}) \quad \text{on average}
+# > \ge\; &-\frac{1}{T} \sum_t \log p_{\text{true}}(w_t \mid w_{<t})
 # > \end{aligned}$$
 # >
 # > Ids `(b, n)` go in, logits `(b, n, v)` come out. A model that only writes is a stack of causal encoder
