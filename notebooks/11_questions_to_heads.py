@@ -649,6 +649,7 @@ display.storyteller(
     longest=ten.LONGEST,
     edge=ten.EDGE,
     name="ask-the-storyteller",
+    temperatures=(1, 0, 0.1, 2),
 )
 
 # %% [markdown]

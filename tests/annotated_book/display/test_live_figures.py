@@ -130,7 +130,7 @@ def test_the_storyteller_is_drawn_with_what_it_would_say_next():
     ten = chapters.load("10_a_little_world")
     model, text = ten.shipped(0), "tom had a"
     means = torch.zeros(2, 2, 24)
-    settings = {"longest": ten.LONGEST, "edge": ten.EDGE, "name": "story"}
+    settings = {"longest": ten.LONGEST, "edge": ten.EDGE, "name": "story", "temperatures": [0]}
     figure = display.storyteller({"it": (model, means)}, ten.WORDS, {"a": text}, **settings)
     ids = torch.tensor([[ten.NUMBER[word] for word in [ten.EDGE, *text.split()]]])
     with torch.no_grad():

@@ -18,8 +18,8 @@ def storyteller(
     *,
     longest: int,
     edge: str,
+    temperatures: Sequence[float],
     name: str,
-    temperatures: Sequence[float] = (1, 0),
 ) -> Output:
     """Show where a model looks after a text, and what it would say next; alive, give it any text.
 
@@ -31,8 +31,8 @@ def storyteller(
         texts: names of texts to begin with, and the texts; the picture shows the first.
         longest: how many words a text has at most.
         edge: the word before and after each story.
-        name: the figure's name, see ``finish``.
         temperatures: to choose from, alive, when the next word is drawn; 0 takes the likeliest.
+        name: the figure's name, see ``finish``.
     """
     model, means = next(iter(models.values()))
     text = [edge, *next(iter(texts.values())).split()]
