@@ -361,18 +361,27 @@ for read, healthy in ((0, True), (~front, False)):  # sentence 1 alone, or all w
 print("✓ Random matrices: one layer leaves numbers in every word, two lose sentence 2.")
 
 # %% [markdown]
-# How do you mend it? First idea: replace the NaN where you see it, in the output, by `nan_to_num(0)`.
+# How do you mend it? Replace the NaN by `nan_to_num(0)`. In the output, where you see it, or in the weights, where it
+# arose?
 
 # %% tags=["fold-input"]
-output, _ = attend(left @ W_Q, left @ W_K, left @ W_V, blocked)  # (b, n, d), (b, n, m)
-bandaged = output.nan_to_num(0)                                  # (b, n, d)
-(gradient,) = torch.autograd.grad(bandaged[0].square().mean(), W_V)
-print("NaN in the output:", bandaged.isnan().sum().item(), "of 64")
-print("NaN in the gradient of W_V:", gradient.isnan().sum().item(), "of 16")
+output, weights = attend(
+    left @ W_Q, left @ W_K, left @ W_V, blocked
+)                                              # (b, n, d), (b, n, m)
+mended = weights.nan_to_num(0) @ (left @ W_V)  # (b, n, d)
+counts = {}
+for place, y in (("in the output", output.nan_to_num(0)), ("in the weights", mended)):
+    (gradient,) = torch.autograd.grad(y[0].square().mean(), W_V, retain_graph=True)
+    found = [f"{each.isnan().sum()} of {each.numel()}" for each in (y, gradient)]
+    counts[place] = found
+display.show(
+    counts, columns=["NaN in the output", "in the gradient of W_V"], corner="replaced"
+)
 
 # %% [markdown]
-# The output is clean, and the gradient is as bad as before: it still walks through the weights. So mend the
-# weights. After the softmax, lay the same card on once more, and this time what it covers becomes 0.
+# Both outputs are clean, and the first gradient is as bad as before: it still walks through the weights. So mend the
+# weights. Better than to replace whatever is NaN is to say which: after the softmax, lay the same card on once more,
+# and this time what it covers becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -434,20 +443,22 @@ for name, (training, need_weights) in {
         y, later = twice(theirs, left, need_weights=need_weights, **both)
     bad = "–"
     if training:
-        (gradient,) = torch.autograd.grad(y[~front].square().mean(), theirs.in_proj_weight)
-        nan = [part.isnan().any() for part in gradient.chunk(3)]
-        bad = "all three" if all(nan) else "none" * (not any(nan))
+        weights = theirs.in_proj_weight, theirs.out_proj.weight
+        packed, out = torch.autograd.grad(y[~front].square().mean(), weights)
+        nan = [part.isnan().any() for part in (*packed.chunk(3), out)]
+        bad = "all four" if all(nan) else "none" * (not any(nan))
     rows[name] = [in_words(y[1, 0], even), bad, in_words(later[1, 7], even) or "numbers"]
 columns = ["dot's row", "NaN in gradient of", "a layer on"]
 title = f"PyTorch {torch.__version__.split('+')[0]}"
 display.show(rows, columns=columns, corner="call", decimals="<", title=title)
 
 # %% [markdown]
-# By default PyTorch's class returns weights and adds its mask to the scores: all three gradients are NaN. Without
-# weights, in training, it calls its function, where such a row gets zeros before $W_O$. Then you switch to evaluation,
-# and the NaN is back: without gradients, self-attention with biases (the default), `batch_first`, an even number of
-# heads and masks of booleans takes a **fast path** of its own. And $-10^9$ makes no NaN, but the row looks evenly at
-# all that it must not see.
+# The first three are yours to choose from, and $-10^9$ only looks well: the row looks evenly at all that it must not see.
+#
+# The last three are one class, PyTorch's. By default it returns weights and adds its mask to the scores, and the
+# gradients of all four matrices are NaN. Without weights, in training, it calls its function, where such a row gets zeros
+# before $W_O$. Then you switch to evaluation, and the NaN is back: now the class takes a **fast path** of its own (with
+# biases, `batch_first`, an even number of heads and masks of booleans).
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
 
 # %% tags=["hide-input"]
@@ -455,7 +466,7 @@ assert [*rows.values()] == [
     ["NaN", "W_V", "NaN"],
     ["zeros", "none", "numbers"],
     ["uniform", "none", "numbers"],
-    ["NaN", "all three", "NaN"],
+    ["NaN", "all four", "NaN"],
     ["zeros", "none", "numbers"],
     ["NaN", "–", "NaN"],
 ]
@@ -489,6 +500,17 @@ try:
 except RuntimeError as error:
     message = str(error)
 assert "BmmBackward0' returned nan values in its 1th output" in message
+found = torch.autograd.grad(attend_safely(y, y, y, blocked)[0].sum(), y)[0]
+assert found.isfinite().all()
+try:
+    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
+        attend_safely(y, y, y, blocked)[0].sum().backward()
+    message = ""
+except RuntimeError as error:
+    message = str(error)
+assert "SoftmaxBackward0' returned nan values in its 0th output" in message
+assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
+assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
 print("✓ Each as the table says, and after the second fill package and function agree.")
 
 # %% [markdown] name="was-it-this"
@@ -502,10 +524,12 @@ print("✓ Each as the table says, and after the second fill package and functio
 # >
 # > The second comes after `backward()`. The third stops where the way back first meets a NaN: in our `attend`, with
 # > `BmmBackward0 returned nan values in its 1th output`, which are the values, counted from 0. In a deep model that
-# > need not be where it arose. More causes:
-# > [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
+# > need not be where it arose. It stops in `attend_safely`, too, at `SoftmaxBackward0`, although no gradient is NaN: what
+# > the softmax sends back, the first fill throws away. So once you have mended a row, believe the second line. More
+# > causes: [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
 # >
-# > With PyTorch's class, merge its two masks yourself (booleans, True is blocked), **lift** the card from each row
+# > Which cure is yours? In code that fills its scores, the second fill. In code that adds its mask, the end of this
+# > section. With PyTorch's class, merge its two masks yourself (booleans, True is blocked), **lift** the card from each row
 # > without a hole, and hand over the result alone, once for each head:
 # >
 # > ```python

@@ -73,7 +73,7 @@ def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Ou
         >>> display.shares({"no mask": torch.tensor([0.75, 0.25])}, ["cat", "·"], name="bars")
         Figure: Shares of words and padding. no mask: 0.75 to words, 0.25 to padding.
     """
-    drawing, (ax,) = panels(560, 40 + 50 * len(rows))
+    drawing, (ax,) = panels(344, 26 + 66 * len(rows))
     is_word = torch.tensor([word != "·" for word in words])
     said = []
     for y, (title, row) in enumerate(rows.items()):
@@ -81,17 +81,16 @@ def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Ou
         for word, share in zip(words, row.tolist(), strict=True):
             colour = COLOURS["m" if word != "·" else "b"]
             ax.barh(
-                y, share, left=left, height=0.62, alpha=0.35, color=colour, edgecolor=FAINT, lw=0.5
+                y, share, left=left, height=0.45, alpha=0.35, color=colour, edgecolor=FAINT, lw=0.5
             )
             if share:
                 ax.text(left + share / 2, y, word, ha="center", va="center", fontsize=12)
             left += share
         kept, lost = row[is_word].sum().item(), row[~is_word].sum().item()
-        ax.text(1.02, y, f"{kept:.2f} to words", va="center", fontsize=12)
+        ax.text(0, y - 0.3, title, fontsize=12)
+        ax.text(1, y - 0.3, f"{kept:.2f} to words", fontsize=12, ha="right")
         said.append(f"{title}: {kept:.2f} to words, {lost:.2f} to padding")
-    ax.set(xlim=(0, 1.24), ylim=(len(rows) - 0.5, -0.5), xticks=[0, 0.5, 1])
-    ax.set_yticks(range(len(rows)), [title.replace(", ", ",\n") for title in rows], fontsize=12)
-    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(0, 1), ylim=(len(rows) - 0.7, -0.6), xticks=[0, 0.5, 1], yticks=[])
     ax.spines["left"].set_visible(False)
     return finish(drawing, name=name, alt=f"Shares of words and padding. {'; '.join(said)}.")
 
@@ -112,7 +111,7 @@ def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
         Figure: A mask like a staircase. the sees the 1.0; cat sees the .25, cat .75.
     """
     n = len(words)
-    drawing, (ax,) = panels(50 * n + 160, 36 * n + 62)
+    drawing, (ax,) = panels(26 * n + 110, 26 * n + 62)
     said = []
     for i, row in enumerate(weights.tolist()):
         for j, weight in enumerate(row):
@@ -121,18 +120,17 @@ def staircase(weights: Tensor, words: Sequence[str], *, name: str) -> Output:
             width = 0 if blocked else 0.6
             ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=width))
             if not blocked:
-                ax.text(j + 0.5, i + 0.5, _short(weight), ha="center", va="center", fontsize=13)
+                ax.text(j + 0.5, i + 0.5, _short(weight), ha="center", va="center", fontsize=12)
         seen = ", ".join(
             f"{word} {_short(weight)}" for word, weight in zip(words, row[: i + 1], strict=False)
         )
         said.append(f"{words[i]} sees {seen}")
         following = [*words[1:], "?"][i]
-        ax.text(n + 0.25, i + 0.5, f"→ {following}", va="center", fontsize=13, color=COLOURS["h"])
-    ax.text(n + 0.25, -0.28, "next word", fontsize=12, color=COLOURS["h"])
-    ax.set(xlim=(0, n + 1.9), ylim=(n, 0))
+        ax.text(n + 0.2, i + 0.5, f"→ {following}", va="center", fontsize=12, color=COLOURS["h"])
+    ax.set(xlim=(0, n + 2.6), ylim=(n, 0))
     middles = [j + 0.5 for j in range(n)]
-    ax.set_xticks(middles, words, color=COLOURS["m"], fontsize=13, rotation=35, ha="left")
-    ax.set_yticks(middles, words, color=COLOURS["n"], fontsize=13)
+    ax.set_xticks(middles, words, color=COLOURS["m"], fontsize=12, rotation=35, ha="left")
+    ax.set_yticks(middles, words, color=COLOURS["n"], fontsize=12)
     ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
