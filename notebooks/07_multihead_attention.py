@@ -409,7 +409,7 @@ print(
 # %% [markdown] name="in-pytorchs-place"
 # ## Inside PyTorch's own layer
 #
-# A movement wants a case. PyTorch has one, `nn.TransformerEncoderLayer`: attention by its own class,
+# A watch needs a case, and PyTorch has one, `nn.TransformerEncoderLayer`: attention by its own class,
 # `nn.MultiheadAttention`, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Suppose
 # you have a better `forward`. You write a subclass of PyTorch's class that overrides it, and put it into a stack of
 # two such layers. How often does it run in one call: in training, and in evaluation, with gradients and without?
@@ -466,11 +466,10 @@ display.show(dict(zip(modes, zip(*runs.values()))), columns=[*runs], corner="run
 # Whatever you changed in it, the answers are PyTorch's, in the right shape. The hands move, and your wheels stand
 # still.
 #
-# So do not inherit. Put in the class that you wrote. (If you skipped the exercise, run its solution.) `fit` gives
-# it two helpers. The layer passes up to two masks, padding and pairs, as numbers to be added; `read_masks` makes one
-# `blocked` of them. PyTorch's class keeps $W_Q$, $W_K$ and $W_V$ one below the other in `in_proj_weight`;
-# `copy_numbers` takes them out. Both refuse what your class cannot do, such as dropout: a layer has 0.1 by default,
-# so this one is built without.
+# So do not inherit: put in the class that you wrote. (If you skipped the exercise, run its solution.) `fit`, folded here,
+# is the adapter. It gives your four layers the numbers of PyTorch's class, makes one `blocked` of the two masks that the
+# layer passes, and refuses what your class cannot do, such as dropout. `texts` are three samples of five tokens, and
+# `pairs` the four cases of a mask: none, the future, the padding, both.
 
 
 # %% tags=["fold-input"]
@@ -679,8 +678,9 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
 # | a causal mask, `future`, `(n, m)` | `attn_mask=future`; yours: `future[None]` | in yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
 #
-# And do not leave the causal mask to PyTorch's flag, `is_causal=True`. Does the first word notice the last one? Beside
-# the flag, `free` is a mask that hides nothing, and so does the padding here. Look for the row that never does:
+# And do not leave the causal mask to PyTorch's flag, `is_causal=True`. Does the first word notice the last one? The flag
+# asks for a mask beside it; in the last row it gets one that hides nothing, and padding that hides nothing, too. Look
+# for the row with three times *no*:
 
 
 # %% tags=["fold-input"]
@@ -713,11 +713,8 @@ flag = {"is_causal": True}
 calls = {
     "attn_mask=future": {"attn_mask": ahead},
     "is_causal=True": flag,
-    "… attn_mask=free": flag | {"attn_mask": free},
-}
-calls["… and padding"] = flag | {
-    "attn_mask": free,
-    "key_padding_mask": torch.zeros(2, 4).bool(),
+    "… and both masks": flag
+    | {"attn_mask": free, "key_padding_mask": torch.zeros(2, 4).bool()},
 }
 ways = {"default": (False, True), "need_weights=False": (False, False)}
 ways["fast path"] = True, False
@@ -731,16 +728,17 @@ display.show(noticed, columns=[*ways], corner="call", decimals="<", title=title)
 assert [*noticed.values()] == [
     ["no", "no", "no"],
     ["error", "error", "yes"],
-    ["yes", "no", "yes"],
     ["yes", "yes", "yes"],
 ]
+without_padding = [in_all(*way, **flag, attn_mask=free) for way in ways.values()]
+assert without_padding == ["yes", "no", "yes"]
 for call, asked in calls.items():  # on the fast path, with weights and without
     assert in_all(True, True, **asked) == noticed[call][-1]
 print("✓ Each cell in training and in evaluation, and the last with weights and without.")
 
 # %% [markdown]
-# The flag is meant as a hint about the mask that you give. It hides the future in one cell of nine, so write
-# `attn_mask=future`.
+# The flag is meant as a hint about the mask that you give. (Without padding it does hide the future in one case, the
+# middle one.) So write `attn_mask=future`.
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -841,7 +839,7 @@ exercises.multihead_attention.check_shapes.folded(my_shapes)
 # learned: with h heads, a power of two, $2^{-8/h}$ for the first, $2^{-16/h}$ for the second, and $2^{-8}$ for the last.
 #
 # With a pencil first: two keys fit a query equally well, one stands beside it, the other four places further. In a
-# head whose slope is 1/4, how much weight has the far key for each 1.00 of the near one? ($e^{-1} \approx 0.37$.) Then
+# head whose slope is 1/4, how much weight has the far key for each 1.00 of the near one? Then
 # override `score`.
 
 
@@ -953,7 +951,7 @@ exercises.multihead_attention.check_take_over.folded(take_over)
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
-# > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
+# > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
 # >
 # > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
 # > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
