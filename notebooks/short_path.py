@@ -22,7 +22,7 @@ first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
 # The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
-# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its pale curve.
+# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its dashed curve.
 #
 # You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
 # its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to

@@ -306,28 +306,29 @@ def first_look(data):
             for share in (x[query] @ w_q @ (x @ w_k).mT / math.sqrt(2)).softmax(-1)
         ]
         animal, food = gets[query, :2].tolist()
-        said = [f"{animal:.2f} said of an animal", f"{food:.2f} of a food"]
+        said = [f"{animal:.2f} animal", f"{food:.2f} food"]
         if words[query] == "it":
             found = {
                 "thirsty": [
-                    "1 finds “thirsty”: 0.46 · 2 + 0.05 · 1 = 0.97",
-                    "2 finds nothing and rests on “milk”",
+                    "1 finds “thirsty”: 0.97",
+                    "2 looks mostly at “milk”, which brings nothing",
                     "the cat",
                 ]
             }
-            found["sweet"] = ["1 finds nothing and rests on “cat”", "2 finds “sweet”", "the milk"]
+            found["sweet"] = ["1 looks mostly at “cat”, which", "2 finds “sweet”", "the milk"]
             said += found[ending]
         if transposed and even:
-            average = f"an even average: {animal:.2f} and {food:.2f}."
-            said = [f"“{words[query]}” asks nothing, so it gets {average}"]
+            said += [f"“{words[query]}” asks nothing, so it looks everywhere alike"]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
             first, second = (
                 words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
             )
-            moved = f"this word’s went to “{first}” and “{second}”."
-            row = f"“{words[query]}” is left with {animal:.2f} and {food:.2f}"
-            said = [row, "No error. Same shape.", moved]
+            moved = f"The two numbers of “{words[query]}” are now at “{first}” and “{second}”."
+            there = rows[query, ::2] % len(x)
+            row = " and ".join(f"“{words[int(j)]}”" for j in there)
+            row = f"found for {row}, {animal:.2f} and {food:.2f}"
+            said = ["No error. Same shape.", moved, row]
         shown = {
             ".aa-look .aa-ask text": words,
             ".aa-look .aa-share": shares,

@@ -19,7 +19,7 @@ ALONE = """
   .md-header, .md-tabs, .md-sidebar, .md-footer { display: none !important }
   .aa-first ~ *, .aa-doors, .aa-how, .aa-readout, .headerlink { display: none !important }
   .md-main__inner, .md-content__inner { margin: 0 auto !important; padding: 0 !important }
-  .aa-first { padding: 2.5rem 1.5rem 1rem 2rem }
+  .aa-first { padding: 4rem 1.5rem 1rem 2rem }
   .md-typeset .aa-first h1 { font-size: 2.3rem; margin-top: 1.5rem }
   .md-typeset .aa-lead { font-size: 1.2rem; line-height: 1.7 }
 """
@@ -32,13 +32,14 @@ def said(page):
     return [line.text_content() for line in lines if line.is_visible()]
 
 
-def test_the_first_picture_is_in_sight_on_a_phone_and_the_doors_where_there_is_room(visit):
+def test_all_that_the_tick_changes_is_in_sight_on_a_phone_and_the_doors_where_there_is_room(visit):
     for size, names in (
         ((390, 844), ()),
         ((1280, 720), ("Take the short path", "Check my code", "Prepare for an interview")),
     ):
         page = visit(viewport=dict(zip(("width", "height"), size, strict=True)))
-        expect(page.locator(".aa-stage .aa-look")).to_be_in_viewport(ratio=1)
+        for drawn in (".aa-look", ".aa-gets"):
+            expect(page.locator(f".aa-stage {drawn}")).to_be_in_viewport(ratio=1)
         expect(page.get_by_role("checkbox", name="heads")).to_be_in_viewport(ratio=1)
         cut = page.locator(".aa-tick-line code span")
         assert cut.evaluate("x => getComputedStyle(x).clipPath") == "none", "the call is seen"
@@ -51,22 +52,57 @@ def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
     page = visit()
     said = page.locator("[data-live=first_look]").get_by_role("status")
     tick = page.get_by_role("checkbox", name="join heads.transpose(0, 1).reshape(n, h * d)")
-    told = {}
+    told, answers = {}, {}
+    answer = page.locator(".aa-stage .aa-look text[aria-hidden]")
     for merged in ("rightly", "wrongly"):
         tick.set_checked(merged == "rightly")
         for word in ("thirsty", "sweet"):
             page.get_by_role("button", name=word, exact=True).click()
             told[merged, word] = said.text_content()
+            answers[merged, word] = answer.text_content()
     assert told["rightly", "thirsty"] != told["rightly", "sweet"]
     assert told["wrongly", "thirsty"] == told["wrongly", "sweet"]
     assert told["rightly", "thirsty"].endswith("So “it” means the cat.")
     assert told["rightly", "sweet"].endswith("So “it” means the milk.")
+    assert list(answers.values()) == ["it → cat", "it → milk", "it → ?", "it → ?"]
     assert "thirsty or sweet." in told["wrongly", "sweet"]
     inks = said.locator("b").evaluate_all("all => all.map((x) => x.style.color)")
     assert inks == ["var(--aa-d)"] * 2, "both are of the second head"
     page.get_by_role("button", name="drank asks").press("Enter")
-    expect(said).to_contain_text("“drank” is left with")
+    expect(said).to_contain_text("The two numbers of “drank”")
     assert "or sweet" not in said.text_content(), "only what is so is said"
+
+
+def test_the_bars_move_to_where_the_arrows_end(visit):
+    page = visit(reduced_motion="reduce")
+    tick = page.get_by_role("checkbox", name="heads")
+    bars = page.locator(".aa-stage .aa-gets rect")
+    lefts = "all => all.map((x) => parseFloat(getComputedStyle(x).x))"
+    before = bars.evaluate_all(lefts)
+    ways = page.locator(".aa-stage .aa-way")
+    assert page.locator(".aa-stage .aa-way.aa-gone").count() == 2
+    tick.uncheck()
+    after = bars.evaluate_all(lefts)
+    assert sorted(after) == sorted(before), "the same places"
+    ends = ways.evaluate_all("all => all.map((x) => x.getPointAtLength(1e4).x - 6.5)")
+    it, words = 5, 8
+    moved = [after[it], after[words + it]]
+    assert all(abs(end - left) < 0.1 for end, left in zip(ends, moved, strict=True))
+    assert moved[0] == before[words + 2], "right of “drank”"
+    assert moved[1] == before[words + 6], "right of “was”"
+
+
+def test_a_pressed_word_has_a_frame_for_keys_only(visit):
+    page = visit()
+    word = page.get_by_role("button", name="thirsty asks")
+    word.click()
+    expect(word).not_to_be_focused()
+    word.focus()
+    page.keyboard.press("Enter")
+    frame = word.locator("rect").bounding_box()
+    text = word.locator("text").bounding_box()
+    middle = [box["x"] + box["width"] / 2 for box in (frame, text)]
+    assert abs(middle[0] - middle[1]) < 1, "the word stands in the middle of its frame"
 
 
 def test_the_figure_and_the_strip_below_speak_of_the_same_heads(visit):

@@ -101,23 +101,27 @@ def test_the_first_look_draws_what_it_is_given():
     it = data["words"].index("it")
     shares = [rows[it] for rows in data["weights"][0]]
     drawn = [float(curve["stroke-width"]) for curve in page.select(".aa-look path")]
-    pale = [curve["stroke-opacity"] == "0.35" for curve in page.select(".aa-look path")]
+    dashed = ["stroke-dasharray" in curve.attrs for curve in page.select(".aa-look path")]
     bars = [[float(bar["height"]) for bar in strip("rect")] for strip in page.select(".aa-gets")]
     assert [len(strip) for strip in bars] == [2 * len(data["words"])] * 2
-    assert [round(100 * high / 46) for high in bars[1]] == [
+    assert [round(100 * high / 42) for high in bars[1]] == [
         min(part, 100) for pair in data["wrong"][0] for part in pair
     ]
     inks = [[bar["fill"] for bar in strip("rect")] for strip in page.select(".aa-gets")]
     assert inks[0] == ["var(--aa-h)", "var(--aa-d)"] * 8
     assert inks[1] == ["var(--aa-h)"] * 8 + ["var(--aa-d)"] * 8, "each wears its head's colour"
     assert len(drawn) == len(shares[0]) + len(shares[1])
-    assert drawn.index(max(drawn[: len(shares[0])])) == shares[0].index(max(shares[0]))
+    thirsty = len(data["words"]) - 1
+    assert drawn.index(max(drawn)) == thirsty, "the widest is what is found"
+    assert shares[0][thirsty] == max(shares[0])
     cat, milk = data["words"].index("cat"), data["words"].index("milk")
-    assert [place % 8 for place in range(16) if pale[place]] == [cat, milk], "they give nothing"
+    assert [place % 8 for place in range(16) if dashed[place]] == [cat, milk], "they give nothing"
     right, same = ([rows[it] for rows in data[name][:2]] for name in ("right", "wrong"))
     assert right[0] != right[1], "two sentences, told apart"
     assert same[0] == same[1], "merged wrongly, they are not"
-    assert f"{right[0][0] / 100:.2f} said of an animal" in figure.html
+    assert f"{right[0][0] / 100:.2f} animal" in figure.html
+    assert "it → cat" in figure.html
+    assert data["kinds"] == ["cat", "milk"]
     for pair in (right[1], same[0]):
         assert "{:.2f} and {:.2f}".format(*(share / 100 for share in pair)) in figure.html
     alone = display.first_look(name="look", merge=False)

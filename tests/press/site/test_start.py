@@ -35,5 +35,8 @@ def test_the_readme_has_the_same_doors_and_commands_and_asks_for_the_same():
     opened = re.findall(r"^- \*\*\[(.+)\]\(.+\)\.\*\* ((?:.+\n)+?)(?=- |\n)", README, re.MULTILINE)
     for (name, text), (other, same) in zip(doors, opened, strict=True):
         assert (name, text.split()) == (other, same.split())
+    minutes = re.search(r"In (\d+) minutes from a pencil", doors[0][1])[1]
+    short = (scripts.ROOT / "notebooks" / "short_path.py").read_text(encoding="utf-8")
+    assert f"with a pencil, take {minutes}." in short
     for said in (r"Python [\d.]+ or later, git and make", r"^make (\w+) +# "):
         assert re.findall(said, PAGE, re.MULTILINE) == re.findall(said, README, re.MULTILINE)

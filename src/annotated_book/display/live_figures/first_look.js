@@ -6,44 +6,40 @@
 // weights: for each ending and head, a row per word, in hundredths
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
 // gives: for each ending, the number that each word hands over, to either head
-// means: what follows for the word that asks first, with each ending
+// names: what the heads ask about; kinds: the word that is one, for each
 // merge: whether the line that merges the heads is there
 import { button, element, readout, svg } from "./host/figure.js";
 
-const [WIDTH, HEIGHT, LEAST] = [356, 190, 5]; // of the curves; a smaller share is not written
+const [WIDTH, HEIGHT, LEAST] = [356, 182, 5]; // of the curves; a smaller share is not written
 // Of each head: its colour, the way its curves go, where they end, where its shares and its question stand; and the
 // side of a word on which its bar stands.
 const HEADS = [
-  {
-    ink: "var(--aa-h)",
-    way: -1,
-    end: 74,
-    share: 86,
-    asks: 12,
-    name: "said of an animal",
-    side: -8,
-  },
-  {
-    ink: "var(--aa-d)",
-    way: 1,
-    end: 124,
-    share: 118,
-    asks: HEIGHT - 4,
-    name: "of a food",
-    side: 1,
-  },
+  { ink: "var(--aa-h)", way: -1, end: 66, share: 78, asks: 12, side: -8 },
+  { ink: "var(--aa-d)", way: 1, end: 116, share: 110, asks: HEIGHT - 4, side: 1 },
 ];
 const FOUND = 50; // hundredths: with less, a head found nothing
-const [FLOOR, TALL] = [72, 46]; // where bars stand, and the height of one whole
+const [FLOOR, TALL, OVER] = [76, 42, 13]; // where bars stand, the height of one whole, and a way over all of them
 
 export default {
   render({ model, el }) {
-    const { words, endings, places, weights, right, wrong, query, asks, gives, means, merge } =
-      model.get("data");
+    const {
+      words,
+      endings,
+      places,
+      weights,
+      right,
+      wrong,
+      query,
+      asks,
+      gives,
+      names,
+      kinds,
+      merge,
+    } = model.get("data");
     const now = { ending: 0, query, transposed: true };
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
     const look = curves(words, places, asks, (index) => ((now.query = index), show()));
-    const gets = bars(places);
+    const gets = bars(places, names);
     const choices = endings.map((word, index) =>
       button(word === "…" ? "nothing yet" : word, () => ((now.ending = index), show())),
     );
@@ -65,9 +61,10 @@ export default {
     );
     const said = readout();
 
-    // Which head found what stands in a word's row.
-    function from(word, head) {
-      return now.transposed ? head : Math.floor((2 * word + head) / words.length);
+    // Where what a head found for a word stands: the word that has it, and the side.
+    function at(word, head) {
+      const flat = head * words.length + word;
+      return now.transposed ? [word, head] : [Math.floor(flat / HEADS.length), flat % HEADS.length];
     }
 
     function show() {
@@ -77,7 +74,8 @@ export default {
         choice.setAttribute("aria-pressed", String(index === now.ending)),
       );
       look.show(all, weights[now.ending], now.query, gives[now.ending]);
-      gets.show(all, found, now.query, now.transposed, from);
+      look.tell(words[query], meant(found[query]), kinds);
+      gets.show(all, found, now.query, now.transposed, at);
       cut.classList.toggle("aa-left-out", !now.transposed);
       said.replaceChildren(...(now.transposed ? tell(all, found) : slip(all, found)));
     }
@@ -85,59 +83,58 @@ export default {
     // What each head found for the word that asks, and what follows from both.
     function tell(all, found) {
       const rows = weights[now.ending].map((head) => head[now.query]);
-      const numbers = found[now.query];
+      const numbers = found[now.query].map(number);
       const word = `“${all[now.query]}”`;
       // A word without a quality has the query (0, 0).
-      if (rows.every(even)) {
-        const [one, two] = numbers.map((number, head) => ink(head, hundredth(number)));
-        return [`${word} asks nothing, so it gets an even average: `, one, " and ", two, "."];
-      }
-      const lines = HEADS.map(({ name }, head) => {
-        const top = all[rows[head].indexOf(Math.max(...rows[head]))];
-        const finds = numbers[head] < FOUND ? `nothing and rests on “${top}”` : `“${all.at(-1)}”`;
+      if (rows.every(even))
         return [
-          `Head ${head + 1} finds ${finds}: ${sum(rows[head], numbers[head])}`,
-          ink(head, `${hundredth(numbers[head])} ${name}`),
-          ". ",
+          `${word} asks nothing, so it looks everywhere alike: `,
+          numbers[0],
+          ", ",
+          numbers[1],
+          ".",
         ];
+      const lines = rows.map((row, head) => {
+        const most = (of) => all[of.indexOf(Math.max(...of))];
+        const finds =
+          found[now.query][head] < FOUND
+            ? `looks mostly at “${most(row)}”, which brings nothing`
+            : `finds “${most(row.map((share, j) => share * gives[now.ending][j]))}”`;
+        return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
-      const meant = now.query === query ? means[now.ending] : "";
-      return [...lines.flat(), meant && `So ${word} ${meant}.`];
-    }
-
-    // What was found is the sum of what words hand over, each by its share.
-    function sum(row, number) {
-      if (number < FOUND || now.query !== query) return "";
-      const parts = gives[now.ending].map((gift, j) => gift && `${hundredth(row[j])} · ${gift}`);
-      return `${parts.filter(Boolean).reverse().join(" + ")} = `;
+      if (now.query !== query) return lines.flat();
+      const kind = kinds[meant(found[query])];
+      return [...lines.flat(), `So ${word} ${kind ? `means the ${kind}` : "cannot tell yet"}.`];
     }
 
     // Without the transpose two neighbours of one head share a row.
     function slip(all, found) {
       const word = `“${all[now.query]}”`;
-      const [one, two] = [now.query, now.query + words.length].map((row) => all[row >> 1]);
-      const parts = found[now.query].map((number, at) =>
-        ink(from(now.query, at), hundredth(number)),
-      );
+      const [one, two] = HEADS.map((_, head) => `“${all[at(now.query, head)[0]]}”`);
+      const flat = HEADS.length * now.query;
+      const from = Math.floor(flat / words.length);
+      const [first, second] = [0, 1].map((next) => `“${all[(flat + next) % words.length]}”`);
+      const parts = found[now.query].map((part) => ink(from, hundredth(part)));
       const blind = now.ending < 2 && same(wrong) && !same(right);
       return [
         element("strong", {}, "No error. Same shape."),
-        ` ${word} is left with `,
+        ` The two numbers of ${word} are now at ${one} and ${two}. In their place: what head ${from + 1} `,
+        `found for ${first} and ${second}, `,
         parts[0],
         " and ",
         parts[1],
-        blind ? `, ${endings[0]} or ${endings[1]}. ` : ". ",
-        "The first half of the sentence now holds what head 1 found, the second what head 2 found: ",
-        `this word’s went to “${one}” and “${two}”.`,
+        blind ? `, whether ${endings[0]} or ${endings[1]}.` : ".",
       ];
     }
+
+    const number = (part, head) => ink(head, `${hundredth(part)} ${names[head]}`);
 
     el.append(
       element("div", { class: "aa-controls aa-endings" }, "it was", ...choices),
       look.root,
       ...(merge ? [line] : []),
-      said,
       gets.root,
+      said,
     );
     show();
   },
@@ -146,21 +143,26 @@ export default {
 const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
 const hundredth = (number) => (number / 100).toFixed(2);
 const even = (row) => row.every((share) => share === row[0]);
+// Which head found it; none, where that head found too little.
+const meant = (pair) => pair.findIndex((part) => part >= FOUND && part === Math.max(...pair));
 const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
 
 // The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.
 function curves(words, places, asks, ask) {
   const paths = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
-  const names = places.map((x) => svg("text", { x, y: 102 }));
+  const names = places.map((x) => svg("text", { x, y: 94 }));
   const shares = HEADS.map(({ ink, share }) =>
     places.map((x) => svg("text", { class: "aa-share", x, y: share, fill: ink })),
   );
   const askers = places.map((x, j) => {
-    const left = j ? (places[j - 1] + x) / 2 : 0;
-    const end = j + 1 < places.length ? (x + places[j + 1]) / 2 : WIDTH;
-    const box = { x: left + 1, y: 66, width: end - left - 2, height: 62, fill: "transparent" };
+    const near = [x, places[j - 1], places[j + 1]].map((other, k) =>
+      k ? Math.abs(other - x) / 2 : x,
+    );
+    const half = Math.min(...near.filter((room) => room >= 0), WIDTH - x) - 1;
+    const box = { x: x - half, y: 58, width: 2 * half, height: 62, fill: "transparent" };
     const press = { class: "aa-ask", role: "button", tabindex: 0 };
     const made = svg("g", press, svg("rect", { ...box, rx: 3 }), names[j]);
+    made.addEventListener("mousedown", (event) => event.preventDefault()); // the frame is for keys
     made.addEventListener("click", () => ask(j));
     made.addEventListener("keydown", (event) => {
       if (!["Enter", " "].includes(event.key)) return;
@@ -172,8 +174,11 @@ function curves(words, places, asks, ask) {
   const questions = HEADS.map(({ ink, asks: y }, head) =>
     svg("text", { x: 2, y, "font-size": 12.4, "text-anchor": "start", fill: ink }, asks[head]),
   );
-  const drawn = svg("g", { fill: "none", "stroke-linecap": "round" }, ...paths.flat());
-  const root = canvas("aa-look", HEIGHT, "group", drawn, ...shares.flat(), ...questions, ...askers);
+  const end = { x: WIDTH - 2, y: 17, "font-size": 19, "font-weight": "bold", "text-anchor": "end" };
+  const answer = svg("text", { ...end, "aria-hidden": "true" });
+  const drawn = svg("g", { fill: "none" }, ...paths.flat());
+  const texts = [...shares.flat(), ...questions, answer];
+  const root = canvas("aa-look", HEIGHT, "group", drawn, ...texts, ...askers);
   const show = (all, weights, query, gives) => {
     all.forEach((word, j) => {
       names[j].textContent = word;
@@ -185,8 +190,10 @@ function curves(words, places, asks, ask) {
       const row = weights[head][query];
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
-        path.style.strokeWidth = 0.4 + 0.09 * row[j];
-        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : gives[j] ? 0.9 : 0.35;
+        const empty = row[j] >= LEAST && !gives[j];
+        path.style.strokeWidth = empty ? 1.2 : 0.4 + 0.09 * row[j];
+        path.style.strokeDasharray = empty ? "2 3" : "none";
+        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : 0.9;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");
@@ -194,42 +201,59 @@ function curves(words, places, asks, ask) {
     const label = `The shares of “${all[query]}”, by head 1: ${said[0]}; by head 2: ${said[1]}.`;
     root.setAttribute("aria-label", label);
   };
-  return { root, show };
+  const tell = (word, head, kinds) => {
+    answer.textContent = `${word} → ${kinds[head] ?? "?"}`;
+    answer.setAttribute("fill", HEADS[head]?.ink ?? "currentColor");
+  };
+  return { root, show, tell };
 }
 
-// What each word gets: two bars over each.
-function bars(places) {
+// What each word gets: two bars over each. A bar is what one head found for one word, and moves with it.
+function bars(places, about) {
   const names = places.map((x) => svg("text", { x, y: FLOOR + 13, "font-size": 11 }));
-  const made = HEADS.map(({ ink, side }) =>
-    places.map((x) => svg("rect", { x: x + side, width: 7, fill: ink })),
-  );
-  const legend = HEADS.map(({ ink, name }) => svg("tspan", { fill: ink, dx: 5 }, name));
+  const made = HEADS.map(({ ink }) => places.map(() => svg("rect", { width: 7, fill: ink })));
+  const legend = HEADS.map(({ ink }) => svg("tspan", { fill: ink, dx: 5 }));
   const title = { x: 2, y: 11, "font-size": 12.4, "text-anchor": "start" };
   const what = svg("tspan");
   const head = svg("text", title, what, legend[0], ",", legend[1]);
-  const root = canvas("aa-gets", FLOOR + 18, "img", head, ...made.flat(), ...names);
-  const show = (all, found, query, transposed, from) => {
+  const ways = HEADS.map(({ ink }) => svg("path", { class: "aa-way", stroke: ink, fill: "none" }));
+  const bars = made.flat();
+  const root = canvas("aa-gets", FLOOR + 18, "img", head, ...bars, ...ways, ...names);
+  const left = (word, side) => places[word] + HEADS[side].side;
+  const top = (part) => FLOOR - (Math.min(part, 100) * TALL) / 100;
+  const show = (all, found, query, transposed, at) => {
     what.textContent = transposed ? "each word gets:" : "without the transpose:";
-    HEADS.forEach(({ name }, head) => {
-      legend[head].textContent = transposed ? name : `from head ${head + 1}`;
-      found.forEach((pair, j) => {
-        const high = (Math.min(pair[head], 100) * TALL) / 100;
-        made[head][j].setAttribute("fill", HEADS[from(j, head)].ink);
-        made[head][j].setAttribute("y", FLOOR - high);
-        made[head][j].setAttribute("height", high);
+    HEADS.forEach((_, head) => {
+      legend[head].textContent = transposed ? about[head] : `from head ${head + 1}`;
+      made[head].forEach((bar, word) => {
+        const [row, side] = at(word, head);
+        const y = top(found[row][side]);
+        const now = { x: left(row, side), y, height: FLOOR - y };
+        for (const [name, value] of Object.entries(now)) bar.style[name] = `${value}px`;
       });
+      const [row, side] = at(query, head);
+      const y = top(found[row][side]);
+      const over = top(found[query][head]);
+      ways[head].setAttribute("d", moved(left(query, head), left(row, side), y, over));
+      ways[head].classList.toggle("aa-gone", row === query && side === head);
     });
     all.forEach((word, j) => {
       names[j].textContent = word;
       names[j].setAttribute("font-weight", j === query ? "bold" : "normal");
     });
     const said = all.map((word, j) => `${word} ${found[j].map(hundredth).join(" and ")}`);
-    root.setAttribute(
-      "aria-label",
-      `${what.textContent} ${legend.map((name) => name.textContent).join(", ")}: ${said.join(", ")}.`,
-    );
+    const of = legend.map((name) => name.textContent).join(", ");
+    root.setAttribute("aria-label", `${what.textContent} ${of}: ${said.join(", ")}.`);
   };
   return { root, show };
+}
+
+// Where a bar stood, as far as it is seen over the one that stands there now, and an arrow to where it stands.
+function moved(from, to, y, now) {
+  const frame = y < now ? `M${from} ${now}V${y}h7V${now}` : "";
+  const [a, b, start, end] = [from + 3.5, to + 3.5, Math.min(y, now) - 3, y - 3];
+  const over = Math.abs(to - from) > 60 ? OVER : start - 11;
+  return `${frame}M${a} ${start}C${a} ${over} ${b} ${over} ${b} ${end}m-3-4l3 4l3-4`;
 }
 
 function canvas(name, height, role, ...parts) {
@@ -240,7 +264,7 @@ function canvas(name, height, role, ...parts) {
 // From one word to another, the higher the farther they are; to itself, a small loop.
 function curve(a, b, y, way) {
   const far = Math.abs(a - b);
-  const [wide, high] = far ? [0, 4.4 * Math.sqrt(far)] : [9, 22];
+  const [wide, high] = far ? [0, 3.4 * Math.sqrt(far)] : [9, 22];
   const top = y + way * high;
   return `M${a - wide / 3} ${y}C${a - wide} ${top} ${b + wide} ${top} ${b + wide / 3} ${y}`;
 }

@@ -24,13 +24,14 @@ ENDINGS = {
     "sweet": torch.tensor([0.0, 2, 0, 2]),
     "…": torch.zeros(4),
 }
-MEANS = ["means the cat", "means the milk", "cannot tell yet"]  # what follows for *it*
+NAMES = ["animal", "food"]  # what the heads ask about
+KINDS = [WORDS[int(c.X[:, feature].argmax())] for feature in range(2)]  # the word that is one
 # Where things stand in the drawing, in units of which a phone has as many as pixels.
-LETTER, GAP, SIZE = 6.6, 14.5, (356, 190)  # of a word's letter, between words, of the whole
-SIDES = {"h": (74, -1), "d": (124, 1)}  # of each head: where its curves end, and the way they go
-FLOOR, TALL = 72, 46  # where the bars stand, and the height of one whole
-ASKS = ["head 1: is something said of an animal?", "head 2: is something said of a food?"]
-GETS, FROM = ["said of an animal", "of a food"], ["from head 1", "from head 2"]
+LETTER, GAP, SIZE = 6.6, 14.5, (356, 182)  # of a word's letter, between words, of the whole
+SIDES = {"h": (66, -1), "d": (116, 1)}  # of each head: where its curves end, and the way they go
+FLOOR, TALL = 76, 42  # where the bars stand, and the height of one whole
+ASKS = [f"head 1: about an {NAMES[0]}?", f"head 2: about a {NAMES[1]}?"]
+FROM = ["from head 1", "from head 2"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
 
 
@@ -58,7 +59,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         "wrong": wrong,
         "query": it,
         "gives": gives,
-        "means": MEANS,
+        "names": NAMES,
+        "kinds": KINDS,
         "merge": merge,
         "asks": ASKS,
     }
@@ -69,10 +71,11 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         for rows in weights[0]
     ]
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
+    (animal, food), (cat, milk) = NAMES, KINDS
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} said of an animal. Head 2 finds nothing and "
-        f"rests on <i>milk</i>: {thirsty[1]} of a food. So <i>it</i> {MEANS[0]}. With "
-        f"<i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and {MEANS[1]}."
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 looks mostly at "
+        f"<i>{milk}</i>, which brings nothing: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
+        f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {milk}."
     )
     merging = (
         " Then the heads are joined: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
@@ -80,7 +83,7 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
     drawn = _still(weights[0], gives[0], places, it, alt) + _bars(
-        "each word gets", GETS, right[0], places
+        "each word gets", NAMES, right[0], places
     )
     if merge:
         drawn += _bars("without the transpose", FROM, wrong[0], places)
@@ -124,13 +127,12 @@ def _still(
     drawn = ""
     for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
         for x, share, given in zip(places, rows[query], gives, strict=True):
-            strong = _strong(share, given > 0)
             drawn += (
                 f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
-                f'stroke-width="{_wide(share):g}" stroke-opacity="{strong}"/>'
+                f"{_stroke(share, given > 0)}/>"
             )
     texts = "".join(
-        f'<text x="{x}" y="102" {"font-weight" if i == query else "opacity"}='
+        f'<text x="{x}" y="94" {"font-weight" if i == query else "opacity"}='
         f'"{"bold" if i == query else 1}">{escape(word)}</text>'
         for i, (x, word) in enumerate(zip(places, WORDS, strict=True))
     )
@@ -147,7 +149,11 @@ def _still(
             f'<text x="2" y="{y}" font-size="12.4" text-anchor="start" fill="var(--aa-{letter})">'
             f"{ask}</text>"
         )
-    lines = f'<g fill="none" stroke-linecap="round">{drawn}</g>'
+    texts += (
+        f'<text x="{SIZE[0] - 2}" y="17" font-size="19" font-weight="bold" text-anchor="end" '
+        f'fill="var(--aa-h)">{WORDS[query]} → {KINDS[0]}</text>'
+    )
+    lines = f'<g fill="none">{drawn}</g>'
     return _canvas("aa-look", SIZE[1], alt, lines + texts)
 
 
@@ -186,17 +192,15 @@ def _canvas(name: str, height: int, alt: str, drawn: str) -> str:
 def _curve(a: float, b: float, y: int, way: int) -> str:
     """Draw from one word to another, the higher the farther they are; to itself, a small loop."""
     far = abs(a - b)
-    wide, high = (0, 4.4 * math.sqrt(far)) if far else (9, 22)
+    wide, high = (0, 3.4 * math.sqrt(far)) if far else (9, 22)
     top = y + way * high
     return (
         f"M{a - wide / 3:g} {y}C{a - wide:g} {top:.1f} {b + wide:g} {top:.1f} {b + wide / 3:g} {y}"
     )
 
 
-def _wide(share: int) -> float:
-    return 0.4 + 0.09 * share
-
-
-def _strong(share: int, gives: bool) -> float:
-    """Choose an opacity: pale, where the word hands nothing over."""
-    return 0.2 if share < LEAST else 0.9 if gives else 0.35
+def _stroke(share: int, gives: bool) -> str:
+    """Choose the stroke: the wider, the larger the share; dashed, where the word brings nothing."""
+    if share >= LEAST and not gives:
+        return 'stroke-width="1.2" stroke-dasharray="2 3" stroke-opacity="0.9"'
+    return f'stroke-width="{0.4 + 0.09 * share:g}" stroke-opacity="{0.2 if share < LEAST else 0.9}"'
