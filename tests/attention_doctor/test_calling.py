@@ -292,6 +292,21 @@ def test_a_context_that_nobody_reads():
     assert report.findings[0].code == "context-ignored", str(report)
 
 
+class Around(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+
+    def forward(self, x, *given, **named):
+        return self.inner(x, x, x)[0]
+
+
+def test_a_mask_is_not_thought_to_be_taken_where_arguments_have_no_names():
+    with pytest.raises(Unasked, match="arguments of any name, and none is a mask"):
+        examine_called(Around(), Sizes(12, 3, 12), "self", mask="blocked")
+    assert examine_called(Around(), Sizes(12, 3, 12), "self", mask="none").ok
+
+
 # Decorators, of classes.
 AROUND = {
     "it is registered, and keeps its names": """

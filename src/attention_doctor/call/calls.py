@@ -17,6 +17,7 @@ from attention_doctor.call.roles import (
     Unasked,
     named_parameters,
     required,
+    signature,
     taken,
 )
 
@@ -65,6 +66,9 @@ def called(
         raise _unfit(plan, kind, function)
     words = [word for word in words if word != plan.mask]
     made = _Attention(attend, plan, kind, sizes, layout).adapted
+    if not plan.mask and {*words} - {"none"} and len(parameters) < len(signature(function)):
+        text = "it takes arguments of any name, and none is a mask by its name"
+        raise Unasked("call", text, "Complete the adapter: say which argument takes the mask.")
     if not plan.mask or "none" in words:
         why = f"`--mask {mask}` is not used: its call takes no mask"
         return Called(made("none"), str(plan), why * bool({*words} - {"none"}))
