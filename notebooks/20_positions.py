@@ -3,7 +3,7 @@
 #
 # *How far is this word from that one?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
+# *25 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
 # with YaRN, bias scores by distance, and say what each does on long texts.*
 #
 # > the cat drank milk because it was thirsty
@@ -15,10 +15,10 @@
 # Nearly all models of today take it from **RoPE**, rotary positions. Queries and keys turn like the
 # hands of a clock, each by its own position, just before they are compared. **ALiBi** and T5's buckets
 # add to the score a number that depends on the distance. In this chapter you build all of them, and
-# test them on texts longer than any in training.
+# test them on texts longer than any in training. It ends with [twelve models of
+# today](#cell-id=models-of-today) in one table.
 #
-# *Here for one name?* [Models of today](#cell-id=models-of-today) ·
-# [RoPE](#cell-id=two-numbers-that-turn) · [its two layouts](#cell-id=two-layouts-one-permutation) ·
+# *Here for one name?* [RoPE](#cell-id=two-numbers-that-turn) · [its two layouts](#cell-id=two-layouts-one-permutation) ·
 # [ALiBi, T5's buckets](#cell-id=a-number-added-to-the-score) · [NoPE](#cell-id=without-positions) ·
 # [YaRN, NTK, position interpolation, llama3](#cell-id=turning-more-slowly) ·
 # [RoPE or ALiBi?](#cell-id=a-far-key)
@@ -37,68 +37,6 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, sinusoidal_code, split_heads
 from annotated_book import chapters, display
-
-# %% [markdown] name="models-of-today"
-# ## Models of today, in one table
-#
-# This chapter opens a part on what has become of attention since the first Transformer. Here are
-# twelve models of 2024 to 2026, in the words that people search for. Does any of them still have
-# multi-head attention as you built it?
-
-# %% tags=["fold-input"]
-MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
-    "Llama 3.1, 2024": ("RoPE, llama3", "GQA", "all", "–"),
-    "OLMo 2, 2024": ("RoPE", "MHA", "all", "QK-norm"),
-    "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "MLA", "all", "–"),
-    "Gemma 3, 2025": ("RoPE, two bases, linear", "GQA", "windows, 5 to 1", "QK-norm"),
-    "Qwen3, 2025": ("RoPE", "GQA", "all", "QK-norm"),
-    "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "GQA", "all", "–"),
-    "gpt-oss, 2025": ("RoPE, YaRN", "GQA", "windows, 1 to 1", "sinks"),
-    "Qwen3-Next, 2025": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
-    "Kimi Linear, 2025": ("NoPE", "MLA", "linear, 3 to 1", "–"),
-    "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "MLA", "sparse, 2,048", "–"),
-    "Qwen3.5, 2026": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
-    "DeepSeek-V4, 2026": (
-        "RoPE on 1/8, two bases, YaRN",
-        "MQA",
-        "windows, compressed 4 or 128 ×",
-        "QK-norm, sinks",
-    ),
-}
-HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
-display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
-
-# %% [markdown]
-# None does. OLMo 2 comes nearest: each head has keys of its own, and each query sees all keys before
-# it. But its queries and keys are rotated and normed. Where to read about each column:
-#
-# - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
-#   every fourth layer knows no positions; *linear*, *llama3* and [YaRN](#cell-id=turning-more-slowly)
-#   stretch RoPE for longer texts.
-# - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
-#   attention (MLA) share them, and one KV head (MQA), is in [chapter 22](22_fewer_keys.ipynb).
-# - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
-#   that sees all keys. *2,048* is how many keys a query chooses; what DeepSeek-V4 does is
-#   [all at once](24_windows.ipynb#cell-id=all-at-once).
-# - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
-#   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
-#
-# Two chapters have no column, because what they explain changes no result, up to rounding: the [KV
-# cache](21_cache.ipynb), and FlashAttention in [Tiles](23_tiles.ipynb).
-#
-# <details><summary>Where the rows come from</summary>
-#
-# Each row is compared with the model's configuration and code in `transformers`
-# (`tests/annotated_book/test_models_of_today.py`). Seven cells are not what the configuration is by
-# default: `linear` in Gemma 3, which its models of 4 to 27 billion parameters have in the layers that see
-# all keys ([Gemma Team](../docs/references.md#gemma-2025)); YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
-# in V3.2, which continues it; YaRN in DeepSeek-V4, which its layers with compressed keys have, 16-fold
-# ([DeepSeek-V4](../docs/references.md#deepseek-v4)); Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
-# code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
-# 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
-# with 7 billion parameters.
-#
-# </details>
 
 # %% [markdown]
 # ## Absolute positions: a place that is added
@@ -131,11 +69,10 @@ display.show(rows, columns=["score for cat", "looks most at"], corner="begins at
 # %% [markdown]
 # The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
 # itself. The reason is the dot product: (word + place) · (word + place) gives four products. Word
-# with word stays the same. Here, without $W_Q$ and $W_K$, place with place depends on the distance
-# [alone](09_transformer.ipynb#cell-id=near-and-far), and stays the same, too. Once these matrices stand
-# between, it moves as well. And the two products of a word with a place change when the sentence
-# moves [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. If the model wants the distance
-# alone, it has to learn to ignore them.
+# with word stays the same. The two products of a word with a place change when the sentence moves
+# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. Place with place depends here on the
+# distance [alone](09_transformer.ipynb#cell-id=near-and-far), but with $W_Q$ and $W_K$ in between that
+# product, too, would change. If the model wants the distance alone, it has to learn to ignore these.
 
 # %% [markdown] name="two-numbers-that-turn"
 # ## RoPE: two numbers that turn
@@ -502,7 +439,7 @@ from annotated_attention.modern import AlibiBias, alibi_slopes
 display.annotated(AlibiBias.forward)
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(360, 220)
+drawing, (ax,) = display.panels(520, 220)
 back = torch.arange(41)
 slopes = [f"1/{1 / slope:.0f}" for slope in alibi_slopes(4)]
 penalties = AlibiBias(4)(torch.tensor([40]), 40 - back)[:, 0]
@@ -695,24 +632,6 @@ def copied_until(model: LongCopier, b: int = 100) -> dict[str, float]:
 short = learn_short("added", seed=0, steps=20)
 print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# Each kind was trained from five seeds for 1000 steps (the results come with the
-# package; `make seeds` in the repository makes them anew). The figure shows the accuracy in five stretches of the long sequences: 32 stands for the
-# places before 32, the trained length, 64 for those from 32 to 63, and so on. A place counts only after the first repeat has begun: before that, nobody can know the next
-# letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
-#
-# <details><summary>What do you expect?</summary>
-#
-# ALiBi and the buckets lose least. ALiBi's steep heads give a far key a large penalty, and with
-# buckets all far distances share one number, which favours none of them over another. Rotary
-# positions lose most here. At distances that never occurred in training, the score can be
-# anything: training never had a chance to correct it.
-#
-# </details>
-
 # %% tags=["fold-input"]
 KEPT = resources.files("annotated_book").joinpath("data/positions.json")
 RUNS = json.loads(KEPT.read_text())["runs"]
@@ -728,8 +647,29 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# Each kind was trained from five seeds for 1000 steps (the results come with the
+# package; `make seeds` in the repository makes them anew).
+#
+# Read the figure from left to right. Each mark is a stretch of the long sequence, named by its end: *32*
+# has the places before 32, the trained length, *64* those from 32 to 63, *128* those from 64 to 127, and
+# so on. A place counts only after the first repeat has begun: before that, nobody can know the next
+# letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
+#
+# <details><summary>What do you expect?</summary>
+#
+# ALiBi and the buckets lose least. ALiBi's steep heads give a far key a large penalty, and with
+# buckets all far distances share one number, which favours none of them over another. Rotary
+# positions lose most here. At distances that never occurred in training, the score can be
+# anything: training never had a chance to correct it.
+#
+# </details>
+
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(360, 260)
+drawing, (ax,) = display.panels(600, 300)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
 for kind, (letter, style) in zip(NAMES, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
@@ -748,10 +688,9 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # %% [markdown]
 # Before place 32, all models except the one without positions are nearly perfect. In the last
 # stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added clocks have
-# fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
-# the trained length does not promise a good one in a longer text. Nor does the moved sentence above:
-# rotary positions make a score independent of the place, and promise nothing for distances that were
-# never seen. That added clocks do better than rotary positions is a result of this small task. In
+# fallen to 0.84, and rotary positions to 0.33, less than without any positions. The moved sentence above
+# did not promise more: rotary positions make a score independent of the place, and promise nothing for
+# distances that were never seen. That added clocks do better than rotary positions is a result of this small task. In
 # language models the opposite was found: past the trained length, sinusoidal clocks fail sooner
 # [[Press et al., section 2.2](../docs/references.md#press-2022)].
 #
@@ -787,68 +726,88 @@ display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
 # ## YaRN, NTK, position interpolation: turning more slowly
 #
 # If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a
-# long text uses only angles that a short one has used. A pair that makes a full turn within 32
-# letters has met angles all the way round. Only a slower pair meets new angles in a longer text.
-# Four ways are common:
+# long text uses only angles that a short one has used. But which pairs? One that makes a full turn within
+# the trained length has met angles all the way round. Only a slower pair meets new angles in a longer
+# text. Three ways are common:
 #
 # - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
 #   al.](../docs/references.md#chen-2023)].
 # - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
 #   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
-# - **YaRN** (`yarn`) looks at how often a pair turns within the trained length. If it turns less than
-#   once, its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from
-#   the slow pairs to the fast ones. All scores become larger, too: for s times the length, rotated
-#   queries and keys are each multiplied by 0.1 ln s + 1, which sharpens the softmax [[Peng et al.,
-#   section 3.4](../docs/references.md#peng-2023)].
-# - **`llama3`** divides the speed of the same slow pairs, and has a ramp of its own: it ends at pairs
-#   that turn four times, YaRN's at those that turn 32 times ([Llama
-#   3.1](../docs/references.md#llama-3-1)).
+# - **YaRN** (`yarn`) divides the speed of the pairs that turn less than once within the trained length.
+#   The fastest keep theirs, and a ramp leads from the slow pairs to the fast ones. All scores become
+#   larger, too, which sharpens the softmax: for s times the length, rotated queries and keys are each
+#   multiplied by 0.1 ln s + 1 [[Peng et al., section 3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4
+#   leaves that out.) Llama 3.1's `llama3` is alike, with a shorter ramp and no larger scores.
 #
-# What does scaling do to the trained rotary models, without a single further step of training? Here
-# they are tested again, with rotations for texts 16 times as long. The last two rows try a part of `llama3`
-# and of YaRN: a shorter ramp, and YaRN without its larger scores.
+# The figure shows how many times more slowly each of the 64 pairs of a head turns, in a model of the size
+# of Llama 3.1 that goes from 8,192 tokens to eight times as many. Look at the left: which ways leave the
+# fast pairs alone?
 
 # %% tags=["fold-input"]
-SLOWER = ("linear", "dynamic", "llama3", "yarn")
-TESTED = ("as trained", *SLOWER, "llama3, to 2 turns", "yarn, same scores")
-table = torch.stack([middle("rotary", way) for way in TESTED])  # (7, 5)
+from annotated_attention.modern import frequencies, rotary_frequencies
+
+LARGE = {"factor": 8.0, "original_max_position_embeddings": 8192}
+RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
+WAYS = {"linear": {}, "dynamic": {}, "yarn": LARGE, "llama3": LARGE | RAMP}
+drawing, (ax,) = display.panels(600, 280)
+usual, _ = rotary_frequencies(128, base=500_000)
+for (way, more), look in zip(WAYS.items(), (":", "-.", "-", "--")):
+    scaling = {"rope_type": way, "factor": 1.0 if way == "dynamic" else 8.0, **more}
+    longer = {"max_length": 8192, "length": 65_536}
+    speeds, _ = rotary_frequencies(128, base=500_000, scaling=scaling, **longer)
+    letter = dict(zip(WAYS, "bdnh"))[way]
+    ax.plot(usual / speeds, look, color=display.COLOURS[letter], label=way)
+once = (usual * 8192 / (2 * math.pi) >= 1).sum().item()
+ax.axvline(once - 0.5, color="#808080", linewidth=1)
+ax.text(once, 1.1, "turn less than once in 8,192", fontsize=11)
+ax.set(xlabel="pair", ylabel="times more slowly", ylim=(0.8, 8.3))
+ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.95))
+alt = (
+    "How many times more slowly each of 64 pairs turns. linear: 8 for all. dynamic: from 1 "
+    "for the first pair to 8 for the last one. yarn and llama3: 1 for the fast pairs, "
+    "8 for the slow ones, and a ramp between."
+)
+display.finish(drawing, name="slower-pairs", alt=alt)
+
+# %% [markdown]
+# All but `linear` leave the fastest as they are. What does this do to the trained rotary models above, without a single further step of
+# training? Here they are tested again, with rotations for texts 16 times as long. Compare the first and
+# the last column.
+
+# %% tags=["fold-input"]
+TESTED = ("as trained", "linear", "dynamic", "yarn")
+table = torch.stack([middle("rotary", way) for way in TESTED])  # (4, 5)
 display.show(table, ("plain", *TESTED[1:]), STRETCHES, corner="places up to")
 
 # %% [markdown]
-# YaRN lifts the last stretch from 0.33 to 0.97, with hardly any loss at the trained length, and two things
-# do it. One is how much each pair slows down. `dynamic` slows the slow pairs less, and reaches 0.66.
-# `llama3` slows one pair more, the second fastest: it reaches 0.80 and loses some on short texts, and with
-# a ramp that ends at two turns it reaches 0.93. (In a large model it is YaRN that slows more; the
-# fold below counts.) The other is the larger scores: without them YaRN stays at 0.92, so they make up
-# about a third of its lead over `llama3`.
-#
-# `linear` fails even on short texts: it also slows the fast pairs, which tell neighbours apart, and
-# these models were never trained for that. With some training afterwards it works, and Gemma 3 ships it.
-# `llama3` and YaRN were proposed with such training, too; `dynamic` is meant for models without.
+# The obvious repair, `linear`, fails even on short texts: it also slows the fast pairs, which tell
+# neighbours apart, and these models were never trained for that. With some training afterwards it works,
+# and Gemma 3 ships it. YaRN lifts the last stretch from 0.33 to 0.97, with hardly any loss at the
+# trained length. (It was proposed with such training, too; `dynamic`, which reaches 0.66, is meant for
+# models without.)
 #
 # Another way is a **higher base** from the start of training: all pairs but the first turn more
-# slowly. More pairs then meet new angles in a long text, but these angles stay small, and so does
-# what they do to a score. Llama 3 has 500,000
-# in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two
-# bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that see all
-# keys. There its larger models also turn eight times more slowly, by `linear` [[Gemma
+# slowly, and the slowest so little that even in a long text their part of the score hardly changes.
+# Llama 3 has 500,000 in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3
+# has **two bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that
+# see all keys. There its larger models also turn eight times more slowly, by `linear` [[Gemma
 # Team](../docs/references.md#gemma-2025)].
 
 # %% [markdown]
-# <!-- deeper: Which pairs each way slows down -->
-# ### Going deeper: Which pairs each way slows down
+# <!-- deeper: `llama3`, settings, and the code of all four ways -->
+# ### Going deeper: `llama3`, settings, and the code of all four ways
 #
-# These are the settings for the models above. They were trained on 32 letters, and 512 letters are
+# **`llama3`** divides the speed of the same slow pairs as YaRN, and has a ramp of its own: it ends at pairs
+# that turn four times, YaRN's at those that turn 32 times ([Llama
+# 3.1](../docs/references.md#llama-3-1)). These are the settings for the models above. They were trained on 32 letters, and 512 letters are
 # 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
 # column says how many turns the pair makes in 32 letters. The other columns say how many times more
 # slowly it turns.
 
 # %% tags=["fold-input"]
-from annotated_attention.modern import frequencies, rotary_frequencies
-
 FACTOR = LONG / SHORT  # 16
 TRAINED = {"original_max_position_embeddings": SHORT}
-RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
 LLAMA3 = {"rope_type": "llama3", "factor": FACTOR, **TRAINED, **RAMP}
 YARN = {"rope_type": "yarn", "factor": FACTOR, **TRAINED}
 SCALINGS = {
@@ -863,18 +822,17 @@ SCALINGS = {
 # %%
 speeds, _ = rotary_frequencies(16)
 slower = [speeds * SHORT / (2 * math.pi)]  # turns within the trained length
-for scaling in map(SCALINGS.get, TESTED[1:-1]):
+shown = [*SCALINGS][:-1]
+for scaling in map(SCALINGS.get, shown):
     other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
     if longer != 1:
         print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
-display.show(torch.stack(slower, 1), range(8), ["turns", *TESTED[1:-1]], corner="pair")
+display.show(torch.stack(slower, 1), range(8), ["turns", *shown], corner="pair")
 
 # %% tags=["proof"]
-long = {"factor": 8.0, "original_max_position_embeddings": 8192}
-plain, _ = rotary_frequencies(128, base=500_000)
 by_llama3, by_yarn = (
-    plain / rotary_frequencies(128, base=500_000, scaling=scaling | long)[0]
+    usual / rotary_frequencies(128, base=500_000, scaling=scaling | LARGE)[0]
     for scaling in ({"rope_type": "llama3", **RAMP}, {"rope_type": "yarn"})
 )
 assert not (by_llama3 > by_yarn * 1.0001).any()
@@ -884,11 +842,18 @@ told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
 print(f"✓ With a large model's settings, {told}.")
 
 # %% [markdown]
-# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
-# differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
-# likely reason why `llama3` loses more on short texts. It is not so with
-# the settings of Llama 3.1, which the line above tries: heads of 64 pairs, a base of 500,000, 8,192
-# tokens to be stretched 8 times. There, YaRN's ramp is the wider one.
+# Here `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two. That is a likely reason
+# why `llama3` loses more on short texts; with a ramp that ends at two turns it loses less. YaRN without
+# its larger scores is the last row:
+
+# %% tags=["fold-input"]
+PARTS = ("yarn", "llama3", "llama3, to 2 turns", "yarn, same scores")
+table = torch.stack([middle("rotary", way) for way in PARTS])  # (4, 5)
+display.show(table, PARTS, STRETCHES, corner="places up to")
+
+# %% [markdown]
+# With the settings of Llama 3.1, in the figure above, it is YaRN that slows more pairs, and `llama3` none
+# more than YaRN. So this small task says nothing against `llama3` in a large model.
 #
 # A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
 # `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
@@ -948,14 +913,47 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # %% [markdown] name="a-far-key"
 # ## RoPE or ALiBi: when the far key is the right one
 #
-# Left as trained, ALiBi did best on long texts, and none of the models in the first table uses it. But in
-# that task the answer is never more than 16 letters back. Take one in which it is the farther of
-# two. Eight people get a seat, later each gets another one, and
-# then you are asked for the *first* seat of each, or for the *last*. A head that looks for a person
-# finds two keys. Their persons are equal and their seats are random. A key also contains its seat, which
-# may raise or lower its score, but favours neither key on average. So with ALiBi the last seat, which is
-# nearer, gets more weight on average, in every head, whatever $W_Q$ and $W_K$ have learned. A rotation
-# has no such rule: its score may grow with the distance.
+# Left as trained, ALiBi did best on long texts, and none of the [models of today](#cell-id=models-of-today)
+# below uses it. But in that task the answer is never more than 16 letters back. Take one in which it is
+# the farther of two. Eight people get a seat, later each gets another one, and then you are asked for
+# the *first* seat of each, or for the *last*. Here is one of them, and what ALiBi's steepest head of four
+# takes off for both keys:
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(620, 170)
+ax.set(xlim=(-0.7, 24.2), ylim=(-1.7, 5.6))
+ax.axis("off")
+for begin, letter, said in (
+    (0, "m", "first seats"),
+    (8, "h", "last seats"),
+    (16, "n", "asked"),
+):
+    ink = display.COLOURS[letter]
+    ax.bar(range(begin, begin + 8), 0.8, 0.86, color=ink, alpha=0.25)
+    ax.text(begin + 3.5, -1.6, said, ha="center", color=ink)
+marks = {3: "Ann: 5", 11: "Ann: 12", 18: "Ann?"}
+for place, said in marks.items():
+    ax.bar(place, 0.8, 0.86, color="#808080")
+    ax.text(place, -0.65, said, ha="center", fontsize=11, fontweight="bold")
+told = []
+for place, height in ((3, 4.2), (11, 2.2)):
+    steps = torch.linspace(0, math.pi, 40)
+    middle_x, half = (place + 18) / 2, (18 - place) / 2
+    ax.plot(middle_x + half * steps.cos(), 0.9 + height * steps.sin(), color="#808080")
+    taken = AlibiBias(4)(torch.tensor([18]), torch.tensor([place]))[0].item()
+    said = f"{18 - place} back: {taken:.2f}".replace("-", "−")
+    ax.text(middle_x, 1.0 + height, said, ha="center", va="bottom", fontsize=11)
+    told.append(said)
+alt = (
+    f"Place 18 asks for Ann, seated at places 3 and 11. ALiBi's head 1: {'; '.join(told)}."
+)
+display.finish(drawing, name="two-seats", alt=alt)
+
+# %% [markdown]
+# A head that looks for Ann finds two keys, which differ only in their seats. Seats are random, so they
+# favour neither key on average. So with ALiBi the last seat, which is nearer, gets more weight on average,
+# in every head, whatever $W_Q$ and $W_K$ have learned. A rotation has no such rule: its score may grow
+# with the distance.
 #
 # So what share of the first seats does a model find that has one layer and ALiBi: almost none, or half
 # of them, or more?
@@ -983,16 +981,24 @@ display.show(table, columns=["last seat", "first seat"], corner="positions")
 # %% [markdown]
 # Without positions both seats look alike, and a choice between two is right half of the time. Asked for
 # the last seat, all others find it. Asked for the first, ALiBi drops to 0.67, with two of five seeds
-# above 0.95; with rotary positions, one seed of five is not yet there. How does an ALiBi model find a seat
-# that none of its heads prefers? It subtracts: one head looks at both seats, another at the last one and
-# *lowers* it (the fold shows one). A rotary head can look at the first seat alone. So ALiBi has
-# decided that near is better, and training has to work around it; RoPE and buckets leave it to training.
+# above 0.95; with rotary positions, one seed of five is not yet there. Twice as much training helps:
+
+# %% tags=["fold-input"]
+for kind in ("ALiBi", "rotary"):
+    rows = json.loads(FAR_KEPT.read_text())["longer"]
+    low, *_, high = found = sorted(row["accuracy"] for row in rows if row["kind"] == kind)
+    said = f"{statistics.median(found):.2f} ({low:.2f} to {high:.2f})"
+    print(f"first seat after 400 steps, {kind}: {said}")
+
+# %% [markdown]
+# How does an ALiBi model find a seat that none of its heads prefers? It subtracts: one head looks at both
+# seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look at the first
+# seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
+# buckets leave it to training.
 #
-# Speed need not be a reason. PyTorch's `F.scaled_dot_product_attention` takes a bias only as a mask, a number
-# for each head, query and key. But FlashAttention takes ALiBi's h slopes alone
-# [[`alibi_slopes`](../docs/references.md#flash-attention-code), in version 2], and FlexAttention and
-# FlashAttention 4 compute a bias from a rule inside the [kernel](23_tiles.ipynb). Such a rule can look up
-# the learned number of a bucket, too.
+# Speed need not decide. As of 2026, FlashAttention 2 takes ALiBi's slopes, but no other bias
+# [[`alibi_slopes`](../docs/references.md#flash-attention-code)]; FlexAttention and FlashAttention 4 compute
+# any of them from a rule inside the [kernel](23_tiles.ipynb), the buckets' too.
 
 # %% tags=["proof"]
 import warnings
@@ -1002,17 +1008,22 @@ from torch.nn.attention.flex_attention import flex_attention
 warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
 q, k, v = torch.randn(3, 1, 4, 40, 8)  # four heads, 40 places
 places = torch.arange(40)
-
-
-def by_rule(score: Tensor, b: Tensor, head: Tensor, p: Tensor, j: Tensor) -> Tensor:
-    """Take the slope off for each step back, and hide the future."""
-    return torch.where(p < j, -torch.inf, score - alibi_slopes(4)[head] * (p - j))
-
-
-bias = AlibiBias(4)(places, places).masked_fill(places[:, None] < places, -torch.inf)
+apart, options = places - places[:, None], {"max_distance": 32, "bidirectional": False}
+bucket = biases.relative_buckets(apart, **options)
+learned = BucketedBias(4, **options).requires_grad_(False)
+nn.init.normal_(learned.table)
+bias = learned(places, places).masked_fill(places[:, None] < places, -torch.inf)
 stored = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-torch.testing.assert_close(flex_attention(q, k, v, by_rule), stored)
-print("✓ FlexAttention with four slopes and a rule: the same as with a stored mask.")
+by_rule = flex_attention(
+    q,
+    k,
+    v,
+    lambda score, b, head, p, j: torch.where(
+        p < j, -torch.inf, score + learned.table[bucket[p, j], head]
+    ),
+)
+torch.testing.assert_close(by_rule, stored)
+print("✓ FlexAttention, with a rule that looks up buckets: as with a stored mask.")
 
 # %% [markdown]
 # <!-- deeper: the task, the model, and what its heads do -->
@@ -1127,50 +1138,112 @@ print(f"after 20 steps: {brief['accuracy']:.2f}")
 # %% [markdown]
 # <!-- /deeper -->
 
+# %% [markdown] name="models-of-today"
+# ## Models of today, in one table
+#
+# This chapter opens a part on what has become of attention since the first Transformer. Here are
+# twelve models of 2024 to 2026. Most of the first column you know by now; the others are ahead of you.
+# Does any of these models still have multi-head attention as you built it?
+
+# %% tags=["fold-input"]
+MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
+    "Llama 3.1, 2024": ("RoPE, llama3", "GQA", "all", "–"),
+    "OLMo 2, 2024": ("RoPE", "MHA", "all", "QK-norm"),
+    "DeepSeek-V3, 2024": ("RoPE on 1/3, YaRN", "MLA", "all", "–"),
+    "Gemma 3, 2025": ("RoPE, two bases, linear", "GQA", "windows, 5 to 1", "QK-norm"),
+    "Qwen3, 2025": ("RoPE", "GQA", "all", "QK-norm"),
+    "SmolLM3, 2025": ("RoPE, NoPE in 1/4", "GQA", "all", "–"),
+    "gpt-oss, 2025": ("RoPE, YaRN", "GQA", "windows, 1 to 1", "sinks"),
+    "Qwen3-Next, 2025": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
+    "Kimi Linear, 2025": ("NoPE", "MLA", "linear, 3 to 1", "–"),
+    "DeepSeek-V3.2, 2025": ("RoPE on 1/3, YaRN", "MLA", "sparse, 2,048", "–"),
+    "Qwen3.5, 2026": ("RoPE on 1/4", "GQA", "linear, 3 to 1", "QK-norm, gated"),
+    "DeepSeek-V4, 2026": (
+        "RoPE on 1/8, two bases, YaRN",
+        "MQA",
+        "windows, compressed 4 or 128 ×",
+        "QK-norm, sinks",
+    ),
+}
+HEADINGS = ["positions", "keys and values", "keys seen", "besides"]
+display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
+
+# %% [markdown]
+# None does. OLMo 2 comes nearest: each head has keys of its own, and each query sees all keys before
+# it. But its queries and keys are rotated and normed. Where to read about each column:
+#
+# - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
+#   every fourth layer knows no positions; *linear*, *llama3* and [YaRN](#cell-id=turning-more-slowly)
+#   stretch RoPE for longer texts.
+# - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
+#   attention (MLA) share them, and one KV head (MQA), is in [chapter 22](22_fewer_keys.ipynb).
+# - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
+#   that sees all keys. *2,048* is how many keys a query chooses; what DeepSeek-V4 does is
+#   [all at once](24_windows.ipynb#cell-id=all-at-once).
+# - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
+#   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
+#
+# Two chapters have no column, because what they explain changes no result, up to rounding: the [KV
+# cache](21_cache.ipynb), and FlashAttention in [Tiles](23_tiles.ipynb).
+#
+# <details><summary>Where the rows come from</summary>
+#
+# Each row is compared with the model's configuration and code in `transformers`
+# (`tests/annotated_book/test_models_of_today.py`). Seven cells are not what the configuration is by
+# default: `linear` in Gemma 3, which its models of 4 to 27 billion parameters have in the layers that see
+# all keys ([Gemma Team](../docs/references.md#gemma-2025)); YaRN in DeepSeek-V3 ([DeepSeek-AI 2024, section 4.3](../docs/references.md#deepseek-2024-b)) and
+# in V3.2, which continues it; YaRN in DeepSeek-V4, which its layers with compressed keys have, 16-fold
+# ([DeepSeek-V4](../docs/references.md#deepseek-v4)); Llama 3.1 ([Llama Team, table 3](../docs/references.md#llama-2024), [Llama 3.1's
+# code](../docs/references.md#llama-3-1)), and the groups of Qwen3 ([Yang et al. 2025, table
+# 1](../docs/references.md#yang-2025)). OLMo 2's row is that of the model
+# with 7 billion parameters.
+#
+# </details>
+
 # %% [markdown]
 # ## Exercises
 #
 # ### Find the missing permutation
 #
-# *Medium, 6 minutes.* A checkpoint was trained with pairs side by side, and your class pairs the
-# halves of a head. Write `to_half(weight, num_heads)`, which takes $W_Q$ or $W_K$ as `nn.Linear`
+# *Medium, 6 minutes.* Now the other way: a checkpoint pairs the halves of a head, and your class pairs
+# neighbours. Write `to_neighbours(weight, num_heads)`, which takes $W_Q$ or $W_K$ as `nn.Linear`
 # keeps it: one row for each of the h · d features. It returns the rows in the order that your class
 # needs. Use no function of the package.
 
 
 # %% tags=["exercise"]
-def to_half(weight: Tensor, num_heads: int) -> Tensor:
-    """Reorder the rows, from pairs side by side to pairs half a head apart."""
+def to_neighbours(weight: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows, from pairs half a head apart to pairs side by side."""
     return None  # your lines here
 
 
 # %%
-exercises.positions.check_permutation(to_half)
+exercises.positions.check_permutation(to_neighbours)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Write down the order for one head of width 6: which row has to come first, and which one has to be
-# its partner, three rows below?
+# Write down the order for one head of width 6: which row has to come first, and which one, its partner,
+# second?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Give each head an axis of its own, so that nothing crosses from one head to another: the rows
-# become `(h, d / 2, 2, ...)`. Which two axes have to change places?
+# Give each head an axis of its own, so that nothing crosses from one head to another, and each half, too:
+# the rows become `(h, 2, d / 2, ...)`. Which two axes have to change places?
 #
 # </details>
 
 
 # %% tags=["solution"]
-def to_half(weight: Tensor, num_heads: int) -> Tensor:
-    """Reorder the rows, from pairs side by side to pairs half a head apart."""
-    pairs = weight.unflatten(0, (num_heads, -1, 2))
-    return pairs.transpose(1, 2).flatten(0, 2)
+def to_neighbours(weight: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows, from pairs half a head apart to pairs side by side."""
+    halves = weight.unflatten(0, (num_heads, 2, -1))
+    return halves.transpose(1, 2).flatten(0, 2)
 
 
-exercises.positions.check_permutation.folded(to_half)
+exercises.positions.check_permutation.folded(to_neighbours)
 
 # %% [markdown]
 # ## What you have now

@@ -15,8 +15,8 @@
 # [chunked prefill](#cell-id=attention-that-continues) · [static cache](#cell-id=fixed-size) ·
 # [prefill and decode](#cell-id=prefill-and-decode) · [tokens per second](#cell-id=bytes-over-bandwidth) ·
 # [quantised cache](#cell-id=fewer-bits) · [continuous batching](#cell-id=different-lengths) ·
-# [speculative decoding](#cell-id=going-back-and-branching) ·
-# [PagedAttention, prefix caching](#cell-id=pages)
+# [PagedAttention, prefix caching](#cell-id=pages) ·
+# [speculative decoding](#cell-id=going-back-and-branching)
 
 # %% tags=["hide-input"]
 import itertools
@@ -384,8 +384,7 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # text once and writes each new key into its place.
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros.
-# (A text longer than the reserved room raises an error. So does asking for gradients, because the
-# next token writes into the tensor that the backward pass would need.) Now take a single query and a
+# Now take a single query and a
 # cache of 16 places, 5 of them written, and leave out the mask. One query has no future to hide,
 # after all. How much weight do the 11 empty places get: none, because they are zero; a little; or
 # more than half? The output begins with the line that leaves the mask out.
@@ -421,12 +420,15 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 # %% tags=["fold-input"]
 print(MISTAKES["cache-zeros-attended"].wrong)
 rows = {}
-for version in (CacheZerosAttended, CachedAttention):
+for name, version in (
+    ("without the mask", CacheZerosAttended),
+    ("with it", CachedAttention),
+):
     cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
         made(x[:, :4], cache)
         weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
-    rows[version.__name__] = [weights[..., 5:].sum(-1).mean()]
+    rows[name] = [weights[..., 5:].sum(-1).mean()]
 display.show(rows, columns=["weight of the empty places"])
 
 # %% [markdown]
@@ -478,7 +480,7 @@ display.show(counts, columns=["programs compiled"])
 # <!-- /deeper -->
 
 # %% [markdown] name="prefill-and-decode"
-# ### Prefill and decode, measured
+# ## Prefill and decode, measured
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
 # cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
@@ -524,33 +526,68 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # ### Decode speed: bytes over bandwidth
 #
 # So tokens per second have a ceiling that can be computed. For each token, every weight is read once
-# (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that memory delivers in a second by the bytes of all
-# these. The cell does so for Llama 3.1 8B on an H100, whose speeds are those on paper [[Shah et al.
-# 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of a batch, caches are not. Do
-# 32 texts at once bring 32 times as many tokens a second?
+# (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that
+# memory delivers in a second by these. The figure does so for Llama 3.1 8B on an H100, whose speeds are
+# those on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of
+# a batch, caches are not. Do 32 texts at once bring 32 times as many tokens a second?
 
 # %% tags=["fold-input"]
 READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
 WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
-rows = {}
-for tokens, texts in itertools.product((1024, 131_072), (1, 32)):
-    read = 2 * WEIGHTS + texts * tokens * KEPT
-    flops = texts * (2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens)  # layers, heads, d
-    written = READS * 1e12 / read * texts
-    name = f"{tokens:,} tokens, {texts} at once"
-    rows[name] = [f"{read / 1e9:.0f}", f"{written:,.0f}", f"{flops / read:.1f}"]
-columns = ["GB to read", "tokens/s, ceiling", "FLOPs a byte"]
-title = f"{READS} TB a second, and time for {DOES / READS:.0f} FLOPs a byte"
-display.show(rows, columns=columns, decimals="<", title=title)
+
+
+def ceiling(tokens: int, texts: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the tokens a second that memory allows, and those that arithmetic allows."""
+    read = 2 * WEIGHTS + texts * tokens * KEPT  # bytes
+    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
+    return READS * 1e12 * texts / read, DOES * 1e12 / flops
+
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(600, 300)
+many, said = torch.logspace(0, 11, 200, base=2), []
+for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-.")):
+    memory, arithmetic = ceiling(tokens, many)
+    y, ink = memory.clamp(max=arithmetic), display.COLOURS[letter]
+    fits = many <= (80e9 - 2 * 8.03e9) / (tokens * KEPT)  # into 80 GB, beside all weights
+    ax.loglog(many, y, style, linewidth=0.8, color=ink)
+    ax.loglog(many[fits], y[fits], style, linewidth=2.5, color=ink)
+    ax.text(2048, y[-1] * 1.15, f"{tokens:,} tokens", color=ink, ha="right")
+    for texts in (1, 32) if tokens > 128 else ():
+        found = ceiling(tokens, texts)[0]
+        ax.plot([texts], [found], "o", color=ink)
+        ax.text(texts * 1.1, found * 0.6, f"{found:,.0f}", color=ink)
+        said.append(f"{texts} of {tokens:,}: {found:,.0f}")
+full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
+ax.minorticks_off()
+ax.set_xticks([1, 8, 32, 128, 512, 2048], ["1", "8", "32", "128", "512", "2,048"])
+ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
+ax.set(xlabel="texts at once", ylabel="tokens a second", ylim=(50, 130_000))
+alt = f"The ceiling of tokens a second, texts of so many tokens. {'; '.join(said)}."
+caption = (
+    f"Thick: 80 GB are enough. With 128 tokens, arithmetic limits from {full} texts on."
+)
+display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 
 # %% [markdown]
-# With short texts, 32 at once bring 5,556 tokens a second instead of 221. With long ones it is 190
-# instead of 104: nearly all bytes are then caches. (Those 565 GB do not fit into the 80 GB of one H100,
-# either.) The last column is the **arithmetic intensity**. It stays far below the 295 that the GPU could
-# do, so decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
+# With texts of 1,024 tokens, 32 at once bring 5,556 tokens a second instead of 221. With 131,072 it is 190
+# instead of 104: nearly all bytes are then caches, and they do not fit, either.
+#
+# On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes takes part in one
+# multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
+# the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
+# limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and longer ones never get there:
+# decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
 # arithmetic is the limit.)
 #
-# Is that ceiling reached? Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
+# Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
+# once for several words: it checks several words of one text in one call.
+
+# %% [markdown]
+# <!-- deeper: Is that ceiling reached? Measured on a processor -->
+# ### Going deeper: Is that ceiling reached? Measured on a processor
+#
+# Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
 # share 3 of keys. The bandwidth is measured with a matrix of 2²⁶ numbers in float32 times one vector, which
 # has nothing else to do. How near to the ceiling do the measured tokens come, and do half the bytes, in
 # bfloat16, bring twice the tokens?
@@ -616,8 +653,7 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # around the reading: many small operations, each of which has to be started, and some of which take longer
 # in bfloat16.
 #
-# Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
-# once for several words: it checks several words of one text in one call.
+# <!-- /deeper -->
 
 # %% [markdown] name="fewer-bits"
 # ### Quantised cache: fewer bits
@@ -628,7 +664,7 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # so that a new token needs nothing of the others. How much does that harm? The cell rounds random keys
 # and values, 64 wide, and compares what attention gives. In the last column one feature of the keys is
 # 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
-# scores are what they were.
+# scores are what they were. (The cell only rounds: to save memory with 4 bits, pack two numbers into a byte.)
 
 
 # %%
@@ -657,7 +693,7 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 
 # %% [markdown]
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth.
-# With 4 bits, two of which share a byte once they are packed (the cell only rounds), it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
+# With 4 bits it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
 # the others few steps are left. Keys of trained models do have such features, always the same ones. A
 # scale for each *feature* of the keys, here over 256 tokens, brings the error back to 0.17. KIVI comes
 # down to 2 bits in this way, with a lowest value beside each scale, a scale for every 32 tokens, and the
@@ -671,20 +707,12 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is. If a whole text
 # goes in at once, even the result is right. So a test that calls the model only once finds none.
 #
-# > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function
-# > draws the diagonal from the upper left. A single query then counts as the first one and sees
-# > only the first word.
-#
-# > **Pitfall.** *Positions that restart.* The queries and keys of each chunk are rotated as if
-# > the chunk began at 0. All distances to what is kept are wrong; those within a chunk are right.
-#
-# > **Pitfall.** *Zeros of the cache attended to.* In a cache of fixed size, a single query gets no
-# > mask. The empty places take weight from the words, and the emptier the cache, the more they
-# > take.
-#
-# > **Pitfall.** *Kept keys rotated from the wrong place.* The cache keeps keys unrotated, and the
-# > code rotates them all, counting from the position of the first *new* word. With three keys kept and
-# > one new word, the four keys get the positions 3, 4, 5, 6 instead of 0, 1, 2, 3.
+# | mistake | what goes wrong |
+# |---|---|
+# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first word |
+# | `positions-restart` | each chunk is rotated as if it began at 0: distances to what is kept are wrong |
+# | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
+# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* word: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
 #
 # Here are the four lines as people write them. Below each line, the same writer, with that mistake
 # built in, continues *because it* with a cache of 16 places.
@@ -711,8 +739,8 @@ print(f"right\n    {writes(CachedAttention, model)}")
 # in. So do not judge a cache by reading the text that comes out. Feed the text in chunks and
 # compare the numbers.
 #
-# Before you look, which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3,
-# or one by one? And does it matter whether the cache grows?
+# Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one by one? And does
+# it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -741,13 +769,13 @@ for code, entry in {**WRONG, "right": None}.items():
     fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
     assert (max(fixed) > 0.01) == (code != "right")
     assert grows[0] < 1e-9
-    rows |= {f"{code}, grows": grows, f"{code}, fixed size": fixed}
-display.show(rows, columns=[*WAYS], corner="off by up to")
+    rows[code] = [*fixed, grows[-1]]
+display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 
 # %% [markdown]
-# The first column, a single call, is all zeros. The last column finds every mistake if the cache
-# has a fixed size. Its largest number belongs to the mistake that changed no word: with one token
-# in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
+# The first column, a single call, is all zeros. *One by one* finds every mistake if the cache has a fixed
+# size; in one that grows (the last column) no zeros are attended to. Its largest number belongs to the
+# mistake that changed no word: with one token in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
 # uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
 # mask can be right for one query and wrong for several, or the other way round. The check needs no
 # second implementation: each way of cutting serves as the reference for the others.
@@ -817,16 +845,173 @@ for words, text in zip(prompts, texts):
 #
 # <!-- /deeper -->
 
+# %% [markdown] name="pages"
+# ## PagedAttention and prefix caching: pages
+#
+# Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
+# this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
+# et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
+# table says which pages a text consists of. A text takes as many pages as it needs.
+#
+# Here two prompts have ten and three words. (An engine reads them end to end, without padding. This class
+# takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
+# `crop` forgets it at once.) From there each text goes on at its own position: `cache.length` is one number
+# per text, so the positions are (b, n), and m is that of the longest text.
+
+# %%
+from annotated_attention.modern import PagedCache
+
+torch.manual_seed(3)
+two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second text has three words
+layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
+lengths, paged = [10, 3], PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d)
+with torch.no_grad():
+    layer(two, paged)
+    paged.crop(lengths)
+    print("the tables:", paged.tables)
+    together = layer(new, paged)[0]  # (b, 1, e)
+    for i, length in enumerate(lengths):
+        alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
+        torch.testing.assert_close(together[i, 0], alone[0, -1])
+print("positions of the next words:", paged.length.tolist())
+
+# %% [markdown]
+# The first text has three pages of four tokens, the second has one, and each word comes out as it
+# would alone.
+#
+# Pages have a second use. Texts that begin alike, with the same instructions or in a beam search, point to
+# the same pages (**prefix caching**). A new request finds them by a hash of each full page's tokens and
+# all tokens before them, and computes only from the first page that is missing. Before one of the texts
+# writes to a shared page, it gets its own copy of that one page. The figure shows a text of ten words that
+# goes on in two ways, after one more word each.
+
+# %% tags=["fold-input"]
+shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
+with torch.no_grad():
+    layer(two[:1], shared)
+    shared.reorder(torch.tensor([0, 0]))  # both go on from the same text
+    layer(new, shared)
+drawing, (ax,) = display.panels(620, 220)
+ax.set(xlim=(-2, 24), ylim=(-0.5, 6.6))
+ax.axis("off")
+filled = {page: 4 for table in shared.tables for page in table[:-1]}
+filled |= {table[-1]: shared.length % 4 for table in shared.tables}
+for page in range(6):
+    for slot in range(4):
+        look = {
+            "color": display.COLOURS["m"],
+            "alpha": 0.5 if slot < filled.get(page, 0) else 0.08,
+        }
+        ax.bar(4 * page + 0.8 * slot, 1, 0.7, 3, **look)
+    ax.text(4 * page + 1.2, 2.2, f"page {page}", ha="center", fontsize=11)
+for y, table, name, letter in zip((5.8, -0.3), shared.tables, ("text 1", "text 2"), "nh"):
+    ink = display.COLOURS[letter]
+    ax.text(-2, y + 0.15, name, color=ink, fontweight="bold")
+    for i, page in enumerate(table):
+        x_here = 3 + 4 * i
+        ax.text(x_here, y + 0.15, f"{page}", ha="center", color=ink, fontweight="bold")
+        ends = (y - 0.2, 4.1) if y > 3 else (y + 0.9, 1.9)
+        ax.plot([x_here, 4 * page + 1.2], ends, color=ink, linewidth=1.4)
+told = " and ".join(str(table) for table in shared.tables)
+alt = f"A pool of six pages of four tokens. Two texts share pages; their tables: {told}."
+display.finish(drawing, name="shared-pages", alt=alt)
+
+# %% [markdown]
+# **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
+# of these may come from the same text of the previous step, while another text is dropped.
+# `reorder(index)` rearranges the cache to match: sequence i continues what was kept for sequence
+# `index[i]`. A growing cache copies whole texts for it, a paged one only entries of the tables.
+
+# %% tags=["proof"]
+with torch.no_grad():
+    cache = KVCache()
+    attention(x[:, :9], cache)
+    cache.crop(5)
+    after = attention(x[:, 5:], cache)[0]
+    torch.testing.assert_close(after, whole[:, 5:].detach())
+    cache.crop(5)
+    cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
+    # the texts that the cache now holds: the second text's beginning, twice
+    mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
+    torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
+print("✓ After crop and after reorder: as if the text had always been this one.")
+
+# %% [markdown]
+# <!-- deeper: Shared pages, and three caches with one result -->
+# ### Going deeper: Shared pages, and three caches with one result
+#
+# A text of ten words becomes three, and each of them goes on. In the paged cache they share three
+# pages, and after one more word still the two full ones.
+
+# %%
+prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
+for cache in (KVCache(), PagedCache(9, 4, h, d)):
+    with torch.no_grad():
+        layer(prompt, cache)
+        held = cache.numel()
+        cache.reorder(torch.tensor([0, 0, 0]))
+        layer(following, cache)
+    print(f"{type(cache).__name__}: {held} numbers, later {cache.numel()}")
+print("the tables:", cache.tables)
+
+# %% [markdown]
+# This is how a page is written. It is a teaching version: it collects the pages into tensors and
+# hands them to the usual kernel. An inference engine has a kernel of its own that reads the pages
+# where they are.
+
+# %%
+display.annotated(PagedCache.append, PagedCache._own, PagedCache._slots)
+
+# %% [markdown]
+# All three caches must give what attention gives without one. The cell tries chunks of three sizes,
+# with four tokens of padding in front of the second text. Then it goes back: it crops each cache to
+# seven tokens and feeds the others again.
+
+
+# %% tags=["proof"]
+def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
+    """Feed tokens to an attention, ``size`` at a time; give all outputs."""
+    outputs = []
+    for part in tokens.split(size, 1):
+        m = ROOM if isinstance(cache, StaticCache) else cache.length + part.size(1)
+        outputs.append(module(part, cache, blocked[:, :m])[0])
+    return torch.cat(outputs, 1)
+
+
+blocked = torch.arange(ROOM) < torch.tensor([[0], [4]])  # (b, ...)
+with torch.no_grad():
+    padded = attention(x, key_padding_mask=blocked[:, :n])[0]  # (b, n, e)
+    for size in (12, 5, 1):
+        pages = PagedCache(4 * b, 4, h, d, dtype=torch.float64)
+        for cache in (KVCache(), fixed_size(b), pages):
+            first = in_chunks(attention, cache, x, size, blocked)  # (b, n, e)
+            torch.testing.assert_close(first, padded)
+            cache.crop(7)
+            rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
+            torch.testing.assert_close(rest, padded[:, 7:])
+print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after crop.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="going-back-and-branching"
 # ## Speculative decoding: going back
 #
-# A text does more than grow at its end. Sometimes the last words are taken back: `crop` forgets all
-# but the first tokens. (A growing cache then frees the memory of the rest; one of fixed size keeps it.)
+# Sometimes the last words are taken back: `crop` forgets all but the first tokens. **Speculative
+# decoding** lives on that [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft*
+# proposes some words, the large model reads them all in one chunk, and keeps those that it would have
+# written itself. Then comes one word of its own, and the rest is cropped. Say that *the cat drank* stands
+# there, and the draft proposes *milk because sweet*:
 #
-# **Speculative decoding** lives on that [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A
-# cheap *draft* proposes some words, the large model reads them all in one chunk, and keeps those that it
-# would have written itself. Then comes one word of its own, and the rest is cropped. The draft here is a
-# table: which word followed which in the first sentence. What does a bad draft do to the text?
+# | read in one call | drank | milk | because | sweet |
+# |---|---|---|---|---|
+# | the model's own next word | milk | because | it | … |
+# | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
+#
+# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. *Sweet* is
+# cropped, and *it* has not been read yet, so the cache keeps one word less than the text. In the function,
+# the draft is a table: which word followed which in the first sentence. What does a bad draft do to the
+# text?
 
 
 # %%
@@ -918,123 +1103,6 @@ display.show(rows, columns=["words a call", "by the formula", "times as fast"])
 # words as one. That is nearly so for a single text, where reading the weights takes the time. In a large batch
 # arithmetic takes it, and then four words cost up to four times as much.
 #
-# **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
-# of these may come from the same text of the previous step, while another text is dropped.
-# `reorder(index)` rearranges the cache to match: sequence i continues what was kept for sequence
-# `index[i]`.
-
-# %% tags=["proof"]
-with torch.no_grad():
-    cache = KVCache()
-    attention(x[:, :9], cache)
-    cache.crop(5)
-    after = attention(x[:, 5:], cache)[0]
-    torch.testing.assert_close(after, whole[:, 5:].detach())
-    cache.crop(5)
-    cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
-    # the texts that the cache now holds: the second text's beginning, twice
-    mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
-    torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
-print("✓ After crop and after reorder: as if the text had always been this one.")
-
-# %% [markdown] name="pages"
-# ### PagedAttention and prefix caching: pages
-#
-# Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
-# this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
-# et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
-# table says which pages a text consists of. A text takes as many pages as it needs.
-#
-# Here two prompts have ten and three words. Feed them padded on the right this time, because
-# each text is then cut to its own length; there the causal mask already hides the padding from every
-# word. For a moment this takes six pages; then crop each text
-# to its own length. From there each text goes on at its own position.
-# `cache.length` is one number per text here, so the positions are (b, n), and m is that of the longest
-# text:
-
-# %%
-from annotated_attention.modern import PagedCache
-
-torch.manual_seed(3)
-two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second text has three words
-layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
-lengths, paged = [10, 3], PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d)
-with torch.no_grad():
-    layer(two, paged)
-    paged.crop(lengths)
-    print("the tables:", paged.tables)
-    together = layer(new, paged)[0]  # (b, 1, e)
-    for i, length in enumerate(lengths):
-        alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
-        torch.testing.assert_close(together[i, 0], alone[0, -1])
-print("positions of the next words:", paged.length.tolist())
-
-# %% [markdown]
-# The first text has three pages of four tokens, the second has one, and each word comes out as it
-# would alone. Pages have a second use: texts that begin alike, as in a beam search or with the same
-# instructions in front, point to the same pages (**prefix caching**). A new request finds them by a hash
-# of each full page's tokens and all tokens before them, and computes only from the first page that is
-# missing. Before one of the texts writes to a shared page, it gets its own copy of that one page,
-# whereas `reorder` of a growing cache copies whole texts.
-
-# %% [markdown]
-# <!-- deeper: Shared pages, and three caches with one result -->
-# ### Going deeper: Shared pages, and three caches with one result
-#
-# A text of ten words becomes three, and each of them goes on. In the paged cache they share three
-# pages, and after one more word still the two full ones.
-
-# %%
-prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
-for cache in (KVCache(), PagedCache(9, 4, h, d)):
-    with torch.no_grad():
-        layer(prompt, cache)
-        held = cache.numel()
-        cache.reorder(torch.tensor([0, 0, 0]))
-        layer(following, cache)
-    print(f"{type(cache).__name__}: {held} numbers, later {cache.numel()}")
-print("the tables:", cache.tables)
-
-# %% [markdown]
-# This is how a page is written. It is a teaching version: it collects the pages into tensors and
-# hands them to the usual kernel. An inference engine has a kernel of its own that reads the pages
-# where they are.
-
-# %%
-display.annotated(PagedCache.append, PagedCache._own, PagedCache._slots)
-
-# %% [markdown]
-# All three caches must give what attention gives without one. The cell tries chunks of three sizes,
-# with four tokens of padding in front of the second text. Then it goes back: it crops each cache to
-# seven tokens and feeds the others again.
-
-
-# %% tags=["proof"]
-def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
-    """Feed tokens to an attention, ``size`` at a time; give all outputs."""
-    outputs = []
-    for part in tokens.split(size, 1):
-        m = ROOM if isinstance(cache, StaticCache) else cache.length + part.size(1)
-        outputs.append(module(part, cache, blocked[:, :m])[0])
-    return torch.cat(outputs, 1)
-
-
-blocked = torch.arange(ROOM) < torch.tensor([[0], [4]])  # (b, ...)
-with torch.no_grad():
-    padded = attention(x, key_padding_mask=blocked[:, :n])[0]  # (b, n, e)
-    for size in (12, 5, 1):
-        pages = PagedCache(4 * b, 4, h, d, dtype=torch.float64)
-        for cache in (KVCache(), fixed_size(b), pages):
-            first = in_chunks(attention, cache, x, size, blocked)  # (b, n, e)
-            torch.testing.assert_close(first, padded)
-            cache.crop(7)
-            rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
-            torch.testing.assert_close(rest, padded[:, 7:])
-print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after crop.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown]
 # ## Exercises
 #

@@ -1,4 +1,4 @@
-"""The table that opens the part on attention today says what ``transformers`` has."""
+"""The table of models of today says what ``transformers`` has."""
 
 import importlib
 import inspect

@@ -1,6 +1,7 @@
 """Exercises of "Positions": arrows turned by hand, and a missing permutation."""
 
 import torch
+from torch import Tensor
 
 from annotated_attention.modern import half_to_interleaved, interleaved_to_half
 from annotated_book.exercises._exercise import Exercise, normal
@@ -30,22 +31,28 @@ check_turned = Exercise(
 )
 
 
+def _columns(weight: Tensor) -> Tensor:
+    """Reorder the columns as the rows should be."""
+    half = -(-weight.size(1) // 2)
+    return weight[:, sorted(range(weight.size(1)), key=lambda i: (i % half, i))]
+
+
 check_permutation = Exercise(
-    name="to_half",
-    right=interleaved_to_half,
-    praise="right: within each head first the even rows, then the odd ones. W_K needs the same; "
-    "W_V and W_O stay, since values do not turn.",
+    name="to_neighbours",
+    right=half_to_interleaved,
+    praise="right: within each head a row of the first half, then its partner of the second. W_K "
+    "needs the same; W_V and W_O stay, since values do not turn.",
     wrong={
-        "the rows come back as they were, so pairs are still side by side "
+        "the rows come back as they were, so pairs are still half a head apart "
         "(rotation-layout-mixed).": lambda weight, h: weight,
-        "that is the way back, from pairs half a head apart to pairs side by side. Row 1 must go "
-        "to the middle of its head.": half_to_interleaved,
-        "you have reordered across the heads: all even rows, then all odd ones. Each head has its "
-        "own pairs, so stay within its d rows.": lambda weight, h: interleaved_to_half(weight, 1),
-        "the columns are reordered. They belong to the features that come in; the pairs are among "
-        "those that come out, the rows.": lambda weight, h: torch.cat(
-            [weight[:, 0::2], weight[:, 1::2]], 1
+        "that is the way back, from pairs side by side to pairs half a head apart. In a head of "
+        "width 6, row 3 must come second.": interleaved_to_half,
+        "you have reordered across the heads: the first half of all rows with the second. Each "
+        "head has its own pairs, so stay within its d rows.": lambda weight, h: half_to_interleaved(
+            weight, 1
         ),
+        "the columns are reordered. They belong to the features that come in; the pairs are among "
+        "those that come out, the rows.": lambda weight, h: _columns(weight),
     },
     sizes=[{"h": 4, "d": 6, "e": 10}, {"h": 1, "d": 10, "e": 7}, {"h": 3, "d": 2, "e": 5}],
     draw=lambda h, d, e: {**normal(weight=(h * d, e)), "num_heads": h},

@@ -242,17 +242,20 @@ def positions(kind: str, seed: int) -> dict[str, Any]:
     return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
 
 
-def far_key(setup: tuple[str, int], seed: int) -> dict[str, Any]:
-    """Train a model to give the first seat, which is far, or the last; and question its heads."""
+def far_key(setup: Sequence[Any], seed: int) -> dict[str, Any]:
+    """Train a model to give the first seat, which is far, or the last; and question its heads.
+
+    The setup is a kind of positions, 0 or 1, and maybe how many steps to train.
+    """
     chapter: Any = chapters.load("20_positions")
-    kind, part = setup
-    found = chapter.looks(chapter.learn_seats(kind, part, seed), part)
+    kind, part, *steps = setup
+    found = chapter.looks(chapter.learn_seats(kind, part, seed, *steps), part)
     rounded = {
         name: [round(x, 4) for x in value] if isinstance(value, list) else round(value, 4)
         for name, value in found.items()
     }
-    asked, steps = ("first", "last")[part], chapter.SEAT_STEPS
-    return {"kind": kind, "asked": asked, "seed": seed, "steps": steps} | rounded
+    asked, (taken,) = ("first", "last")[part], steps or [chapter.SEAT_STEPS]
+    return {"kind": kind, "asked": asked, "seed": seed, "steps": taken} | rounded
 
 
 def glasses(setup: tuple[int, str], seed: int) -> dict[str, Any]:
@@ -309,7 +312,10 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
         "world": {"runs": (STORYTELLERS, run_storyteller)},
         "heads": {"questions": (("",), question)},
         "positions": {"runs": (kinds, positions)},
-        "far_key": {"runs": (list(product(kinds, (0, 1))), far_key)},
+        "far_key": {
+            "runs": (list(product(kinds, (0, 1))), far_key),
+            "longer": (list(product(("ALiBi", "rotary"), (0,), (400,))), far_key),
+        },
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
         "one_layer": {"runs": (ONE_LAYER, one_layer)},

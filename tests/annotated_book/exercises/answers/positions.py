@@ -6,9 +6,9 @@ import torch
 
 
 def order(weight: torch.Tensor, h: int) -> list[int]:
-    """List, head by head, the even rows and then the odd ones."""
+    """List, head by head, each row of the first half with its partner."""
     d = len(weight) // h
-    return [i * d + j for i in range(h) for j in (*range(0, d, 2), *range(1, d, 2))]
+    return [i * d + j + k for i in range(h) for j in range(d // 2) for k in (0, d // 2)]
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
