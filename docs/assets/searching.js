@@ -1,6 +1,6 @@
 // The theme takes each word of a query for the beginning of words: "a" finds all that begins with
 // a, and a pasted message has many. What is short or everywhere does not reach the search, nor do
-// the signs of a formula, which it would take for orders: ~mask, softmax(QK^T / sqrt(d)), -inf.
+// parts of a name, q_proj, and the signs of a formula, which it would take for orders: QK^T, -inf.
 const EVERYWHERE = new Set(
   (
     "an and are as at be because but by can do does for from get got had has have how if in into " +
@@ -9,7 +9,7 @@ const EVERYWHERE = new Set(
   ).split(" "),
 );
 const QUERY = 2; // the theme's number for it
-const OPERATORS = /^-+|[\s~^+*/]+-*|\((?!s\))|\)/;
+const OPERATORS = /^-+|[\s~^+*/_]+-*|\((?!s\))|\)/;
 const LETTERS = { Q: "query", K: "key", V: "value" };
 const { postMessage } = Worker.prototype;
 

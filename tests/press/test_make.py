@@ -67,7 +67,7 @@ def book(tmp_path_factory):
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
     pages = (
         "notation references glossary symptoms messages questions contributing codes "
-        "shape-comments loaded-model"
+        "shape-comments loaded-model reasons"
     )
     for name in pages.split():
         (root / "docs" / f"{name}.md").write_text(f"# {name}\n\nText.\n")

@@ -109,9 +109,10 @@ class SoftmaxOverHeads(StepByStep):
 class WeightsAveragedOverHeads(StepByStep):
     """The weights are averaged over the heads before they are mixed with the values.
 
-    The mean of all heads' weights is a good picture to look at, and PyTorch returns it as such. As
-    the weights of the mixing it makes all heads look at the same places, so h heads know little
-    more than one. The weights still sum to 1, masks hold, and nothing fails.
+    PyTorch returns the mean of all heads' weights, to look at. Even as a picture it is rough: what
+    a head adds depends on its values and its rows of W_O, too. As the weights of the mixing it
+    makes all heads look at the same places, so h heads know little more than one. The weights still
+    sum to 1, masks hold, and nothing fails.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:

@@ -46,7 +46,7 @@ from press.site.chapter_list import Chapter
 
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
-PLAIN = {"index", "symptoms", "messages", "questions", "loaded-model"}
+PLAIN = {"index", "symptoms", "messages", "questions", "reasons", "loaded-model"}
 PLAIN |= {"codes", "glossary", "references", "contributing", sheet.NAME}
 NAMED = "cell-id="  # as JupyterLab leads to a cell; its page leads to the same name
 REFERENCES = re.compile(r'<link rel="stylesheet" href="[^"]*/_mkdocstrings\.css">\s*')

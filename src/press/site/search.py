@@ -21,7 +21,7 @@ def widen(index: dict[str, Any]) -> dict[str, Any]:
         blocks = html.unescape(TAG.sub("", " ".join(BLOCK.findall(entry["text"]))))
         entry["text"] = BLOCK.sub("", entry["text"])
         words, prose = {*WORD.findall(blocks)}, f"{entry['title']} {entry['text']}"
-        plain = unicodedata.normalize("NFKC", prose)  # QKᵀ is typed as QKT
+        plain = unicodedata.normalize("NFKC", prose.replace("^\\top", "T"))  # typed as QKT
         words |= {*WORD.findall(plain)} - {*WORD.findall(prose)}
         for stem, colour in BRITISH.findall(prose):
             ends = ("or",) if colour else ("ize", "ized", "izing", "ization")

@@ -85,13 +85,15 @@ def test_the_page_of_loaded_models_names_the_version_that_runs_it():
 
 BACKENDS = "Which backend computes it, and why does one refuse?"
 QUESTIONS = sections("questions.md", "##")
+REASONS = sections("reasons.md", "##")
 LOADED = sections("loaded-model.md", "##")
+ANSWERS = (QUESTIONS, REASONS, LOADED)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("title", "shared", "text"),
-    [(title, page[0][1], text) for page in (QUESTIONS, LOADED) for title, text in page[1:]],
+    [(title, page[0][1], text) for page in ANSWERS for title, text in page[1:]],
 )
 def test_the_code_of_an_answer_runs(title, shared, text):
     exec("\n".join(BLOCK.findall(shared + text)), {})

@@ -7,13 +7,13 @@ from press.site import search
 
 
 def test_code_is_found_beside_the_prose_that_is_shown():
-    prose = "<p>A norm of QKᵀ, initialised.</p> "
+    prose = "<p>A norm of QKᵀ and XY^\\top, initialised.</p> "
     text = prose + "<pre><code>x = q.<b>view</b>(b) # &lt;x&gt;\n</code></pre>"
     page = {"location": "norm/", "title": "Norm", "text": text, "tags": ["LayerNorm"]}
     section = page | {"location": "norm/#colours", "title": "Colours", "text": ""}
     found, below = search.widen({"docs": [page, section]})["docs"]
     assert found["text"] == prose
-    assert {"view", "initialization", "initialized", "QKT"} <= {*found["words"].split()}
+    assert {"view", "initialization", "initialized", "QKT", "XYT"} <= {*found["words"].split()}
     assert found["tags"] == ["LayerNorm"]
     assert "tags" not in below  # once a page
     assert below["words"] == "Color"
@@ -35,8 +35,9 @@ def test_a_pasted_message_is_searched_without_what_every_page_has():
         "softmax(QKᵀ/sqrt(d))V": "softmax QKT sqrt value",
         "~mask": "mask",
         "p^i": "p i",
-        "masked_fill -inf": "masked_fill inf",
-        "Unexpected key(s) in state_dict": "Unexpected key(s state_dict",
+        "masked_fill -inf": "masked fill inf",
+        "Unexpected key(s) in state_dict": "Unexpected key(s state dict",
+        "q_proj of is_causal": "proj causal",
         "~": "",
     }.items():
         context.set("typed", typed)
