@@ -115,7 +115,7 @@ display.show(scores[None], ["score"], WORDS, decimals=0)
 # ### Warm-up: two scores
 #
 # *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its scores with the keys of *cat* and of *it*. The check
-# says whether you are right and, if not, why.
+# says whether you are right.
 
 # %% tags=["exercise"]
 my_scores = [
@@ -341,12 +341,15 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# (With one matrix for both $W_Q$ and $W_K$, *it* would score *cat* exactly as *cat* scores *it*.)
+# (With one matrix for both $W_Q$ and $W_K$, *it* would score *cat* exactly as *cat* scores *it*. No word could ask for one
+# thing and be found by another.)
 #
-# Here is a head of width 2, set by hand. Words are found by *animal* and *quality*, and hand over their *quality*, which
-# $W_O$ writes under *animal*. A word without a question, such as *because*, brings home the average. That is the
-# border: more means *yes, something is said about an animal*, less means *no*. Let *it* ask for *animal* alone, as
-# before, then for a bit of *quality* as well. The sentence with *thirsty* wants a clear yes:
+# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* It answers with a single
+# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average. That is the
+# border: above it the answer is *yes*, below it *no*.
+#
+# Words are found by *animal* and *quality*, and hand over their *quality*. Let *it* ask for *animal* alone, as before,
+# then for a bit of *quality* as well. The sentence with *thirsty* wants a clear yes:
 
 # %%
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d)
@@ -368,7 +371,7 @@ display.show(rows, columns=columns, corner="it asks with", decimals=[0, 0, 2, 2]
 
 # %% [markdown]
 # With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat*, all animal, outscores *thirsty*, and has no
-# quality to hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
+# quality to hand over. The 1, found by trying, lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
 # through all four matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
 # rows. Queries and keys are two wide, so the root is now √2.)
 
@@ -379,8 +382,27 @@ display.through_matrices(
 )
 
 # %% [markdown]
-# (One thing is handed over, so the second place of the values stays empty.) Are all four sentences right now, and a
-# fifth, about milk that was sweet? Right of the dashed line is a yes.
+# (One thing is handed over, so the second place of the values stays empty.) Between the values and $W_O$ stand the
+# weights. Where does the *no* come from, when *sweet* has as much quality as *thirsty*?
+
+# %% tags=["hide-input"]
+rows = {}
+for last, x in (("thirsty", EMBEDDINGS), ("sweet", SWEET_EMBEDDINGS)):
+    _, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, m)
+    given = (x @ W_V)[:, 0]                         # (m,)
+    for name, row in (("weight", weights[it]), ("hands over", given)):
+        three = [row[place].item() for place in (1, it, -1)]
+        rest = row.sum().item() - sum(three)
+        rows[f"{last}: {name}"] = [*three, rest]
+columns = ["cat", "it", "last word", "five others"]
+display.show(rows, columns=columns, corner="with")
+
+# %% [markdown]
+# With *thirsty*, *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is 0.97. With *sweet*, *cat* takes 0.80 of the weight
+# and gives 0. That is how this head says *no*: a word that nothing is said about takes the weight, and hands over
+# nothing.
+#
+# Are all four sentences right now, and a fifth, about milk that was sweet? Right of the dashed line is a yes.
 
 # %%
 nobody = embed([*MILK[:-1], "sweet"])  # (8, 4)
@@ -440,9 +462,6 @@ display.needle(
 # - Make it longer, and the winners take more. (*Temperature* divides the scores once more, beside the root.)
 # - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects more than twice as much
 #   with *sweet* as with *thirsty*.
-#
-# At (2, 1), *cat* takes 0.46 of the weight and gives 0. That is how this head says *no*: words that nothing is said
-# about take the weight, and hand over nothing.
 
 # %% tags=["proof"]
 away = torch.tensor([-1.0, 1.0])
@@ -615,9 +634,11 @@ class OneHead(nn.Module):
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
-        sizes = [(embed_dim, head_dim)] * 3 + [(head_dim, embed_dim)]
-        matrices = (nn.Parameter(torch.randn(size) / math.sqrt(size[0])) for size in sizes)
-        self.w_q, self.w_k, self.w_v, self.w_o = matrices  # (e, d), (e, d), (e, d), (d, e)
+        e, d = embed_dim, head_dim
+        self.w_q = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_k = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_v = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_o = nn.Parameter(torch.randn(d, e) / d**0.5)  # (d, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""

@@ -11,7 +11,8 @@
 # > the **cold** cat drank **warm** milk
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
-# head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
+# head has already added each adjective to its noun. (For that it must know where words stand: [*positions*, chapter
+# 9](09_transformer.ipynb).) Now *drank* wants to know how warm the drinker is, and how warm
 # the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in what it has.
 # What comes home in the glass?
 

@@ -23,8 +23,8 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 # %% [markdown]
-# Our example is the pair of heads for the word *it*: head 1 asks what is said about an animal, head 2 about a
-# food. Here are their keys, n words with d numbers from each of h heads:
+# Our example is the pair of heads for the word *it*: head 1 asks whether something is said about an animal, head 2 about
+# a food. Here are their keys, n words with d numbers from each of h heads:
 
 # %% tags=["hide-input"]
 pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
@@ -207,12 +207,14 @@ try:
 except RuntimeError as error:
     refused = str(error)
 assert "must match the size" in refused
+single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
+assert len(one.attend(*single)[0]) == 8
 print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
 # > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another: change one word, and see
 # > whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch refuses to pair 3
-# > problems with 8; a single query it repeats, without an error.
+# > problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
 #
 # ## Back together, and what W_O is for
 #
