@@ -24,6 +24,9 @@ first_look(name="short-path-it", merge=False)
 # The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
 # *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its dashed curve.
 #
+# Most words have two equal bars, 0.38 each. They ask nothing, and so they get an even average. A bar well above 0.38 is
+# a *yes*, one well below a *no*.
+#
 # You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
 # its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
 # the chapters that take their time. (The minutes above are for reading straight on; with a pencil, take 40.)
@@ -187,9 +190,18 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 # %% [markdown]
 # *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
 # nothing: so the answer is *no*, 0.19. The shares make one whole, so this head cannot abstain: to say *no*
-# it needs a word with nothing to give. Without the cat, *it* finds itself, and the *no* rises to 0.95: as loud
-# as the *yes* was with the cat, 0.97.
-#
+# it needs a word with nothing to give. Without the cat, the attention goes to *it* and *sweet*, which both have a
+# quality to give. Half of it comes from each, and the *no* rises to 0.95: as loud as the *yes* was with the cat, 0.97.
+# (The *yes* rises, too, to 1.78.)
+
+# %% tags=["proof"]
+left = second[fewer]
+brings = (left @ W_K @ (second[it] @ W_Q) / math.sqrt(2)).softmax(-1) * (left @ W_V)[:, 0]
+assert [f"{brings[place]:.2f}" for place in (it - 1, -1)] == ["0.48", "0.47"]
+torch.testing.assert_close(brings[[it - 1, -1]].sum(), table[1, 1])
+print("✓ Without the cat, “it” and “sweet” bring all of the no, half each.")
+
+# %% [markdown]
 # ## 4. Why the root
 #
 # The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width. Why? A score
@@ -232,9 +244,9 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# To *sweet* the head says *no*. A food, then? Take the last word away, so that nothing is said yet, and the head says
-# *no* as well. So its *no* leaves open whether something is said about a food, or nothing at all. A second head asks
-# that: its $W_K$ picks food where the first picks animal.
+# To *sweet* the head says *no*. A food, then? Put an empty row in the place of the last word, the “…” of the figure at
+# the top, so that nothing is said yet: the head says *no* as well. So its *no* leaves open whether something is said
+# about a food, or nothing at all. A second head asks that: its $W_K$ picks food where the first picks animal.
 #
 # Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
 # writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
@@ -253,14 +265,17 @@ def two_heads(x):
 
 
 SAID = ["said of an animal", "said of a food"]
-rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, first[:-1])])
+unsaid = torch.cat([first[:-1], torch.zeros(1, 4)])  # (m, e), an empty row stands last
+rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, unsaid)])
 display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” gets")
 
 # %% [markdown]
-# These are the bars at the top. In the left column, the first head's, *sweet* and *nothing yet* are hardly apart, 0.19
-# and 0.10. In the right one they are 0.97 and 0.10. Could one head bring home both answers? **One head has one set of
-# shares for all that it hands over**: two answers about one feature, from two words, come back as [a
-# mixture](02_two_heads.ipynb). Two heads keep two sums apart.
+# These are the bars at the top. The first head, in the left column, hardly tells *sweet* from *nothing yet*: it says
+# 0.19 to one and 0.10 to the other. The second head does: 0.97 and 0.10.
+#
+# Why not one head that asks both questions? **One head has one set of shares for all that it hands over.** Two answers
+# about one feature, from two words, would come back added up, as [a mixture](02_two_heads.ipynb). Two heads keep two
+# sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -353,6 +368,11 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
+# > **You can stop here.** This is multi-head attention. In a [Transformer](08_transformer_layers.ipynb) it is the first
+# > half of every layer: what *it* gets is added to the row of *it*, and a small network then works on each row alone.
+# > The rest makes it safe: masks, a class, and a test that says *no*.
+
+# %% [markdown]
 # ## 8. Masks: before the softmax
 #
 # A model that learns to write predicts the next word, at every place of a text at once:
@@ -407,8 +427,9 @@ print("✓ With cat and milk both before it, drank gets the same in either order
 # %% [markdown]
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up
 # with **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides
-# them as keys, and `|` merges the two: an axis that one mask lacks, or that `None` made, is repeated. `blocked[:,
-# None]` will add the axis of the heads.
+# them as keys, and `|` merges the two. Their shapes are (b, 1, m) and (n, m). Where one has an axis of size 1, or none at
+# all, its numbers are repeated to the size of the other, and the result is (b, n, m): one mask for each sentence. This
+# is called **broadcasting**. Later `blocked[:, None]` makes (b, 1, n, m), and all heads share that mask.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -458,23 +479,15 @@ for name, weights in (("filled once", once), ("filled twice", twice)):
 display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", decimals=0)
 
 # %% [markdown]
-# All of `W_VS`. Here is one row of padding, forward and back, with every number. Once, only the scores are filled;
-# then the shares, too.
+# Filled once, all of `W_VS`, although the loss never read that row. Its gradient is 0 there, but on the way back to the
+# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
+#
+# So fill twice: the scores before the softmax, the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
+# follows the NaN on its way, and shows which other cures fail. Here is the second sentence under both masks; what is
+# hatched is blocked.
 
 # %% tags=["hide-input"]
 padded = [*"····", "the", "milk", "was", "sweet"]
-display.empty_row(scores[1, 0, 0], v[1, 0], padded, name="empty-row")
-
-# %% [markdown]
-# What comes back to the values is `shares.mT` times what came to *collected*: filled once, $\mathrm{NaN} \cdot 0$,
-# which is NaN; filled twice, $0 \cdot 0$. And all sentences share `W_VS`.
-#
-# The second fill saves `W_VS`, and no more. To the filled scores NaN still comes back, and there `masked_fill` itself
-# saves `W_QS` and `W_KS`, for it lets nothing through where it fills. With $-\infty$ *added*, two fills are not
-# enough: these two are NaN throughout. So fill, before the softmax and after. ([Masks](06_masks.ipynb) shows which
-# other cures fail.) Here is the second sentence under both masks; what is hatched is blocked.
-
-# %% tags=["hide-input"]
 display.masked_map(
     twice[1, 1].detach(),
     blocked[1],
@@ -483,15 +496,6 @@ display.masked_map(
     name="short-path-masks",
     caption="The food head on the second sentence. Padding (·) sees nothing.",
 )
-
-# %% tags=["proof"]
-added = (scores + torch.where(hidden, -math.inf, 0.0)).softmax(-1)
-fills = (added, [16, 16, 16]), (added.masked_fill(hidden, 0), [16, 16, 0])
-for weights, spoiled in fills:
-    loss = (merge(weights @ v) @ W_O)[0].sum()
-    gradients = torch.autograd.grad(loss, three, retain_graph=True)
-    assert [gradient.isnan().sum() for gradient in gradients] == spoiled
-print("✓ With −∞ added, one fill spoils all three matrices; a second saves W_VS alone.")
 
 # %% [markdown]
 # ### One mask by hand
@@ -641,7 +645,8 @@ print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
 # Done? A test that has never said *no* proves little. Here are five slips in the class, one a row. Each gets an easier
-# version of the test first, such as a single sentence, and then the test itself.
+# version of the test first, and then the test itself. *Last key padded*, for one, is two sentences, of which the second
+# lacks only its fifth word, and the slip `blocked[:1]` lays the mask of the first sentence on both.
 
 # %% tags=["fold-input"]
 SOURCE = display.source(PlainAttention).text

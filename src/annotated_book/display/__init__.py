@@ -19,7 +19,6 @@ _HOMES = {
     "chapter_map": "computation",
     "clocks": "live_figures.clocks",
     "diff": "code",
-    "empty_row": "empty_rows",
     "excerpts": "code",
     "finish": "plots",
     "first_look": "live_figures.first_look",
