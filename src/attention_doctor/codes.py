@@ -3,12 +3,15 @@
 A comment ``# attention-doctor: ignore[no-scale]`` ignores a finding on the line that it names.
 """
 
+import linecache
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from attention_doctor.call.places import Where
 from attention_doctor.mistakes import MISTAKES
 from attention_doctor.report import Finding, ModelReport, Report
 from attention_doctor.rules.catalogue import BY_CODE, FAMILIES
@@ -16,7 +19,7 @@ from attention_doctor.rules.questions import CONVENTION, UNASKED, WRONG
 
 CODES = {code: rule.cause for code, rule in BY_CODE.items()}
 _WIDTH = 92
-_COMMENT = re.compile(r"#\s*attention-doctor:\s*ignore\[([^]]*)\]")
+_COMMENT = re.compile(r"#\s*attention-doctor:\s*ignore(?:\[([^]]*)\])?")
 
 
 def check(codes: Iterable[str]) -> None:
@@ -58,8 +61,27 @@ def chosen(
 
 def ignored(finding: Finding) -> bool:
     """Tell whether the line that a finding names has a comment with its code."""
-    found = _COMMENT.search(finding.where.text) if finding.where else None
-    return found is not None and finding.code in [x.strip() for x in found[1].split(",")]
+    return finding.where is not None and finding.code in _named(finding.where.text)
+
+
+def unused(files: Iterable[str], findings: Iterable[Finding]) -> list[tuple[Where, str]]:
+    """Give the places of comments that ignore none of the findings, and what each says."""
+    found = {(str(Path(x.where.file).resolve()), x.where.line, x.code) for x in findings if x.where}
+    paths = {str(Path(file).resolve()) for file in files} | {file for file, *_ in found}
+    linecache.checkcache()
+    return [
+        (Where(file, line), f"ignore[{code}] ignores nothing that was found")
+        for file in sorted(paths)
+        for line, text in enumerate(linecache.getlines(file), 1)
+        for code in _named(text)
+        if (file, line, code) not in found
+    ]
+
+
+def _named(text: str) -> list[str]:
+    """Give the codes of a comment; "" where it has none, which ignores nothing."""
+    found = _COMMENT.search(text)
+    return [code.strip() for code in (found[1] or "").split(",")] if found else []
 
 
 def explain(code: str) -> str:

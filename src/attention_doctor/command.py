@@ -83,7 +83,7 @@ def _examine(options: argparse.Namespace, elsewhere: bool) -> int:
                 _print(f"{target}\n{report}\n" if run.project else str(report))
         if not text:
             _print(WRITE[options.format](run))
-        below = [run.verdict] * bool(run.project)
+        below = run.below()
     if elsewhere:
         below.append(f"examined by {sys.executable}, with PyTorch {torch.__version__}")
     for line in below:

@@ -15,7 +15,7 @@ _ONE = "a target, and not of --model"
 _USAGE = """attention-doctor FILE:NAME --embed-dim E --num-heads H [options]
        attention-doctor --model FILE:FACTORY --attention CLASS [options]
        attention-doctor [options], where pyproject.toml names the targets"""
-FORMATS = ("text", "json", "github")
+FORMATS = ("text", "json", "github", "sarif")
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,17 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from attention_doctor import Finding, ModelReport, Report, Where, assert_attention
 from attention_doctor.codes import CODES, ignored
 from attention_doctor.command import main
-from attention_doctor.formats import Run, as_github, as_json
+from attention_doctor.formats import Run, as_github, as_json, as_sarif
 from attention_doctor.options import read
 from tests.attention_doctor.test_ci import PAGE, SIZES, block, model
 
 ROOT = Path(__file__).parents[2]
+SCHEMA = Path(__file__).with_name("sarif") / "sarif-schema-2.1.0.json"
 TARGET = (
     "target = 'my_model.py:CausalSelfAttention', kind = 'causal', embed-dim = 24, num-heads = 4"
 )
@@ -165,14 +167,22 @@ def test_a_project_as_text(project, tmp_path, monkeypatch):
     assert last.endswith(": 1 target, nothing wrong")
 
 
-def test_a_comment_ignores_what_its_line_is_found_for(project):
+def test_a_comment_ignores_what_its_line_is_found_for_and_says_so_where_it_ignores_nothing(project):
     lines = model(diagonal=2).splitlines()
     (row,) = (i for i, line in enumerate(lines) if "masked_fill" in line)
     lines[row] += f"  # noqa  {IGNORE('no-scale, causal-off-by-one')}"
+    lines[0] += "  # attention-doctor: ignore"
     text = "\n".join(lines)
     code, output = project("", *NAMED, text=text)
     assert code == 0
     assert "left out as asked for: causal-off-by-one" in output
+    assert output.splitlines()[-2:] == [
+        f"my_model.py, line {i}: ignore[{x}] ignores nothing that was found"
+        for i, x in ((1, ""), (row + 1, "no-scale"))
+    ]
+    code, output = project("", *NAMED, "--format", "github", text=text)
+    assert f"::notice file=my_model.py,line={row + 1},title=attention-doctor%3A unused" in output
+    assert "::error" not in output
     code, output = project("", *NAMED, text=text.replace("causal-off-by-one", "nan-row"))
     assert (code, "wrong: causal-off-by-one" in output) == (1, True)
     assert code == 1
@@ -222,6 +232,52 @@ def test_annotations_are_escaped(tmp_path, monkeypatch):
     ]
 
 
+def valid(text):
+    """Check SARIF by its published schema, and give its only run."""
+    log, schema = json.loads(text), json.loads(SCHEMA.read_text(encoding="utf-8"))
+    assert log["$schema"] == schema["id"]
+    jsonschema.Draft4Validator(schema).validate(log)
+    (run,) = log["runs"]
+    return run
+
+
+def test_sarif_is_what_its_schema_asks_for(project, tmp_path):
+    text = model(diagonal=2).replace("import math\n", f"import math  {IGNORE('nan-row')}\n", 1)
+    code, output = project("", *NAMED, "--format", "sarif", text=text)
+    run = valid(output)
+    (result,) = run["results"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    assert (code, result["ruleId"], result["level"]) == (1, "causal-off-by-one", "error")
+    assert (rule["id"], rule["shortDescription"]["text"]) == (result["ruleId"], CODES[rule["id"]])
+    (place,) = (x["physicalLocation"] for x in result["locations"])
+    assert place["artifactLocation"] == {"uri": "my_model.py", "uriBaseId": "%SRCROOT%"}
+    assert "masked_fill" in text.splitlines()[place["region"]["startLine"] - 1]
+    (invocation,) = run["invocations"]
+    assert (invocation["exitCode"], invocation["executionSuccessful"]) == (1, True)
+    (note,) = invocation["toolExecutionNotifications"]
+    assert note["message"]["text"].startswith("ignore[nan-row]")
+
+
+def test_sarif_holds_what_has_no_line_no_rule_and_a_strange_path():
+    outside = f"{ROOT.parent}/no such.py:A"
+    failing = Finding("import-fails", "unasked", "it fails")
+    run = valid(as_sarif(run_of(failing, target="a b.py:A")))
+    (result,) = run["results"]
+    (place,) = (x["physicalLocation"] for x in result["locations"])
+    assert (place, result["level"]) == (
+        {"artifactLocation": {"uri": "a%20b.py", "uriBaseId": "%SRCROOT%"}},
+        "error",
+    )
+    assert run["invocations"][0]["executionSuccessful"] is False
+    every = [Finding(code, "convention", "x") for code in CODES]
+    run = valid(as_sarif(run_of(*every, target=outside)))
+    assert {x["level"] for x in run["results"]} == {"note"}
+    assert [x["ruleIndex"] for x in run["results"]] == [*range(len(CODES))]
+    uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri.startswith("file:///")
+    assert uri.endswith("/no%20such.py")
+
+
 def test_formats_agree_about_targets_with_one_name():
     run = Run("ours")
     options = read(["a.py:A", *SIZES])
@@ -230,7 +286,7 @@ def test_formats_agree_about_targets_with_one_name():
         run.add(options, report)
     assert [*json.loads(as_json(run))["reports"]] == ["a.py:A", "a.py:A'"]
     assert run.exit_code == 1
-    assert as_github(run).count("::error") == 1
+    assert len(valid(as_sarif(run))["results"]) == 1
 
 
 def test_what_is_listed_and_where_the_skill_is(capsys):
