@@ -771,7 +771,7 @@ alt = (
 display.finish(drawing, name="slower-pairs", alt=alt)
 
 # %% [markdown]
-# All but `linear` leave the fastest as they are. What does this do to the trained rotary models above, without a single further step of
+# All but `linear` leave the fastest pair as it is. What does this do to the trained rotary models above, without a single further step of
 # training? Here they are tested again, with rotations for texts 16 times as long. Compare the first and
 # the last column.
 
@@ -914,7 +914,7 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # ## RoPE or ALiBi: when the far key is the right one
 #
 # Left as trained, ALiBi did best on long texts, and none of the [models of today](#cell-id=models-of-today)
-# below uses it. But in that task the answer is never more than 16 letters back. Take one in which it is
+# uses it. But in that task the answer is never more than 16 letters back. Take one in which it is
 # the farther of two. Eight people get a seat, later each gets another one, and then you are asked for
 # the *first* seat of each, or for the *last*. Here is one of them, and what ALiBi's steepest head of four
 # takes off for both keys:

@@ -576,7 +576,7 @@ display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 # On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes takes part in one
 # multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
 # the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
-# limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and longer ones never get there:
+# limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and those of 1,024 never get there:
 # decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
 # arithmetic is the limit.)
 #
@@ -704,7 +704,7 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # ## Four mistakes
 #
 # Three of these mistakes have been reported in published code, the fourth in the review of such code
-# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is. If a whole text
+# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every shape as it is. If a whole text
 # goes in at once, even the result is right. So a test that calls the model only once finds none.
 #
 # | mistake | what goes wrong |
@@ -761,7 +761,7 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
         return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
 
 
-# %%
+# %% tags=["fold-input"]
 rows = {}
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
@@ -853,12 +853,12 @@ for words, text in zip(prompts, texts):
 # et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
 # table says which pages a text consists of. A text takes as many pages as it needs.
 #
-# Here two prompts have ten and three words. (An engine reads them end to end, without padding. This class
+# Here two prompts have ten and three words. (An engine such as vLLM reads them end to end, without padding. This class
 # takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
 # `crop` forgets it at once.) From there each text goes on at its own position: `cache.length` is one number
 # per text, so the positions are (b, n), and m is that of the longest text.
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
 
 torch.manual_seed(3)
@@ -883,7 +883,7 @@ print("positions of the next words:", paged.length.tolist())
 # the same pages (**prefix caching**). A new request finds them by a hash of each full page's tokens and
 # all tokens before them, and computes only from the first page that is missing. Before one of the texts
 # writes to a shared page, it gets its own copy of that one page. The figure shows a text of ten words that
-# goes on in two ways, after one more word each.
+# goes on in two ways, after one more word each. Which pages are shared, and which one is the copy?
 
 # %% tags=["fold-input"]
 shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
@@ -917,6 +917,8 @@ alt = f"A pool of six pages of four tokens. Two texts share pages; their tables:
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
+# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3.
+#
 # **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
 # of these may come from the same text of the previous step, while another text is dropped.
 # `reorder(index)` rearranges the cache to match: sequence i continues what was kept for sequence
