@@ -8,14 +8,14 @@
 #
 # You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
 # with a mean. A school wants the mean mark of its pupils, and the classes hand in their marks one after the
-# other. Nobody has to keep all the marks. A notebook with two lines is enough: the sum of the marks
+# other. Nobody has to keep all the marks. A slip of paper with two lines is enough: the sum of the marks
 # so far, and how many there were. At the end, one division gives the mean.
 #
 # The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
-# kernel gives the same output with a notebook of three lines, two sums and the unit in which they are
+# kernel gives the same output with a slip of three lines, two sums and the unit in which they are
 # written [[Dao et al.](../docs/references.md#dao-2022)]. You met it in [Speed](15_speed.ipynb). Here you
-# build it, in plain PyTorch: the four boxes below become one loop. Two notebooks can be
+# build it, in plain PyTorch: the four boxes below become one loop. Two slips can be
 # merged, and **split-KV** and **ring attention** rest on that. A **roofline** at the end says when all this
 # is faster, for whole texts and for one new token.
 
@@ -86,7 +86,7 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 # score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
 # score from all of them, so that no exponential is above 1. This changes no weight, because
 # $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
-# in which both sums are written: the third line of the notebook.
+# in which both sums are written: the third line of the slip.
 #
 # With keys in pieces, this leads to a difficulty: the largest score is not known before the last
 # piece has been seen. What can you do without keeping the scores?
@@ -184,6 +184,11 @@ print(
 # Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
 # piece without a larger score needs no special case: its correction is $e^0 = 1$. A fully masked row
 # gets the output 0, as in PyTorch's function.
+#
+# The unit need not be the largest score. Any other near enough to it gives the same output, as long as no
+# exponential overflows. FlashAttention-4 makes use of that: it changes the unit only for a score that is well
+# above it, and saves most corrections [[code](../docs/references.md#flash-attention-code)]. And kernels keep
+# both sums in float32, also where the inputs have half precision.
 
 # %% [markdown] name="two-halves-merged"
 # ## Two halves, merged: split-KV, ring attention
@@ -220,14 +225,18 @@ torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
 print("✓ Merged, the parts give the output of all keys at once.")
 
 # %% [markdown]
-# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. With `merge_parts` the
-# pieces need no order at all, and two methods rest on that:
+# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. A running sum
+# waits for the piece before; with `merge_parts` no piece waits for another. Two methods rest on that:
 #
 # - **Split-KV** (flash-decoding): a single new query meets a long [cache](21_cache.ipynb). Many
 #   processors take a part of the keys each, and the results are merged.
 # - **Ring attention** (context parallelism): a text is too long for one device. Each keeps its part
 #   of the queries, and the parts of keys and values go round from device to device, until each has
 #   met them all [[Liu et al. 2023](../docs/references.md#liu-2023)].
+#
+# On paper, the number of pieces and their order change nothing. In floats they change how sums are rounded, and
+# with it the last bits: a server that cuts the keys into more pieces when it has fewer texts may answer
+# the same text a little differently.
 
 # %% tags=["proof"]
 devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
@@ -240,11 +249,10 @@ torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
 print("✓ Ring attention: four devices, here one after another, give what one device gives.")
 
 # %% [markdown]
-# What makes a ring fast is not in this sum. While a device computes with one part, the next is on its way.
-# In half precision, n tokens on each device make n FLOPs for each byte that comes round, so with long parts
-# the transfer hides behind the arithmetic. But in each round all wait for the slowest, and under a causal
-# mask the first device hardly has anything to do. How much of the visible scores falls to each of four
-# devices, and how long do the rounds take in all, compared with work that is spread evenly?
+# While a device computes with one part, the next is on its way, so with long parts the transfer costs no time.
+# But in each round all wait for the slowest, and under a causal mask the first device hardly has anything to
+# do. The table says how much of the visible scores falls to each of four devices, and how long the rounds take
+# in all, compared with work that is spread evenly.
 
 # %%
 rows, place = {}, torch.arange(64)
@@ -262,11 +270,10 @@ for name, held in orders.items():  # the tokens of each device
 display.show(rows, columns=[*range(4), "time"], corner="device")
 
 # %% [markdown]
-# In order, the last device has 0.43 of the work, and most of what the mask could save is lost in waiting. So
-# tokens are dealt out like cards (**striped** [[Brandon et al. 2023](../docs/references.md#brandon-2023)]), or
-# each device takes an early and a late piece (**zigzag**). Llama 3 was trained with such pieces, but without
-# a ring: there each device first gathers the keys and values of all [[Llama Team, section
-# 3.3.2](../docs/references.md#llama-2024)].
+# In order, the last device has 0.43 of the work, and the others wait for it. So tokens are dealt out like cards
+# (**striped** [[Brandon et al. 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a
+# late piece (**zigzag**), as in the training of Llama 3, where no ring turns: each device first gathers the keys
+# and values of all [[Llama Team, section 3.3.2](../docs/references.md#llama-2024)].
 
 # %% [markdown] name="tiles"
 # ## Tiles
@@ -284,9 +291,7 @@ display.show(rows, columns=[*range(4), "time"], corner="device")
 # watch when a correction is not 1. Then switch the causal mask on.
 
 # %% tags=["fold-input"]
-display.tiles_visited(
-    scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=12
-)
+display.tiles_visited(scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=9)
 
 # %% [markdown]
 # In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
@@ -653,8 +658,9 @@ print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f
 # float32. No processor, however fast, gets more out of that than its memory allows. The 128 tokens of
 # the prompt share what is read, and stand under the flat part. (Counted are weights, keys and values, each
 # once, and not the states between layers.) The triangle is attention alone: what 2,000 kept tokens take
-# longer than 16. Groups of three share four bytes a number, so it stands at 1.5, and far below the slope, because
-# this cache grows by copying all that it keeps.
+# longer than 16. A number of the cache has four bytes, and three query heads use it for two FLOPs each: 6 / 4 is
+# 1.5 FLOPs a byte. The triangle stands far below the slope because this cache, when it grows, copies all that it
+# keeps.
 #
 # So the first lever of a server is the **batch**: it decodes for many texts at once, each weight that
 # is read serves all of them, and the right panel's point moves right. But each text has a cache of its own.
@@ -663,12 +669,13 @@ print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f
 # with MLA. That is right of an A100's edge, where sharing more would no longer help, and just left of an
 # H100's.
 #
-# So decode gets faster with more texts at once, fewer keys and fewer bits; prefill with less arithmetic, and
-# with tiles, which keep the scores out of the bytes.
+# So with more texts at once a server decodes more tokens a second, though no text gets its next token sooner.
+# Fewer keys and fewer bits make decode itself faster; prefill gains from less arithmetic, and from tiles, which
+# keep the scores out of the bytes.
 #
 # ## The mistake people make here
 #
-# A larger score comes, and *both* sums of the notebook have to be converted. Here one of them is
+# A larger score comes, and *both* sums on the slip have to be converted. Here one of them is
 # forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
 # the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
 

@@ -405,7 +405,7 @@ def brief(weight):
 def tiles_visited(data):
     scores, values = (torch.tensor(data[name]).double() for name in ("scores", "values"))
     for done, is_causal, step in [
-        (None, False, 12),
+        (None, False, 9),
         (("slider", "tile", "End"), False, 16),
         (("button", "causal mask", ""), True, 10),
         (("slider", "tile", "End"), True, 10),
