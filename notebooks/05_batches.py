@@ -41,23 +41,8 @@ x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
 
 # %% [markdown]
-# Two sentences with two heads each make four rooms. Ask *it* in the first sentence: shaded is whom that word hears,
-# with the shares.
-
-
-# %% tags=["hide-input"]
-def look(x):
-    """Give the weights of the pair of heads, batch-first."""
-    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
-
-
-house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
-right = look(x)  # (b, h, n, n)
-display.rooms(*house_of, {"the house": right}, (0, it), name="four-rooms")
-
-# %% [markdown]
-# The patient way into these rooms is a loop over the sentences. (In the comments m counts the keys. In self-attention
-# m = n.)
+# Two sentences with two heads each make four rooms. The patient way into these rooms is a loop over the sentences. (In
+# the comments m counts the keys. In self-attention m = n.)
 
 
 # %%
@@ -112,23 +97,32 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
 #
-# This code expects the batch first. Now hand it `x.transpose(0, 1)`, with the batch second. Self-attention without a
-# mask takes any sizes, so nothing raises. Who hears whom?
+# This code expects the batch first. Now hand it `x.transpose(0, 1)`, with the batch second. The code takes 8 words for 8
+# samples, and the batch for the words. Self-attention without a mask takes any sizes, so nothing raises. Who hears whom?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The code takes 8 words for 8 samples, and the batch for the words. So each room holds the two words at one place of
-# both sentences, and *it* meets nobody but the *it* of the other sentence, its twin. Neither hears a last word.
+# Each room holds the two words at one place of both sentences, and *it* meets nobody but the *it* of the other
+# sentence, its twin. Neither hears a last word.
 #
 # </details>
 #
-# Press another word, and its rooms light up, one for each head:
+# The figure opens at the right house. Shaded is whom *it* of the first sentence hears, with the shares, in a room for
+# each head. Press *batch as words*, and then another word:
+
 
 # %% tags=["hide-input"]
+def look(x):
+    """Give the weights of the pair of heads, batch-first."""
+    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
+
+
+house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
+right = look(x)                                          # (b, h, n, n)
 taken = look(x.transpose(0, 1))                          # (n, h, b, b)
 reshaped = look(x.reshape(n, b, h * d).transpose(0, 1))  # (b, h, n, n)
 layouts = {"right": right, "batch as words": taken, "reshaped": reshaped}
-display.rooms(*house_of, layouts, (0, it), name="rooms", opens=1)
+display.rooms(*house_of, layouts, (0, it), name="rooms")
 
 # %% [markdown]
 # The third button is for the opposite case: a model wants the batch second, and you *reshape* yours instead of
@@ -168,35 +162,37 @@ display.show([*zip(*collects.values())], asked, [*collects], corner="“it” co
 
 # %% [markdown]
 # Only in the right house. Where the batch is taken for words, *it* hears itself and its twin, and says 1.00 to
-# everything. Reshaped, *it* hears both *thirsty* and *sweet*, and says 0.71. The shape is what the caller expects. No
-# error, no warning, and both sentences mean the same.
+# everything. Reshaped, *it* hears both *thirsty* and *sweet*, and says 0.71 to everything: between the *yes* of the right
+# house, 0.97, and its *no*, 0.19, and so neither. The shape is what the caller expects. No error, no warning, and both
+# sentences mean the same.
 #
 # ## The batch comes second
 #
-# `torch.nn.MultiheadAttention` expects batches **sequence-first**, `(n, b, e)`, unless it is told
-# `batch_first=True`. Why would anyone? Recurrent layers walk from word to word, and there a step of all sentences lies
-# in one piece. Attention can save copies with it. Here are the 64 numbers of the queries in memory, sixteen to a line.
-# Rooms A and B are the heads of the first sentence, C and D those of the second:
+# `torch.nn.MultiheadAttention` expects batches **sequence-first**, `(n, b, e)`, as recurrent layers do, which walk from
+# word to word; `batch_first=True` changes that. Where such a tensor comes in, transpose it once: `x.transpose(0, 1)`.
+# Never reshape it, or you stand in the house behind the third button.
 
-# %% tags=["hide-input"]
-places = torch.arange(b * n * h * d)
-first = split_heads(places.view(b, n, h * d), h).flatten(0, 1)  # (b * h, n, d)
-second = places.view(n, b * h, d).transpose(0, 1)               # (b * h, n, d)
-orders = {"batch first": first, "sequence first": second}
-display.rooms_on_the_shelf(orders, "ABCD", name="rooms-in-memory")
-
-# %% [markdown]
-# Batch-first, the rooms begin at places 0, 2, 32 and 34. No single step leads from each room to the next, and `@` asks
-# for one: it copies queries, keys and values. (PyTorch's own function makes no copy, without dropout.)
-# Sequence-first they begin at 0, 2, 4 and 6. To the trick of the last chapter that is *one* sentence with b · h heads,
-# `view(n, b * h, d).transpose(0, 1)`, and nothing is copied.
+# %% tags=["proof"]
+for batch_first in (True, False):
+    torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
+    with torch.no_grad():  # identity matrices in the place of its projections
+        torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
+        torchs.out_proj.weight.copy_(torch.eye(24))
+    given = [each if batch_first else each.transpose(0, 1) for each in triple]
+    theirs, _ = torchs(*given)
+    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
+    torch.testing.assert_close(theirs, loop)
+    torch.testing.assert_close(one.gradients(theirs, triple), expected)
+print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
 
 # %% [markdown]
 # <!-- deeper: what is copied -->
 # ### Going deeper: what is copied
 #
-# Before `@` multiplies, it makes three axes of four. Count the tensors that are copied in `attend`, and in PyTorch's
-# own function:
+# Before `@` multiplies, it makes three axes of four. Batch-first, the four rooms begin at places 0, 2, 32 and 34 of the
+# memory. No single step leads from each room to the next, so `@` copies. Sequence-first they begin at 0, 2, 4 and 6. To
+# the trick of the last chapter that is *one* sentence with b · h heads, `view(n, b * h, d).transpose(0, 1)`. Count the
+# tensors that are copied in `attend`, and in PyTorch's own function:
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -246,9 +242,6 @@ assert copies.count == 0
 print("✓ Both layouts hold the same rooms, and neither split copies a number.")
 
 # %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. This mixes nothing, for b and h are
 # neighbours. Batch-first it copies all rooms, unless there is only one sentence, one word or one head. **Merge only
 # axes that are neighbours, in their order.**
@@ -260,18 +253,8 @@ for sizes in ((1, 8, 2), (2, 1, 2), (2, 8, 1), (2, 8, 2)):  # b, n and h
     assert (split.flatten(0, 1).data_ptr() == split.data_ptr()) == (1 in sizes)
 print("✓ Flattened, the rooms are the same, and copied unless b, n or h is 1.")
 
-# %% tags=["proof"]
-for batch_first in (True, False):
-    torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
-    with torch.no_grad():  # identity matrices in the place of its projections
-        torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
-        torchs.out_proj.weight.copy_(torch.eye(24))
-    given = [each if batch_first else each.transpose(0, 1) for each in triple]
-    theirs, _ = torchs(*given)
-    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
-    torch.testing.assert_close(theirs, loop)
-    torch.testing.assert_close(one.gradients(theirs, triple), expected)
-print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="one-test-for-the-walls"
 # ## One test for the walls
@@ -494,7 +477,6 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies, unless b, n or h is 1
-# > - from sequence-first: `x.view(n, b * h, d).transpose(0, 1)`, `(b * h, n, d)`, copies nothing where `x` lies so in memory
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
 # > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in, and never

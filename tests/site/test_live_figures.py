@@ -206,9 +206,9 @@ def rooms(data):
     words = data["sentences"]
     every = [(s, p) for s in range(2) for p in range(8)]
     for done, (i, j), said, inside in [
-        (None, (0, 5), "16 rooms of 2 words", [(0, 5), (1, 5)]),
-        (("slider", "who asks", "End"), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
-        (("button", "right", ""), (1, 7), "4 rooms of 8 words", every[8:]),
+        (None, (0, 5), "4 rooms of 8 words", every[:8]),
+        (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[8:]),
+        (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
         (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[1::2]),
     ]:
         heard = torch.stack([x[place] for place in inside])  # (m, e)

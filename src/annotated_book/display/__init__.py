@@ -38,7 +38,6 @@ _HOMES = {
     "panels": "plots",
     "reach": "live_figures.reach",
     "rooms": "house",
-    "rooms_on_the_shelf": "house",
     "rotation": "live_figures.rotation",
     "saturation": "live_figures.saturation",
     "shelf": "memory",

@@ -12,7 +12,7 @@ from annotated_book.display._html import Output
 from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_BOARD = 16  # places beside each other
+_SIZE = 13  # of letters
 
 
 def rooms(
@@ -23,22 +23,17 @@ def rooms(
     word: tuple[int, int],
     *,
     name: str,
-    opens: int = 0,
 ) -> Output:
     """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
-
-    With the right rooms alone, the picture has no other state and stays as it is.
 
     Args:
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
         layouts: three titles, right, the batch taken for words, and reshaped, with the weights they
-            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n); or the
-            first alone.
+            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n).
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
-        opens: which layout is seen at first.
 
     Examples:
         >>> import torch
@@ -52,10 +47,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     """
     b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    alone = len(layouts) == 1
-    size = 19 if alone else 13
-    wide, high = (560, 28 * n + 90) if alone else (1185, 20 * n + 66)
-    drawing, axes = panels(wide, high, columns=len(layouts))
+    drawing, axes = panels(1185, 20 * n + 66, columns=len(layouts))
     every = [(s, p) for s in range(b) for p in range(n)]
     said = []
     for ax, layout, (title, weights) in zip(
@@ -65,13 +57,13 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
         heard = weights[number(i, j, b, n), :, inside.index((i, j))]
         for head, row in enumerate(heard.tolist()):
-            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": size}
+            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": _SIZE}
             ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
             shares = dict(zip(inside, row, strict=True))
-            _draw_head(ax, sentences, head * b, shares, word, size)
+            _draw_head(ax, sentences, head * b, shares, word)
         _draw_walls(ax, b, n, h, layout)
         count = len({number(*other, b, n) for other in every}) * h
-        ax.set_title(f"{title}: {count} rooms", fontsize=size, loc="left")
+        ax.set_title(f"{title}: {count} rooms", fontsize=_SIZE, loc="left")
         ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
         ax.axis("off")
         parts = (
@@ -81,8 +73,6 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         said.append(f"{title}, {count} rooms: {'; '.join(parts)}".replace(" 0.", " ."))
     alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
     static = finish(drawing, name=name, alt=alt)
-    if alone:
-        return static
     data = {
         "sentences": [list(words) for words in sentences],
         "queries": queries.tolist(),
@@ -90,7 +80,6 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         "heads": h,
         "titles": [*layouts],
         "word": list(word),
-        "opens": opens,
     }
     return live(static, "rooms", data, room=(492, 430))
 
@@ -103,55 +92,16 @@ _ROOMS: tuple[Callable[[int, int, int, int], int], ...] = (
 )
 
 
-def rooms_on_the_shelf(layouts: Mapping[str, Tensor], letters: str, *, name: str) -> Output:
-    """Draw the places of memory, a letter and a colour for the room whose number stands there.
-
-    Args:
-        layouts: a title, and (rooms, n, d): the place at which each number of each room stands.
-        letters: one for each room.
-        name: the figure's name, see ``finish``.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_book import display
-        >>> places = torch.arange(4).view(2, 2, 1)
-        >>> layouts = {"first": places, "second": places.transpose(0, 1)}
-        >>> display.rooms_on_the_shelf(layouts, "AB", name="small")
-        Figure: The rooms in memory. first: A A B B, rooms begin at 0, 2. second: A B A B, rooms \
-begin at 0, 1.
-    """
-    drawing, axes = panels(560, 168 * len(layouts), rows=len(layouts))
-    said = []
-    for ax, (title, places) in zip(axes, layouts.items(), strict=True):
-        shelf = [""] * places.numel()
-        for letter, own in zip(letters, places.flatten(1).tolist(), strict=True):
-            for place in own:
-                shelf[place] = letter
-        for place, letter in enumerate(shelf):
-            x, y, room = place % _BOARD, place // _BOARD, letters.index(letter)
-            colour = COLOURS["hd"[room % 2]]
-            fill = to_rgba(colour, 0.12 + 0.3 * (room // 2))
-            ax.add_patch(Rectangle((x, y), 0.94, 0.86, facecolor=fill, lw=0))
-            ax.text(x + 0.47, y + 0.45, letter, ha="center", va="center", fontsize=19)
-        begins = ", ".join(str(start) for start in places[:, 0, 0].tolist())
-        ax.set_title(f"{title}: rooms begin at {begins}", fontsize=19, loc="left")
-        ax.set(xlim=(-0.1, _BOARD + 0.1), ylim=(-(-len(shelf) // _BOARD), -0.1))
-        ax.axis("off")
-        said.append(f"{title}: {' '.join(shelf)}, rooms begin at {begins}.")
-    return finish(drawing, name=name, alt=f"The rooms in memory. {' '.join(said)}")
-
-
 def _draw_head(
     ax: Axes,
     sentences: Sequence[Sequence[str]],
     left: int,
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
-    size: int,
 ) -> None:
-    look: dict[str, Any] = {"va": "center", "fontsize": size}
+    look: dict[str, Any] = {"va": "center", "fontsize": _SIZE}
     for i, words in enumerate(sentences):
-        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=size)
+        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=_SIZE)
         for j, text in enumerate(words):
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"

@@ -1,8 +1,8 @@
 // Rooms: a batch of sentences and their heads, each pair a room; a word hears the words in its own.
 //
 // sentences: n words each; queries, keys: the numbers of each word, by sentence and place
-// heads: how many; titles: of the three layouts, and which opens; word: which asks to begin with,
-// [sentence, place]
+// heads: how many; titles: of the three layouts, of which the first opens; word: which asks to begin
+// with, [sentence, place]
 // A test compares the weights with those of PyTorch's tensors, in every layout.
 import { button, readout, element, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
@@ -32,9 +32,9 @@ const [WIDE, HIGH, TOP, GAP] = [84, 25, 46, 14];
 
 export default {
   render({ model, el }) {
-    const { sentences, queries, keys, heads: h, titles, word, opens } = model.get("data");
+    const { sentences, queries, keys, heads: h, titles, word } = model.get("data");
     const [b, n] = [sentences.length, sentences[0].length];
-    const now = { word, layout: opens };
+    const now = { word, layout: 0 };
     const said = readout();
     const ask = (word) => {
       now.word = word;
