@@ -42,8 +42,8 @@ heads = cut.transpose(0, 1)            # (h, n, d)
 print("the same shelf:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# That is the whole trick. `view` reads each row of four as two heads of two, and `transpose` puts the heads in
-# front.
+# That is the whole trick, and no number has moved: only the walk along the shelf is another. `view` reads each row of
+# four as two heads of two, and `transpose` puts the heads in front.
 
 # %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
@@ -121,7 +121,7 @@ print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1.
 # No single stride walks like that, so `view` refuses. `reshape` does not: where no walk will do, it copies all
-# the numbers, and does not say so.
+# 12 numbers, and does not say so.
 #
 # Here the merge writes from the upper shelf to the lower one, with its transpose and without. A corner marks each
 # number that lands in a wrong place:
@@ -139,9 +139,6 @@ landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-sh
 # With the transpose, the lines cross: *cat* gets 1a and 1b from head 1, and 1c and 1d from head 2. Without it, they
 # fall straight down. The same shape, and nothing to copy: that is the temptation. But the row of *cat* now holds two
 # numbers of *drank*.
-#
-# (What comes after the split may copy all the same: `@` does for a [batch](05_batches.ipynb). Fused kernels, such as
-# those behind `F.scaled_dot_product_attention`, take queries, keys and values as they lie.)
 #
 # The package's split and merge count axes from the end, so that others may stand in front. `unflatten` cuts the last
 # one in two, `flatten` joins the last two:
@@ -256,8 +253,8 @@ display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
-# With both transposes gone, 2c is back in its place, and so is every number. But between split and merge comes
-# attention, and each head has attended to the wrong ones.
+# With both transposes gone, 2c is back in its place, and so is every number. A reshape never changes the reading order,
+# so two of them cancel. But between split and merge comes attention, and each head has attended to the wrong numbers.
 #
 # What does a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
 # merge, and ask what *it* collects when the last word is *thirsty*, and when it is *sweet*:
@@ -307,7 +304,7 @@ display.wrong_merge(name="wrong-merge-of-it")
 # - **Change** one word, here *cat*. The row of another, here *it*, must react.
 
 
-# %%
+# %% tags=["fold-input"]
 def shuffle_gap(model, x):
     """Compare the output of shuffled words with the shuffled output."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
@@ -348,7 +345,9 @@ tried = {name: [test(*way) for test in tests.values()] for name, way in WAYS.ite
 caught(tried, [*tests])
 
 # %% [markdown]
-# There is none. But shuffle and change together find all four mistakes.
+# There is none. But shuffle and change together find all four mistakes. *Heads in the middle* escapes the shuffle:
+# there the heads of one word attend to each other, equally wrongly wherever the word stands. Only the change sees that
+# no word hears another.
 
 # %% tags=["proof"]
 one_wrong = [False, False, True]
@@ -600,7 +599,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 #
 # > **In short.** For head i, word p and feature j of the head, all counted from 0:
 # >
-# > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
+# > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i \cdot d + j}$$
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all

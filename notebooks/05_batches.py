@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *7 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
