@@ -795,8 +795,8 @@ display.show(table, ("plain", *TESTED[1:]), STRETCHES, corner="places up to")
 # Team](../docs/references.md#gemma-2025)].
 
 # %% [markdown]
-# <!-- deeper: `llama3`, settings, and the code of all four ways -->
-# ### Going deeper: `llama3`, settings, and the code of all four ways
+# <!-- deeper: Llama 3.1, settings, and the code of all four ways -->
+# ### Going deeper: Llama 3.1, settings, and the code of all four ways
 #
 # **`llama3`** divides the speed of the same slow pairs as YaRN, and has a ramp of its own: it ends at pairs
 # that turn four times, YaRN's at those that turn 32 times ([Llama

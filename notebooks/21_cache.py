@@ -774,8 +774,8 @@ display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 
 # %% [markdown]
 # The first column, a single call, is all zeros. *One by one* finds every mistake if the cache has a fixed
-# size; in one that grows (the last column) no zeros are attended to. Its largest number belongs to the
-# mistake that changed no word: with one token in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
+# size; in one that grows (the last column) no zeros are attended to. The largest number, 1.70, belongs to
+# the mistake that changed no word: with one token in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
 # uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
 # mask can be right for one query and wrong for several, or the other way round. The check needs no
 # second implementation: each way of cutting serves as the reference for the others.
