@@ -22,7 +22,7 @@ first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
 # The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
-# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its dashed curve.
+# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its pale curve.
 #
 # Most words have two equal bars, 0.38 each. They ask nothing, and so they get an even average. A bar well above 0.38 is
 # a *yes*, one well below a *no*.

@@ -311,23 +311,24 @@ def first_look(data):
             found = {
                 "thirsty": [
                     "1 finds “thirsty”: 0.97",
-                    "2 looks mostly at “milk”, which brings nothing",
+                    "2 finds nothing, and rests on “milk”",
                     "the cat",
                 ]
             }
-            found["sweet"] = ["1 looks mostly at “cat”, which", "2 finds “sweet”", "the milk"]
+            found["sweet"] = ["1 finds nothing, and rests on “cat”", "2 finds “sweet”", "the milk"]
             said += found[ending]
         if transposed and even:
             said += [f"“{words[query]}” asks nothing, so it looks everywhere alike"]
         if not transposed:
             rows = whose.reshape(last + 1, -1)
-            first, second = (
-                words[int((rows == head * len(x) + query).any(-1).nonzero())] for head in (0, 1)
-            )
-            moved = f"The two numbers of “{words[query]}” are now at “{first}” and “{second}”."
-            there = rows[query, ::2] % len(x)
-            row = " and ".join(f"“{words[int(j)]}”" for j in there)
-            row = f"found for {row}, {animal:.2f} and {food:.2f}"
+            own = [head * len(x) + query for head in (0, 1)]
+            gone = [head for head in (0, 1) if rows[query, 2 * head] != own[head]]
+            to = [words[int((rows == own[head]).any(-1).nonzero())] for head in gone]
+            there = [words[int(rows[query, 2 * head]) % len(x)] for head in gone]
+            now = " and ".join(f"{(animal, food)[head]:.2f}" for head in gone)
+            listed = [" and ".join(f"“{word}”" for word in found) for found in (to, there)]
+            moved = f"“{words[query]}” {'are' if len(gone) > 1 else 'is'} now at {listed[0]}."
+            row = f"found for {listed[1]}, {now}"
             said = ["No error. Same shape.", moved, row]
         shown = {
             ".aa-look .aa-ask text": words,

@@ -98,7 +98,7 @@ export default {
         const most = (of) => all[of.indexOf(Math.max(...of))];
         const finds =
           found[now.query][head] < FOUND
-            ? `looks mostly at “${most(row)}”, which brings nothing`
+            ? `finds nothing, and rests on “${most(row)}”`
             : `finds “${most(row.map((share, j) => share * gives[now.ending][j]))}”`;
         return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
@@ -110,19 +110,23 @@ export default {
     // Without the transpose two neighbours of one head share a row.
     function slip(all, found) {
       const word = `“${all[now.query]}”`;
-      const [one, two] = HEADS.map((_, head) => `“${all[at(now.query, head)[0]]}”`);
       const flat = HEADS.length * now.query;
       const from = Math.floor(flat / words.length);
-      const [first, second] = [0, 1].map((next) => `“${all[(flat + next) % words.length]}”`);
-      const parts = found[now.query].map((part) => ink(from, hundredth(part)));
+      // At either end of the sentence, one number stays where it was.
+      const gone = HEADS.map((_, head) => head).filter(
+        (head) => String(at(now.query, head)) !== String([now.query, head]),
+      );
+      const to = gone.map((head) => `“${all[at(now.query, head)[0]]}”`).join(" and ");
+      const of = gone.map((head) => `“${all[(flat + head) % words.length]}”`).join(" and ");
+      const parts = gone.map((head) => ink(from, hundredth(found[now.query][head])));
       const blind = now.ending < 2 && same(wrong) && !same(right);
       return [
         element("strong", {}, "No error. Same shape."),
-        ` The two numbers of ${word} are now at ${one} and ${two}. In their place: what head ${from + 1} `,
-        `found for ${first} and ${second}, `,
-        parts[0],
-        " and ",
-        parts[1],
+        gone.length > 1
+          ? ` The two numbers of ${word} are now at ${to}. In their place: `
+          : ` One number of ${word} is now at ${to}. In its place: `,
+        `what head ${from + 1} found for ${of}, `,
+        ...parts.flatMap((part, index) => (index ? [" and ", part] : [part])),
         blind ? `, whether ${endings[0]} or ${endings[1]}.` : ".",
       ];
     }
@@ -190,10 +194,8 @@ function curves(words, places, asks, ask) {
       const row = weights[head][query];
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
-        const empty = row[j] >= LEAST && !gives[j];
-        path.style.strokeWidth = empty ? 1.2 : 0.4 + 0.09 * row[j];
-        path.style.strokeDasharray = empty ? "2 3" : "none";
-        path.style.strokeOpacity = row[j] < LEAST ? 0.2 : 0.9;
+        path.style.strokeWidth = 0.4 + 0.09 * row[j];
+        path.style.strokeOpacity = gives[j] ? 0.9 : 0.2;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");

@@ -73,8 +73,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     (animal, food), (cat, milk) = NAMES, KINDS
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 looks mostly at "
-        f"<i>{milk}</i>, which brings nothing: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 finds nothing, and rests on "
+        f"<i>{milk}</i>: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
         f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {milk}."
     )
     merging = (
@@ -200,7 +200,5 @@ def _curve(a: float, b: float, y: int, way: int) -> str:
 
 
 def _stroke(share: int, gives: bool) -> str:
-    """Choose the stroke: the wider, the larger the share; dashed, where the word brings nothing."""
-    if share >= LEAST and not gives:
-        return 'stroke-width="1.2" stroke-dasharray="2 3" stroke-opacity="0.9"'
-    return f'stroke-width="{0.4 + 0.09 * share:g}" stroke-opacity="{0.2 if share < LEAST else 0.9}"'
+    """Choose the stroke: the wider, the larger the share; pale, where the word brings nothing."""
+    return f'stroke-width="{0.4 + 0.09 * share:g}" stroke-opacity="{0.9 if gives else 0.2}"'
