@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *22 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -190,9 +190,9 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 # %% [markdown]
 # *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
 # nothing: so the answer is *no*, 0.19. The shares make one whole, so this head cannot abstain: to say *no*
-# it needs a word with nothing to give. Without the cat, the attention goes to *it* and *sweet*, which both have a
-# quality to give. Half of it comes from each, and the *no* rises to 0.95: as loud as the *yes* was with the cat, 0.97.
-# (The *yes* rises, too, to 1.78.)
+# it needs a word with nothing to give. Without the cat, most of the attention goes to *it* and *sweet*, which
+# both have a quality to give. Each brings half of the *no*, which rises to 0.95: as loud as the *yes* was with the
+# cat, 0.97. (The *yes* rises, too, to 1.78.)
 
 # %% tags=["proof"]
 left = second[fewer]
@@ -368,8 +368,8 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
-# > **You can stop here.** This is multi-head attention. In a [Transformer](08_transformer_layers.ipynb) it is the first
-# > half of every layer: what *it* gets is added to the row of *it*, and a small network then works on each row alone.
+# > **You can stop here.** This is multi-head attention. Every layer of a [Transformer](08_transformer_layers.ipynb)
+# > begins with this: what *it* gets is added to the row of *it*, and in the end a small network works on each row alone.
 # > The rest makes it safe: masks, a class, and a test that says *no*.
 
 # %% [markdown]
