@@ -76,6 +76,7 @@ def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
 def test_the_bars_move_to_where_the_arrows_end(visit):
     page = visit(reduced_motion="reduce")
     tick = page.get_by_role("checkbox", name="heads")
+    expect(tick).to_be_checked()
     bars = page.locator(".aa-stage .aa-gets rect")
     lefts = "all => all.map((x) => parseFloat(getComputedStyle(x).x))"
     before = bars.evaluate_all(lefts)
