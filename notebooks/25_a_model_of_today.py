@@ -520,17 +520,19 @@ display.show(loud, columns=["perplexity"])
 # wrong. And without the norm before the attention, it gives no number at all. Are its states too large for a
 # float? Look at the queries and keys of the last layer that still has numbers.
 
+
 # %% tags=["needs-weights"]
-largest = []
-
-
-def noting(attend, q: Tensor, k: Tensor, *others):
+def noting(sizes: list, attend, q: Tensor, k: Tensor, *others):
     """Attend, and note the largest query and key."""
-    largest.append((q.abs().max().item(), k.abs().max().item()))
+    sizes.append((q.abs().max().item(), k.abs().max().item()))
     return attend(q, k, *others)
 
 
-with exchanged(*cases["no norm before attention"]), exchanged(*instead(attentions, noting)):
+largest = []
+with (
+    exchanged(*cases["no norm before attention"]),
+    exchanged(*instead(attentions, noting, largest)),
+):
     perplexity(model, text)
 q, k = [pair for pair in largest if math.isfinite(sum(pair))][-1]
 limit = torch.finfo(torch.float32).max
