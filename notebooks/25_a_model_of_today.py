@@ -3,7 +3,7 @@
 #
 # *What does a chat model of today consist of?*
 #
-# *29 minutes and 8 of exercises. Afterwards you can run one, notice wrong weights, and name what
+# *25 minutes and 8 of exercises. Afterwards you can run one, notice wrong weights, and name what
 # gpt-oss, Qwen3-Next, Kimi Linear and DeepSeek have besides.*
 #
 # You type a question, and an answer appears, word by word. Behind it there are two things: a file
@@ -148,11 +148,96 @@ if LlamaConfig:
 # <!-- /deeper -->
 
 # %% [markdown] name="one-class"
-# ## One class
+# ## A whole Llama
 #
 # Most open language models of today are decoders with the same plan: a stack of blocks, each an
-# attention and a feed-forward part, that scores the next token. They differ in sizes and a few
-# settings. So one class is enough for many of them. This is where its parts come from:
+# attention and a feed-forward part, that scores the next token. A block adds twice to the states of
+# its tokens: what the attention collects, and what the feed-forward part makes of it.
+
+# %% tags=["fold-input"]
+parts_of_a_block = ["norm", "self-attention", "norm", "feed-forward"]
+display.layers({"one of 30 blocks": parts_of_a_block}, name="one-block")
+
+# %% [markdown]
+# Here is a whole Llama, in three functions that take their matrices from the model you loaded. First the
+# attention: queries, keys and values are made, split into heads and, but for the values, rotated; three query
+# heads share a KV head.
+
+# %%
+from annotated_attention import merge_heads, split_heads
+from annotated_attention.modern import decoder, rotate
+
+
+def llama_attention(part: decoder.DecoderAttention, x: Tensor, cos: Tensor, sin: Tensor):
+    """Attend from each token to itself and to those before it."""
+    q = split_heads(part.q_proj(x), part.num_heads)     # (b, h, n, d)
+    k = split_heads(part.k_proj(x), part.num_kv_heads)  # (b, g, n, d)
+    v = split_heads(part.v_proj(x), part.num_kv_heads)  # (b, g, n, d)
+    q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return part.o_proj(merge_heads(heads))  # (b, n, e)
+
+
+# %% [markdown]
+# Then the block, with two parts that are new. The norm is a shorter **RMSNorm** [[Zhang and
+# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
+# mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
+# and adds no shift.
+#
+# $$\mathrm{RMSNorm}(x) = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \varepsilon}} \cdot g$$
+#
+# And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
+# of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
+# gone through SiLU, a smooth relative of ReLU (together **SwiGLU**). This factor decides how much of
+# each feature passes.
+
+
+# %%
+def llama_block(layer: decoder.DecoderBlock, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Add to the states what the attention collects, then what the gated features make."""
+    x = x + llama_attention(layer.self_attn, layer.input_layernorm(x), cos, sin)
+    y = layer.post_attention_layernorm(x)  # (b, n, e)
+    gate = F.silu(layer.mlp.gate_proj(y))  # (b, n, ...)
+    made = gate * layer.mlp.up_proj(y)     # (b, n, ...)
+    return x + layer.mlp.down_proj(made)   # (b, n, e)
+
+
+@torch.no_grad()
+def llama(model: decoder.LanguageModel, tokens: Tensor) -> Tensor:
+    """Score every token of the vocabulary as the next one, at each place."""
+    x = model.embed_tokens(tokens)  # (b, n, e)
+    cos, sin = model.rotary.angles(torch.arange(tokens.size(1)))
+    for layer in model.layers:
+        x = llama_block(layer, x, cos, sin)             # (b, n, e)
+    return model.norm(x) @ model.embed_tokens.weight.T  # (b, n, v)
+
+
+# %% [markdown]
+# Is that all? Give it your question, and compare with the model of the package.
+
+# %% tags=["needs-weights"]
+with torch.no_grad():
+    torch.testing.assert_close(llama(model, tokens), model(tokens), atol=1e-3, rtol=0)
+likeliest = llama(model, tokens)[0, -1].argmax()
+print("the same logits; the answer begins with", repr(tokenizer.decode([int(likeliest)])))
+
+# %% [markdown]
+# It is all, for a Llama. The package has **one class** for many models: it also keeps keys and values in a cache,
+# knows windows and padding, and has settings for what other models do differently. Qwen3 and others norm the queries and keys of
+# each head before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
+# normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
+# numbers that the norms learn, however large the states become.
+
+# %% tags=["proof"]
+q, k = F.rms_norm(1000 * torch.randn(2, 50, 64), (64,))  # (50, 64), (50, 64)
+assert (q @ k.mT / 8).abs().max() <= 8
+print("✓ Normed, no score is larger than √d = 8, whatever the size before.")
+
+# %% [markdown]
+# <!-- deeper: The class of the package -->
+# ### Going deeper: The class of the package
+#
+# This is where its parts come from:
 #
 # | part | chapter |
 # |---|---|
@@ -166,70 +251,37 @@ if LlamaConfig:
 # | `repeat_heads`: several query heads share a KV head | [22](22_fewer_keys.ipynb) |
 #
 # Read them in the order in which a token passes through. The names are those that `transformers` uses,
-# because checkpoints are saved under them. A block adds twice to the states of its tokens: what the
-# attention collects, and what the feed-forward part makes of it. (The two norms *after* a part do
-# nothing in a Llama; Gemma 3 has them.)
+# because checkpoints are saved under them. (The two norms *after* a part do nothing in a Llama; Gemma 3 has
+# them.)
 
 # %%
-from annotated_attention.modern import decoder
-
 display.annotated(decoder.DecoderBlock.forward, decoder.GatedFeedForward.forward)
 
 # %% [markdown]
-# Two things are new here. The norm is a shorter **RMSNorm** [[Zhang and
-# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
-# mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
-# and adds no shift.
-#
-# $$\mathrm{RMSNorm}(x) = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \varepsilon}} \cdot g$$
-#
-# And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
-# of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
-# gone through SiLU, a smooth relative of ReLU (together **SwiGLU**). This factor decides how much of
-# each feature passes.
-#
-# The attention makes queries, keys and values, splits them into heads, rotates queries and keys, and
-# lets the cache put the kept keys before the new ones. `parts` is the mask: it says which keys the
-# layer's queries may see.
+# In the attention, the cache puts the kept keys before the new ones, and `parts` is the mask: it says which keys
+# the layer's queries may see. `attend_in_parts` calls `attend`, and `attend` calls `compute_attention` with the
+# fused kernel.
 
 # %%
-display.annotated(decoder.DecoderAttention.forward)
+display.annotated(
+    decoder.DecoderAttention.forward,
+    decoder.DecoderAttention.attend_in_parts,
+    decoder.DecoderAttention.attend,
+)
 
 # %% [markdown]
-# Some models, such as Qwen3, norm the queries and keys of each head before they are rotated
-# (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
-# normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
-# numbers that the norms learn, however large the states become.
-
-# %% tags=["proof"]
-q, k = F.rms_norm(1000 * torch.randn(2, 50, 64), (64,))  # (50, 64), (50, 64)
-assert (q @ k.mT / 8).abs().max() <= 8
-print("✓ Normed, no score is larger than √d = 8, whatever the size before.")
-
-# %% [markdown]
-# Around the blocks there is little left:
-
-# %%
-display.annotated(decoder.LanguageModel.states, decoder.LanguageModel.logits)
-
-# %% [markdown]
-# <!-- deeper: The rest of the model -->
-# ### Going deeper: The rest of the model
-#
-# `attend_in_parts` calls `attend`, and `attend` calls `compute_attention` with the fused kernel.
-
-# %%
-display.annotated(decoder.DecoderAttention.attend_in_parts, decoder.DecoderAttention.attend)
-
-# %% [markdown]
-# `states` calls two functions once for all layers. `rotations` gives each layer its cosines and
-# sines, or none. `parts_by_kind` says which keys the queries of a layer see.
+# Around the blocks there is little left. `states` calls two functions once for all layers. `rotations` gives each
+# layer its cosines and sines, or none. `parts_by_kind` says which keys the queries of a layer see.
 
 # %%
 from annotated_attention.modern import generation
 
 display.annotated(
-    decoder.LanguageModel.rotations, decoder.rotate_part, decoder.parts_by_kind
+    decoder.LanguageModel.states,
+    decoder.LanguageModel.logits,
+    decoder.LanguageModel.rotations,
+    decoder.rotate_part,
+    decoder.parts_by_kind,
 )
 
 # %% [markdown]
