@@ -525,7 +525,8 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 # mix. In tiles, they never leave the small one.
 #
 # Count this on paper. Each step reads what it needs once, and writes its result once. A tile, with its
-# queries, keys, values and running numbers, fits into the small memory. But how often are keys and values
+# queries, keys, values and running numbers, fits into the small memory: an A100 has 192 kB of it in each processor
+# [[Dao 2023, section 2.1](../docs/references.md#dao-2023)]. But how often are keys and values
 # fetched? At worst, each tile of queries fetches all of them from the large memory again. At best they are
 # fetched once: tiles of queries that run at the same time read the same keys, and find them in a
 # cache that all processors share (L2). One head of width d then reads and writes this many numbers:
@@ -537,15 +538,17 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 # | scores and weights, each written and read | 4nm | – |
 # | log-sum-exp | – | n |
 #
-# The cell evaluates `attention_traffic` for a layer of 16 heads of width 64, in tiles of 128, with
-# two bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix
+# The cell says what a tile of 128 takes, with its sums in float32, and evaluates `attention_traffic` for a layer
+# of 16 heads of width 64, with two bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix
 # there are for each byte.
 
 # %%
 E, H = 16 * 64, 16
+tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
+print("a tile of one head takes", short(tile, "B"))
 rows = {}
 for n in (512, 2048, 8192, 32768):
-    sizes = [2 * attention_traffic(n, n, E, H, tile=tile) for tile in (None, 128, n)]
+    sizes = [2 * attention_traffic(n, n, E, H, tile=x) for x in (None, 128, n)]
     intensity = [score_flops(n, n, E) / size for size in sizes]
     rows[f"{n:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
 columns = ["step by step", "in tiles, at worst"]
@@ -567,39 +570,69 @@ display.show(rows, columns=columns, decimals=",.0f", corner="n")
 #
 # Such a sum can be drawn for any machine: its **roofline** [[Williams et
 # al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
-# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. Left stands
-# attention alone, on paper: 8,192 tokens at once (**prefill**, in tiles at worst), and one new token (**decode**) with the
-# three ways to share of [the last chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue). Right
-# is a whole language model, measured on the processor of [The
-# cache](21_cache.ipynb#cell-id=bytes-over-bandwidth) in float32: a prompt of 128 tokens, and one more
-# token. Both read the same weights. How many times as many FLOPs a second does the prompt get?
+# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. The figure has an A100
+# and attention alone, on paper: 8,192 tokens at once (**prefill**), step by step and in tiles, and one new token
+# (**decode**) with the three ways to share of [the last
+# chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).
 
 
 # %% tags=["fold-input"]
-def draw_roof(ax, title: str, roofs: dict, points: dict, unit: str) -> None:
-    """Draw what memory and arithmetic allow, and programs under it."""
-    for name, (bandwidth, peak) in roofs.items():
-        ends = [0.2, peak / bandwidth, 2000]
-        heights = [min(x * bandwidth, peak) for x in ends]
-        ax.plot(ends, heights, color=display.COLOURS["b"], lw=1.2)
-        ax.text(2000, peak * 1.1, name, ha="right", fontsize=10)
-    looks = zip((("m", "o"), ("h", "s"), ("n", "^")), points.items())
-    for (letter, marker), (kind, places) in looks:
-        style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
-        ax.plot([x for x, *_ in places], [y for _, y, *_ in places], marker, **style)
-        for x, y, said in (place for place in places if place[2:]):
-            low = 0.55 if kind == "prefill" else 0.8
-            ax.text(x * 1.2, y * low, said, va="top", fontsize=10)
-    low, top = min(heights) / 3, max(peak for _, peak in roofs.values()) * 3
-    ax.set(xscale="log", yscale="log", xlim=(0.2, 2000), ylim=(low, top))
+def draw_roof(
+    ax, bandwidth: float, peak: float, ends: tuple, low: float, unit: str
+) -> None:
+    """Draw what memory and arithmetic allow."""
+    first, last = ends
+    along = [first, peak / bandwidth, last]
+    heights = [min(x * bandwidth, peak) for x in along]
+    ax.plot(along, heights, color=display.COLOURS["b"], lw=1.2)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=(low, 3 * peak))
     ax.set(xlabel="FLOPs for each byte", ylabel=f"{unit}FLOPs a second")
-    ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
-    rates = [rate for rate in (1, 10, 100, 1000) if low < rate < top]
-    ax.set_yticks(rates, [f"{rate:,}" for rate in rates])
+    for axis, (start, end) in ((ax.xaxis, ends), (ax.yaxis, (low, 3 * peak))):
+        ticks = [x for x in (1, 10, 100, 1000) if start < x < end]
+        axis.set_ticks(ticks, [f"{x:,}" for x in ticks])
     ax.minorticks_off()
-    ax.set_title(title, fontsize=12)
-    ax.legend(loc="lower right", frameon=False)
 
+
+# %% tags=["fold-input"]
+sharing = chapters.load("22_fewer_keys")
+reads, does = sharing.GPUS["A100"]
+shared = [h * wide / kept for h, wide, _, kept in sharing.WAYS.values()]
+traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
+step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
+edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
+drawing, (ax,) = display.panels(400, 290)
+draw_roof(ax, reads, does, (0.5, 9000), 1, "T")
+wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
+ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
+ax.annotate(tiled, (900, does), (0, -17), textcoords="offset points", ha="center")
+places = dict(zip(("each head", "GQA", "MLA", "step by step"), (*shared, step)))
+looks = {"each head": (9, -9), "GQA": (-9, 3), "MLA": (0, 9), "step by step": (9, -9)}
+for name, x in places.items():
+    letter, marker = "hs" if name == "step by step" else "no"
+    y, (right, up) = min(x * reads, does), looks[name]
+    ax.plot(x, y, marker, color=display.COLOURS[letter], markersize=7)
+    side = {"ha": "right" if right < 0 else "left" if right else "center"}
+    at = {"xytext": (right, up), "textcoords": "offset points", **side}
+    ax.annotate(f"{name} {x:.0f}", (x, y), **at)
+for letter, marker, name in (("n", "o", "decode"), ("h", "s", "prefill")):
+    ax.plot([], [], marker, color=display.COLOURS[letter], label=name)
+ax.legend(loc="lower right", frameon=False)
+said = ", ".join(f"{name} {x:.0f}" for name, x in places.items())
+alt = f"A roofline of an A100, whose edge is at {edge:.0f} FLOPs a byte. {said}; {tiled}."
+display.finish(drawing, name="roofline", alt=alt)
+
+# %% [markdown]
+# The edge is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of queries would
+# fetch everything again, and ends far to the right. In decode it counts how often a number of the cache is used once
+# it has been read.
+
+# %% [markdown]
+# <!-- deeper: A whole language model, measured -->
+# ### Going deeper: A whole language model, measured
+#
+# The same picture of a processor: the one of [The cache](21_cache.ipynb#cell-id=bytes-over-bandwidth), in
+# float32, with a whole language model that reads a prompt or writes one more token. Both read the same weights. How
+# many times as many FLOPs a second does a prompt of 128 tokens get?
 
 # %% tags=["fold-input"]
 cache = chapters.load("21_cache")
@@ -607,51 +640,42 @@ cache = chapters.load("21_cache")
 bandwidth = 4 * 2**28 / reading["milliseconds"]["read"][1] / 1e6  # GB a second
 (product,) = measured.find("peak")
 peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1] / 1e6  # of large matrices
-found = {"decode": [], "prefill": []}
-for name, section in (("decode", "decoding"), ("prefill", "prefill")):
+kinds = {
+    "decoding": "one more token, behind 16, 400 or 2,000",
+    "prefill": "a prompt of 128, 512 or 2,048 tokens",
+}
+found = {kind: [] for kind in kinds.values()}
+for section, kind in kinds.items():
     for row in measured.find(section, precision="float32"):
         flops, numbers = cache.work(row["size"][1], row["kept"])
         took = row["milliseconds"]["language model"][1]
-        assert flops / took / 1e6 < min(
-            peak, bandwidth * flops / numbers / 4
-        )  # under the roof
-        found[name].append((flops / numbers / 4, flops / took / 1e6))
-(_, one), (_, many) = found["decode"][0], found["prefill"][0]
+        roof = min(peak, bandwidth * flops / numbers / 4)
+        assert flops / took / 1e6 < roof
+        found[kind].append((flops / numbers / 4, flops / took / 1e6))
+(_, one), (_, many) = (places[0] for places in found.values())
 few, *_, most = measured.find("decoding", precision="float32")
 more = [a - b for a, b in zip(cache.work(1, most["kept"]), cache.work(1, few["kept"]))]
 took = most["milliseconds"]["language model"][1] - few["milliseconds"]["language model"][1]
-found["attention in decode"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
+found["its attention alone"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
 
 # %% tags=["fold-input"]
-sharing = chapters.load("22_fewer_keys")
-shared = [h * wide / kept for h, wide, _, kept in sharing.WAYS.values()]
-traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128)]
-texts = [score_flops(8192, 8192, E) / size for size in traffic]
-names = {
-    "decode": dict(zip(("each head", "GQA", "MLA"), shared)),
-    "prefill": dict(zip(("step by step", "tiles"), texts)),
-}
-(reads, does), _ = sharing.GPUS.values()
-paper = {
-    kind: [(x, min(x * reads, does), f"{name} {x:.0f}") for name, x in places.items()]
-    for kind, places in names.items()
-}
-gpus = {f"{name}, {y / x:.0f}": (x, y) for name, (x, y) in sharing.GPUS.items()}
-drawing, axes = display.panels(580, 300, columns=2)
-draw_roof(axes[0], "attention on two GPUs, on paper", gpus, paper, "T")
-draw_roof(axes[1], "a language model, measured", {"": (bandwidth, peak)}, found, "G")
-left = "; ".join(name for places in paper.values() for *_, name in places)
+drawing, (ax,) = display.panels(420, 300)
+draw_roof(ax, bandwidth, peak, (0.2, 2000), 0.3, "G")
+looks = zip((("n", "o"), ("h", "s"), ("m", "^")), found.items())
+for (letter, marker), (kind, places) in looks:
+    style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
+    ax.plot([x for x, _ in places], [y for _, y in places], marker, **style)
+ax.legend(loc="lower right", frameon=False)
 told = "; ".join(
     f"{name}: "
     + ", ".join(f"{x:.1f} FLOPs a byte, {y:.0f} GFLOPs a second" for x, y in places)
     for name, places in found.items()
 )
-alt = f"Two rooflines. Left, FLOPs a byte: {left}; what the GPUs do: {'; '.join(gpus)}. "
-alt += f"The right one rises to {peak:.0f} GFLOPs a second. {told}."
-display.finish(drawing, name="roofline", alt=alt)
+alt = f"A roofline that rises to {peak:.0f} GFLOPs a second. {told}."
+display.finish(drawing, name="roofline-measured", alt=alt)
 
 # %%
-print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f}")
+print(f"one more token {one:.1f}, prompt {many:.0f} GFLOPs a second: × {many / one:.0f}")
 
 # %% [markdown]
 # For one token, each weight is read for one multiplication and one addition, half a FLOP a byte in
@@ -662,9 +686,12 @@ print(f"decode {one:.1f}, prefill {many:.0f} GFLOPs a second: × {many / one:.0f
 # 1.5 FLOPs a byte. The triangle stands far below the slope because this cache, when it grows, copies all that it
 # keeps.
 #
-# So the first lever of a server is the **batch**: it decodes for many texts at once, each weight that
-# is read serves all of them, and the right panel's point moves right. But each text has a cache of its own.
-# Unless texts begin alike, and what they share is read once, the points on the left stay where they are,
+# <!-- /deeper -->
+
+# %% [markdown]
+# So the first lever of a server is the **batch**: it decodes for many texts at once, and each weight that
+# is read serves all of them. But each text has a cache of its own.
+# Unless texts begin alike, and what they share is read once, the round points stay where they are,
 # however many texts there are: at 1 with keys for each head, at the size of the group with GQA, at 242
 # with MLA. That is right of an A100's edge, where sharing more would no longer help, and just left of an
 # H100's.
