@@ -158,13 +158,16 @@ HOUSES = {  # each takes its batch first, and returns it first
 }
 collects = {name: model(x)[:, it, :2].flatten().tolist() for name, model in HOUSES.items()}
 asked = [f"{last}: {what}" for last in ("thirsty", "sweet") for what in ("animal", "food")]
-display.show([*zip(*collects.values())], asked, [*collects], corner="“it” collects")
+for name, model in HOUSES.items():
+    collects[name].append(model(x)[0, one.WORDS.index("cat"), 0].item())
+rows = [f"it, {each}" for each in asked] + ["cat, thirsty: animal"]
+display.show([*zip(*collects.values())], rows, [*collects], corner="collects")
 
 # %% [markdown]
 # Only in the right house. Where the batch is taken for words, *it* hears itself and its twin, and says 1.00 to
-# everything. Reshaped, *it* hears both *thirsty* and *sweet*, and says 0.71 to everything: between the *yes* of the right
-# house, 0.97, and its *no*, 0.19, and so neither. The shape is what the caller expects. No error, no warning, and both
-# sentences mean the same.
+# everything. Reshaped, *it* hears both *thirsty* and *sweet*, and says 0.71 to everything. That is no *yes*: in the same
+# room *cat*, which asks nothing and gets the average, has 0.75. The shape is what the caller expects. No error, no
+# warning, and both sentences mean the same.
 #
 # ## The batch comes second
 #

@@ -21,7 +21,7 @@
 # model that reads one text and writes another. Then you compare training runs with the norm in two
 # places: where the first Transformer had it, and where most models have it today.
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 import copy
 import itertools
 import json
@@ -86,6 +86,9 @@ print(f"at the start: {apart(sentence):.2f}")
 # almost the same for every word.
 #
 # </details>
+#
+# (From here on, `MultiheadAttention` is the package's: your class with PyTorch's names. Its fourth argument is the
+# padding, `(b, n)`, `is_causal=True` makes the staircase, and the weights come averaged over the heads.)
 
 # %%
 replaced, added, shares = sentence, sentence, {}

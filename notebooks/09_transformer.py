@@ -397,8 +397,8 @@ PAD, START, END = 0, 1, 2
 
 # %% [markdown]
 # Now everything is there. Read the class beside the picture at the top: `encode` is
-# its green half, `decode` its blue half, and the only thing that passes from one to the other is the memory. The
-# padding mask of what is read is needed in both.
+# its green half, `decode` its blue half, and what passes from one to the other is the memory. (The
+# padding mask of what is read is needed in both.)
 
 
 # %%
@@ -429,7 +429,7 @@ class Transformer(nn.Module):
 
 # %% [markdown]
 # This is the model of the paper, whose sizes were e = 512, h = 8, six layers on each side and 2048 inside the
-# feed-forward network; only dropout is left out. (The package has it as `Seq2SeqTransformer`, with dropout and
+# feed-forward network. Dropout is left out, and attention has biases here, as in PyTorch's class. (The package has it as `Seq2SeqTransformer`, with dropout and
 # more settings, and later chapters use that.) Run a small one. It reads our sentence and a second, shorter one, and
 # the answer written so far is *start*, *the*, *cat*:
 
@@ -677,7 +677,8 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # %% [markdown]
 # ## What you have now
 #
-# You have written the Transformer of the paper, from token ids to scores, but for its size and its dropout.
+# You have written the Transformer of the paper, from token ids to scores, but for its size, its dropout and the
+# biases of its attention.
 # You have checked that an encoder layer knows no order without positions, and that with positions a
 # shift is a rotation. You have also checked that no row of the decoder sees a later word.
 #

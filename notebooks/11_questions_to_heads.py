@@ -524,7 +524,28 @@ display.show(rows, columns=HEADS, corner="turns, without")
 
 # %% [markdown]
 # With one head at its mean, none turns, in both sets: 1.1 in the first model, and 2.1 in the second, a layer
-# later. Two models, two sets of questions, one finding: *one head decides*.
+# later. Two models, two sets of questions, one finding: *there is one head without which nothing is decided*. But
+# silencing shows only what is missed. Patch the second model's heads, too:
+
+# %% tags=["fold-input"]
+rows = {}
+for heads in (["2.1"], ["1.1", "1.2"]):
+    row = rows[" and ".join(heads)] = []
+    for asked in sets.values():
+        with without(second, *heads, values=said(second, asked)[:, :, twins(asked)]):
+            row.append(named(second, asked)[1])
+display.show(rows, columns=[*sets], corner="flips, patched")
+
+# %% tags=["proof"]
+assert rows["2.1"][0] > 0.6
+assert rows["2.1"][1] > 0.95
+assert rows["1.1 and 1.2"][0] < 0.1
+assert 0.55 < rows["1.1 and 1.2"][1] < 0.9
+print("✓ One head of layer 2 flips most answers, and layer 1 most of those about animals.")
+
+# %% [markdown]
+# Between two animals, the heads of layer 1 flip most answers by themselves. Much of the choice is made there, and 2.1
+# reads it. It is the head that everything passes through; it is not the only one that decides.
 #
 # And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
 # Ask both, with each verb and of all pairs of animals: how often is the one who acts the likelier word?
@@ -564,7 +585,7 @@ print("✓ Without one head of each, nothing turns; what tired means depends on 
 # have warned you. Two models that agree on every test may not agree outside.
 #
 # So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
-# *one head decides* a sentence about more? `make seeds` has trained five anew (rows 0 and 4 are not the two
+# *one head is missed by every answer* a sentence about more? `make seeds` has trained five anew (rows 0 and 4 are not the two
 # models above). For each, here is the head that is missed most in both sets, and how many answers still turn
 # without it:
 
@@ -581,7 +602,7 @@ for run in json.loads(file.read_text())["questions"]:
 display.show(rows, columns=["without", *sets], corner="seed")
 
 # %% [markdown]
-# It is not. In seeds 0 and 4, as in the two models above, one head decides, or nearly. In the other three, 0.20 to
+# It is not. In seeds 0 and 4, as in the two models above, there is such a head, or nearly. In the other three, 0.20 to
 # 0.62 of the answers still turn without the head that is missed most. There the choice has no single seat. A
 # third seed took this story, too.
 #
@@ -627,8 +648,8 @@ display.show(rows, columns=[*sets], corner="turns")
 # 1. Take *sweet*, and silence 1.1. Take it again, and silence 2.2, then 2.1 as well.
 # 2. Take *chased*, a fair question, and silence 2.2. Then ask the second model.
 # 3. Take *milk first*. Does the order decide who drinks?
-# 4. Take *thirsty*, and press *wrong merge*. The cat still comes first. Is the merge harmless? Write on, and then
-#    take *sweet*.
+# 4. Take *thirsty*, and press *wrong merge*. The cat still comes first. Is the merge harmless? Write on. Then take
+#    *sweet*, and press *wrong merge* again.
 
 # %% tags=["hide-input"]
 LINE = "the cat drank milk because it was {} . so the"

@@ -649,8 +649,8 @@ display.show(rows, columns=["accuracy"], decimals=3, corner="one layer")
 
 # %% [markdown]
 # Nearly nine letters of ten. So the task leaves more choice than it seemed. In one layer no key knows
-# what stood before it, but there is another way: the letter that follows is always the one seen
-# longest ago, and how long ago is a matter of places. The second layer made it easy, within 100 steps. A
+# what stood before it, and how this model finds the next letter all the same, its accuracy does not
+# say. The second layer made it easy, within 100 steps. A
 # model that fails has not learned it in its time; that does not say that it cannot be learned.
 
 # %% [markdown] name="deeper-what-the-heads-do"
@@ -862,7 +862,7 @@ display.show(table, columns=["silenced later", "silenced always"])
 
 # %% [markdown]
 # Nothing can replace the cross-attention, since nothing else reads the source. A model that never
-# had the encoder's self-attention still gets about seven of ten sequences right.
+# had the encoder's self-attention still gets about seven of ten sequences right after as many steps.
 
 # %% [markdown]
 # <!-- /deeper -->

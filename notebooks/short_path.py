@@ -24,8 +24,8 @@ first_look(name="short-path-it", merge=False)
 # The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
 # *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its pale curve.
 #
-# Most words have two equal bars, 0.38 each. They ask nothing, and so they get an even average. A bar well above 0.38 is
-# a *yes*, one well below a *no*.
+# Most words have two equal bars, 0.38 each. They ask nothing, and so they get the average of this sentence. A bar well
+# above that is a *yes*, one well below a *no*.
 #
 # You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
 # its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
@@ -125,7 +125,7 @@ exercises.short_path.check_sweet.folded(my_numbers)
 
 # %%
 def attend(q, k, v):
-    """Let each query collect values, in proportion to how well its keys fit."""
+    """Let each query collect values, the more of each, the better its key fits."""
     scores = q @ k.mT / math.sqrt(q.size(-1))  # (..., n, d) x (..., d, m) -> (..., n, m)
     weights = scores.softmax(-1)               # (..., n, m)
     return weights @ v                         # (..., n, m) x (..., m, d) -> (..., n, d)
@@ -245,7 +245,7 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # ## 5. Two heads, in a loop
 #
 # To *sweet* the head says *no*. A food, then? Put an empty row in the place of the last word, the “…” of the figure at
-# the top, so that nothing is said yet: the head says *no* as well. So its *no* leaves open whether something is said
+# the top, so that nothing is said yet: its number is low again. So a low number leaves open whether something is said
 # about a food, or nothing at all. A second head asks that: its $W_K$ picks food where the first picks animal.
 #
 # Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
@@ -354,7 +354,7 @@ display.wrong_merge(name="short-path-wrong-merge")
 # %% [markdown]
 # In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
 # *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The answer is not lost.
-# It stands at *drank* and *was*. A model with this mistake can even seem to learn, as [Training](12_training.ipynb)
+# Before $W_O$ it stands at *drank* and *was*. A model with this mistake can even seem to learn, as [Training](12_training.ipynb)
 # shows. [The reshape trick](04_reshape_trick.ipynb) has the same slip in `split`.
 
 # %% tags=["proof"]
