@@ -138,7 +138,7 @@ display.beside(
 # *Drank* receives the cat's warmth under *animal* and the milk's under *food*; what the heads add is summed. (A little
 # attention goes to the other words, hence 1.98.)
 #
-# That is what a second head is for: two answers about one feature, from two words. For h heads and the words $X$
+# That is what a second head is for: two answers about one feature, from two words. In self-attention, for h heads and the words $X$
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
 # matrices of its own:
 #

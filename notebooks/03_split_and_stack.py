@@ -154,7 +154,8 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 
 # %% [markdown]
 # `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head,
-# d = 2. Now stack with `dim=1`. Only one line changes. What comes back: an error, another shape, or wrong numbers?
+# d = 2. Now stack with `dim=1`, and take the strips back from the same axis. What does *it* receive: an error, the right
+# numbers, or others?
 
 
 # %%
@@ -174,7 +175,7 @@ for dim, stack in enumerate((split_and_stack, stack_in_the_middle)):
 display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# Wrong numbers, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them
+# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them
 # for independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and the heads of
 # one word attend to each other.
 
@@ -212,7 +213,7 @@ assert len(one.attend(*single)[0]) == 8
 print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` gives the right shape, and no word hears another: change one word, and see
+# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another: change one word, and see
 # > whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch refuses to pair 3
 # > problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
 #
@@ -315,7 +316,7 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
 # multiplied in it: in short texts with many narrow heads. So do not expect eight heads to be eight times as fast;
-# [Speed](15_speed.ipynb) has measured them.
+# [Speed](15_speed.ipynb) compares a list of heads with the finished class.
 
 # %% tags=["proof"]
 torch.manual_seed(3)

@@ -34,12 +34,18 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and its W_O
 three = chapters.load("03_split_and_stack")  # split_and_stack, and the module around it
 
+
 # %%
+def shelf(x):
+    """Give where the memory of a tensor begins."""
+    return x.untyped_storage().data_ptr()
+
+
 n, h, d = 3, 2, 2  # words, heads, width of a head
 x = torch.arange(12.0).view(n, h * d)  # (n, h * d), each number is its place
 cut = x.view(n, h, d)                  # (n, h, d)
 heads = cut.transpose(0, 1)            # (h, n, d)
-print("the same shelf:", x.data_ptr() == heads.data_ptr())
+print("the same shelf:", shelf(x) == shelf(heads))
 
 # %% [markdown]
 # That is the whole trick, and no number has moved: only the walk along the shelf is another. `view` reads each row of
@@ -116,7 +122,7 @@ try:
 except RuntimeError as error:
     print(error)
 merged = rows.reshape(n, h * d)  # (n, h * d)
-print("the same shelf:", merged.data_ptr() == mixed.data_ptr())
+print("the same shelf:", shelf(merged) == shelf(mixed))
 
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1.
@@ -161,7 +167,7 @@ assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
 assert (short == heads).flatten().nonzero().flatten().tolist() == [0, 1, 10, 11]
 assert mixed.is_contiguous()
-assert mixed.reshape(n, h * d).data_ptr() == mixed.data_ptr()
+assert shelf(mixed.reshape(n, h * d)) == shelf(mixed)
 assert torch.equal(mixed.reshape(n, h * d)[0], mixed[0, :2].flatten())  # cat and drank
 print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same shelf.")
 
