@@ -663,8 +663,8 @@ table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 #
 # ALiBi and the buckets lose least. ALiBi's steep heads give a far key a large penalty, and with
 # buckets all far distances share one number, which favours none of them over another. Rotary
-# positions lose most here. At distances that never occurred in training, the score can be
-# anything: training never had a chance to correct it.
+# positions lose most here. At distances that never occurred in training, the score
+# follows angles that training never had a chance to correct.
 #
 # </details>
 

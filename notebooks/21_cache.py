@@ -379,7 +379,7 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 #
 # The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
 # step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
-# program, compiles for the first shape it meets, and again when the shape changes, while you
+# program, compiles for the first shape it meets, and once more, for any length, when the shape changes, while you
 # wait. A `StaticCache` avoids both: it reserves room for the longest
 # text once and writes each new key into its place.
 #
@@ -577,7 +577,7 @@ display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 # multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
 # the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
 # limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and those of 1,024 never get there:
-# decode is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
+# decode of long texts is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
 # arithmetic is the limit.)
 #
 # Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
@@ -660,8 +660,8 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 #
 # Where memory is the limit, fewer bytes take less time. A **quantised cache** holds whole numbers, in 8
 # bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8, floating-point
-# numbers of 8 bits, is its rival on recent GPUs.) The usual scale is one for each token and head,
-# so that a new token needs nothing of the others. How much does that harm? The cell rounds random keys
+# numbers of 8 bits, is its rival on recent GPUs.) The simplest scale is one for each token and head:
+# a new token then needs nothing of the others. How much does that harm? The cell rounds random keys
 # and values, 64 wide, and compares what attention gives. In the last column one feature of the keys is
 # 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
 # scores are what they were. (The cell only rounds: to save memory with 4 bits, pack two numbers into a byte.)
@@ -881,8 +881,9 @@ print("positions of the next words:", paged.length.tolist())
 #
 # Pages have a second use. Texts that begin alike, with the same instructions or in a beam search, point to
 # the same pages (**prefix caching**). A new request finds them by a hash of each full page's tokens and
-# all tokens before them, and computes only from the first page that is missing. Before one of the texts
-# writes to a shared page, it gets its own copy of that one page. The figure shows a text of ten words that
+# all tokens before them, and computes only from the first page that is missing, at least the last token. Where one text goes on in
+# several ways, the page that they are about to fill is shared, too, until the first of them writes: it gets its own
+# copy of that one page. The figure shows a text of ten words that
 # goes on in two ways, after one more word each. Which pages are shared, and which one is the copy?
 
 # %% tags=["fold-input"]

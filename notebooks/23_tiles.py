@@ -623,7 +623,7 @@ display.finish(drawing, name="roofline", alt=alt)
 
 # %% [markdown]
 # The edge is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of queries would
-# fetch everything again, and ends far to the right. In decode it counts how often a number of the cache is used once
+# fetch everything again, and ends far to the right. In decode the intensity is how often a number of the cache is used once
 # it has been read.
 
 # %% [markdown]

@@ -179,7 +179,7 @@ def llama_attention(part: decoder.DecoderAttention, x: Tensor, cos: Tensor, sin:
 
 
 # %% [markdown]
-# Then the block, with two parts that are new. The norm is a shorter **RMSNorm** [[Zhang and
+# Then the block, with two parts that are new. The norm is a shorter one, **RMSNorm** [[Zhang and
 # Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
 # mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
 # and adds no shift.
@@ -222,7 +222,7 @@ likeliest = llama(model, tokens)[0, -1].argmax()
 print("the same logits; the answer begins with", repr(tokenizer.decode([int(likeliest)])))
 
 # %% [markdown]
-# It is all, for a Llama. The package has **one class** for many models: it also keeps keys and values in a cache,
+# It is all, for a Llama that scores words by its table of embeddings, as this one does. The package has **one class** for many models: it also keeps keys and values in a cache,
 # knows windows and padding, and has settings for what other models do differently. Qwen3 and others norm the queries and keys of
 # each head before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
 # normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
@@ -404,9 +404,9 @@ assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another 
 # the first line, you would keep the wrong weights.
 #
 # The perplexity is not fooled: the wrong order hesitates between more than five times as many
-# tokens, nearly as many as without any rotation, as you will see. People really made this mistake,
-# several times ([transformers 31766](https://github.com/huggingface/transformers/issues/31766),
-# [llama2.c 286](https://github.com/karpathy/llama2.c/pull/286)). So when you load weights, measure a
+# tokens, nearly as many as without any rotation, as you will see. People really made this mistake
+# ([llama2.c 286](https://github.com/karpathy/llama2.c/pull/286)), and reordered with a wrong number of heads
+# ([transformers 31766](https://github.com/huggingface/transformers/issues/31766)). So when you load weights, measure a
 # loss, and compare the logits with an implementation that you trust.
 #
 # > **Pitfall.** One sentence that reads well proves nothing about weights. A model with a broken part
@@ -570,13 +570,14 @@ display.show(loud, columns=["perplexity"])
 #
 # The table is loud. Without feed-forward parts, the model is worse than one that knows nothing: it is sure, and
 # wrong. And without the norm before the attention, it gives no number at all. Are its states too large for a
-# float? Look at the queries and keys of the last layer that still has numbers.
+# float? Look at the first layer with a score that is infinite.
 
 
 # %% tags=["needs-weights"]
 def noting(sizes: list, attend, q: Tensor, k: Tensor, *others):
-    """Attend, and note the largest query and key."""
-    sizes.append((q.abs().max().item(), k.abs().max().item()))
+    """Attend, and note the largest query, key and score."""
+    scores = q @ k.repeat_interleave(q.size(1) // k.size(1), 1).mT  # (b, h, n, m)
+    sizes.append([x.abs().max().item() for x in (q, k, scores)])
     return attend(q, k, *others)
 
 
@@ -586,14 +587,14 @@ with (
     exchanged(*instead(attentions, noting, largest)),
 ):
     perplexity(model, text)
-q, k = [pair for pair in largest if math.isfinite(sum(pair))][-1]
+q, k, score = next(each for each in largest if math.isinf(each[-1]))
 limit = torch.finfo(torch.float32).max
-assert max(q, k) < limit < q * k
-print(f"query {q:.0e}, key {k:.0e}, product {q * k:.0e}; float32 ends at {limit:.0e}")
+assert max(q, k) < 1e-10 * limit
+print(f"query {q:.0e}, key {k:.0e}, score {score}; float32 ends at {limit:.0e}")
 
 # %% [markdown]
-# The states have grown a lot, but they would fit. A score is a *product* of two such numbers, and the **scores**
-# overflow first. This is what QK-norm prevents.
+# Queries and keys have grown a lot, but they would fit. A score adds up *products* of two such numbers: the **scores**
+# overflow, and the softmax makes NaN of them.
 
 # %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
