@@ -21,13 +21,18 @@ _GLUED = re.compile(r"(?:[A-Z]\d?|\d+)(?:x(?:[A-Z]\d?|\d+))+")  # BxTx3
 LETTER = re.compile(r"[A-Za-z]\d?(_\w+)?|\.\.\.")  # d, d_v; a longer name may be a word
 # Without one of these (an x may stand between them), commas are prose.
 _BATCH = re.compile(r"(?<![A-Za-wyz_])(?:[A-Z][A-Z\d]?|b|bs|bsz|batch(_size)?)(?:\b|(?=x))")
-# The parts of a value, not its axes: a point, a box.
-_PART = re.compile(r"[xy](min|max)?\d?")
+# The parts of a value, not its axes: a point, a box, a range.
+_PART = re.compile(r"[xy]\d?|[xyz]_?(min|max|c)|[cd][xy]|min|max|mean|std|var|sin|cos")
 _LABEL = re.compile(
     rf"[\s,;]*(?:and )?`?({_NAME}?)(?:\.shape|\.size\(\))?`?\s*(?:[:=]|is|has shape)\s*`?"
 )
 _LEADS = re.compile(r"(?:[:=]|\b(?:shape|size|dims?|to|is|of))[ `]*$", re.IGNORECASE)
-_DOUBT = re.compile(r"\b(or|not|was|from|inputs?|e\.g)\b|[\[(]", re.IGNORECASE)
+_DOUBT = re.compile(
+    r"\b(not|no|was|were|before|instead|inputs?|from|expect\w*|assum\w*|e\.?g|i\.?e|like|if|when|"
+    r"either|or|originally|todo|fixme|should)\b|==|\?\?|https?:|[\[(]",
+    re.IGNORECASE,
+)
+_SOMETIMES = re.compile(r"[\s,;]*(if|when|unless|except|in case|during)\b")
 _FORMULA = re.compile(r"\s*([+*/@^]|[x×]\s)")
 _EXACT = (ast.BinOp, ast.Name, ast.Load, ast.Add, ast.Sub, ast.Mult)
 _ROUNDED = (ast.Div, ast.FloorDiv, ast.Pow)
@@ -108,7 +113,7 @@ def read_comment(text: str, whole: bool = False) -> list[Claim]:
         if whole or not any(LETTER.fullmatch(x.text) for x in shapes[0]):
             return []
         raise ValueError("it stands in a sentence")
-    if _DOUBT.search(lead):
+    if _SOMETIMES.match(rest) or _DOUBT.search(lead):
         raise ValueError("it does not say what this line always gives")
     if any(map(_FORMULA.match, (*between, rest))):
         raise ValueError("it is a formula, whose result it does not give")

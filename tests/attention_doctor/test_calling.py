@@ -103,6 +103,11 @@ MASKS = {
         ("boolean-mask-added",),
         "`mask` is b1nm, True = allowed: guessed, though 0 and −∞ would hide, as its docstring",
     ),
+    "and its docstring says what True does not mean": (
+        {"call": "'mask: bool, True where a token is real, not padding.'", "hide": "scores + mask"},
+        ("boolean-mask-added",),
+        "`mask` is b1nm, True = allowed: guessed, though 0 and −∞ would hide",
+    ),
     "minus infinity alone hides": (
         {"hide": "scores + (1 - mask) * -1e-9"},
         ("mask-ignored",),

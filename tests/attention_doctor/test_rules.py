@@ -1,5 +1,7 @@
 """Each rule has an example: the wrong lines give its code, and the code of no neighbour."""
 
+import itertools
+import json
 import re
 
 import pytest
@@ -329,7 +331,8 @@ def test_the_wrong_lines_of_a_cache_give_this_code(code):
 
 
 def test_every_rule_has_an_example_here_or_in_the_record():
-    recorded = {*re.findall(r"[\w-]+", RECORD.read_text(encoding="utf-8"))}
+    found = itertools.chain.from_iterable(json.loads(RECORD.read_text(encoding="utf-8")).values())
+    recorded = {*re.findall(r"[\w-]+", "\n".join(found))}
     beside = {code for _, said, *_ in SAID.values() for code in said.split()}
     elsewhere = {
         "context-ignored",  # test_calling.py
@@ -342,6 +345,8 @@ def test_every_rule_has_an_example_here_or_in_the_record():
         "packing-differs",
     }
     unseen = {"sink-added-to-scores"}  # a mistake that is not told from a design
+    unseen |= {"positions-restart", "keys-cached-unrotated"}  # cache-differs, whose text names both
+    unseen |= {"rotation-layout-mixed"}  # right in itself: a reference tells
     designs = {code for *_, codes in DESIGNS.values() for code in codes}
     shown = {*EXAMPLES, *CACHES, *beside, *designs, *elsewhere, *unseen}
     assert {rule.code for rule in RULES} - recorded <= shown

@@ -146,7 +146,9 @@ def documented(function: Any, name: str) -> str:
     if not name or said is None or re.search("float|additive|added", said[0]):
         return ""
     hides = re.search(r"\b(not|never|pad|block|mask|ignor|hid)", said[1])
-    shows = re.search(r"\b(attend|allow|keep|kept|valid|visible|may|real)", said[1])
+    shows = re.search(r"\b(attend|allow|keep|kept|valid|visible|real)", said[1])
+    if hides and shows:  # what comes first: "not attended", but "real, not padding"
+        return "blocked" if hides.start() < shows.start() else "allowed"
     return "blocked" if hides else "allowed" if shows else ""
 
 

@@ -1,7 +1,9 @@
 """What chapters claim of several seeds: the committed results say so, and can be made again."""
 
+import itertools
 import json
 from functools import partial
+from statistics import median
 
 import pytest
 import torch
@@ -119,6 +121,17 @@ def test_no_head_of_alibi_prefers_the_far_key_and_some_models_subtract():
         assert not far or taken == (row["accuracy"] > 0.9), row
         subtract += taken
     assert subtract == 2
+    rows = {
+        (kind, table): [
+            row["accuracy"]
+            for row in FAR_KEY[table]
+            if (row["kind"], row["asked"]) == (kind, "first")
+        ]
+        for kind, table in itertools.product(("ALiBi", "rotary"), ("runs", "longer"))
+    }
+    assert {row["steps"] for row in FAR_KEY["longer"]} == {400}
+    assert median(rows["ALiBi", "runs"]) < median(rows["ALiBi", "longer"]) < 0.9
+    assert min(rows["rotary", "longer"]) > 0.8
 
 
 def test_old_keys_are_worth_a_lot_and_averages_depend_less_on_luck():
