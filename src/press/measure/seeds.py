@@ -259,11 +259,10 @@ def far_key(setup: Sequence[Any], seed: int) -> dict[str, Any]:
 
 
 def glasses(setup: tuple[int, str], seed: int) -> dict[str, Any]:
-    """Train a module of "Two heads"; say how far off it is, and how far its weights move."""
+    """Train a module of "Two heads"; say how far off it is."""
     heads, keys = setup
-    found = chapters.load("02_two_heads").learn(heads, keys, seed)
-    off, moved = ([round(x, 4) for x in row] for row in zip(*found.values(), strict=True))
-    return {"heads": heads, "keys": keys, "seed": seed, "off by": off, "moved": moved}
+    off = chapters.load("02_two_heads").learn(heads, keys, seed)
+    return {"heads": heads, "keys": keys, "seed": seed, "off by": [round(x, 4) for x in off]}
 
 
 def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:

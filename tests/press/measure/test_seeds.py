@@ -73,14 +73,6 @@ def test_one_head_stays_where_it_cannot_do_it_and_two_heads_arrive_if_late():
             assert [row["seed"] for row in rows if row["off by"][when] > 0.9] == known, setup
         late = [row["off by"][1] for row in rows if row["seed"] not in whose[1]]
         assert max(late, default=0) < ends.get(setup, 0.1), setup
-        if setup[1] == "blind":
-            assert max(max(row["moved"]) for row in rows) < 1e-4, setup
-        if setup == (2, "seeing"):  # in both columns, what moves less is off by less
-            moved, off = (torch.tensor([row[name] for row in rows]) for name in ("moved", "off by"))
-            assert (moved.quantile(0.5, 0) - torch.tensor([0.46, 0.27])).abs().max() < 0.05
-            hardly = moved < 0.05
-            assert hardly.sum() >= 5
-            assert off[hardly].max() < 0.01
 
 
 def test_alibi_and_buckets_stay_past_the_trained_length_and_rotary_only_if_slowed():
