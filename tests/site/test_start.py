@@ -1,4 +1,4 @@
-"""The first page: its picture is in sight, and each step of the map can be pointed at."""
+"""The first page: its picture is in sight; and the map of the computation can be pointed at."""
 
 import io
 import os
@@ -23,6 +23,7 @@ ALONE = """
   .md-typeset .aa-first h1 { font-size: 2.3rem; margin-top: 1.5rem }
   .md-typeset .aa-lead { font-size: 1.2rem; line-height: 1.7 }
 """
+MAP = "chapters/multihead-attention/"
 LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
 
 
@@ -106,7 +107,7 @@ def test_a_pressed_word_has_a_frame_for_keys_only(visit):
     assert abs(middle[0] - middle[1]) < 1, "the word stands in the middle of its frame"
 
 
-def test_the_figure_and_the_strip_below_speak_of_the_same_heads(visit):
+def test_the_figure_and_the_map_speak_of_the_same_heads(visit):
     page = visit(java_script_enabled=False)
     told = page.locator("#fig-cat p").text_content()
     numbers = re.findall(r"\d\.\d\d", LINES["project out"])
@@ -114,9 +115,8 @@ def test_the_figure_and_the_strip_below_speak_of_the_same_heads(visit):
 
 
 def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
-    page = visit(java_script_enabled=False)
-    page.locator("#the-whole-computation a").focus()
-    page.keyboard.press("Tab")
+    page = visit(MAP, java_script_enabled=False)
+    page.get_by_role("radio", name="project in", exact=True).focus()
     for step, line in LINES.items():
         chosen = page.get_by_role("radio", name=step, exact=True)
         expect(chosen).to_be_focused()
@@ -130,7 +130,7 @@ def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
 
 
 def test_each_step_says_its_line_when_it_is_pointed_at(visit):
-    page = visit()
+    page = visit(MAP)
     for step, line in LINES.items():
         page.locator(".aa-large label").filter(has_text=step).hover()
         assert said(page) == [line]

@@ -9,7 +9,7 @@ from annotated_book import chapters as book
 from annotated_book import display
 from press.site import chapter_list
 
-PLACE = re.compile(r"<!-- (cat|class|map|chapters|repository|version|address) -->")
+PLACE = re.compile(r"<!-- (cat|class|chapters|repository|version|address) -->")
 
 
 def fill(
@@ -26,7 +26,6 @@ def fill(
     pieces = {
         "cat": lambda: display.first_look(name="cat").html,
         "class": lambda: display.source(book.load(chapter_list.SHORT_PATH).PlainAttention).html,
-        "map": lambda: display.whole_map().html,
         "chapters": lambda: chapter_list.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),
         "version": lambda: __version__,
