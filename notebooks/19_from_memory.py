@@ -14,11 +14,12 @@
 # Choose your way by the time you have:
 #
 # - **15 minutes.** Read [the class](#cell-id=the-class) with its table (4 minutes), and put [the words in
-#   order](#cell-id=the-words-in-order) (2). Go through [the questions](#cell-id=questions-that-follow): answer each
+#   order](#cell-id=the-words-in-order) (2). Then take [the questions](#cell-id=questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (9).
-# - **40 minutes.** Read the cells, too (13 minutes in all), put the words in order (2), write the
-#   class [against the clock](#cell-id=against-the-clock) (15), and mend [somebody else's
-#   answer](#cell-id=somebody-elses-answer) (8).
+# - **30 minutes.** Read the class (4), write it [against the clock](#cell-id=against-the-clock) (15), and take three
+#   questions (6). Mend [somebody else's answer](#cell-id=somebody-elses-answer) another day.
+# - **40 minutes.** Read everything (13), put the words in order (2), write the class (15), and mend somebody else's
+#   answer (8).
 
 # %% tags=["hide-input"]
 import math
@@ -43,17 +44,17 @@ PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
 
 # %% [markdown]
-# Each of the eight words stands for a call or two, and each has its typical mistake.
+# Each of the eight words stands for a call or two, leaves its shape behind, and has its typical mistake.
 #
-# | word | call | typical mistake |
-# |---|---|---|
-# | project | `self.w_q(query)` | key or value projected from the query |
-# | split | `unflatten`, `transpose` | reshaped straight to `(b, h, n, d)`, which mixes tokens |
-# | score, scale | `q @ k.mT / math.sqrt(d)` | divided by $\sqrt e$, or not at all |
-# | softmax | `softmax(-1)` | softmax over the queries |
-# | mix | `weights @ v` | keys mixed instead of values |
-# | merge | `transpose`, `flatten` | flattened without the transpose |
-# | project | `self.w_o` | declared and forgotten |
+# | word | call | leaves | typical mistake |
+# |---|---|---|---|
+# | project | `self.w_q(query)` | `(b, n, e)` | key or value projected from the query |
+# | split | `unflatten`, `transpose` | `(b, h, n, d)` | reshaped straight to it, which mixes tokens |
+# | score, scale | `q @ k.mT / math.sqrt(d)` | `(b, h, n, m)` | divided by $\sqrt e$, or not at all |
+# | softmax | `softmax(-1)` | `(b, h, n, m)` | softmax over the queries |
+# | mix | `weights @ v` | `(b, h, n, d)` | keys mixed instead of values |
+# | merge | `transpose`, `flatten` | `(b, n, e)` | flattened without the transpose |
+# | project | `self.w_o` | `(b, n, e)` | declared and forgotten |
 #
 # Between scale and softmax, the mask fills scores with $-\infty$, and after the softmax it fills
 # weights with 0. You need not remember the line with `zeros_like`: putting each fill
@@ -105,14 +106,14 @@ print("✓ Outputs and gradients are those of PyTorch's causal attention.")
 #
 # **A head has one set of weights per query, so it brings back one average. Several heads bring back
 # several, and cost as many operations as one wide head.** In one head the weights share a single 1:
-# what goes to *cat* is missing for *milk*. A second head has its own 1 to share out. More heads cost
+# what goes to one word is missing for another. A second head has its own 1 to share out. More heads cost
 # no parameters: the same matrix is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
 # example.
 #
 # ### What does it cost?
 #
-# **The cost of the projections grows with the length, that of scores and mixing with its square.**
-# With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
+# **The operations of the projections grow with the length; those of scores and mixing grow with its square, and so
+# does the memory for the weights, `(b, h, n, m)`.** With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
 # and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
 # same. [Counting](14_counting.ipynb) derives the formulas.
 #
@@ -147,22 +148,28 @@ print("✓ PyTorch counts the sum of the two, whatever the number of heads.")
 # ### Why √d?
 #
 # **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
-# variance is 1.** (That is for independent entries with mean 0 and variance 1.) The softmax of
-# numbers that are far apart gives nearly all the weight to one key, and then hardly any gradient
-# comes back: the derivative of a weight w by its own score is w (1 − w), which is nearly 0 at both ends. Compare the weights for three divisors, with d = 256 and a thousand keys.
+# variance is 1.** (That is for independent entries with mean 0 and variance 1.) Scores that lie far apart make a
+# softmax that has decided before anything was learned. One key gets nearly all the weight, and what comes back in
+# training depends on the row: the derivative of a weight w by its own score is w (1 − w), nearly 0 where w is nearly
+# 1, large where two keys happen to be close. Send the same random gradient back through a thousand rows, with
+# d = 256, and compare a row in which little arrives with one in which much does:
 
 # %%
 q, k = torch.randn(2, 1000, 256)
+back = torch.randn(1000, 1000)  # the gradient of the weights
 rows = {}
 for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
-    scores = q @ k.mT / divisor
-    largest = scores.softmax(-1).amax(-1).median()
-    rows[f"by {name}"] = [scores.std(), largest]
-columns = ["deviation", "median of the largest weights"]
-display.show(rows, columns=columns, decimals=(2, 3), corner="divided")
+    scores = (q @ k.mT / divisor).requires_grad_()
+    weights = scores.softmax(-1)
+    arrives = torch.autograd.grad(weights, scores, back)[0].norm(dim=-1)
+    ends = torch.quantile(arrives, torch.tensor([0.1, 0.9]))
+    rows[f"by {name}"] = [scores.std(), weights.amax(-1).median(), *ends]
+columns = ["deviation", "largest weight", "arrives in a poor row", "in a rich one"]
+display.show(rows, columns=columns, decimals=(2, 3, 3, 3), corner="divided")
 
 # %% [markdown]
-# Without the division, one key takes nearly all the weight. Division by d goes too far: the largest
+# (The largest weight is the median over the rows; poor and rich are the 10th and the 90th percentile.) Without the
+# division most rows have chosen their key, and gradients are a lottery. Division by d goes too far: the largest
 # weight is hardly more than an even share, one thousandth.
 #
 # ### What is FlashAttention?
@@ -195,7 +202,7 @@ print("✓ Three tiles of four keys give what all twelve give at once.")
 #
 # ### What is a KV cache, and how large is it at 32k tokens?
 #
-# **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3
+# **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3.1<!-- quoted -->
 # 8B keeps 4 GiB for each text.** With a causal mask, an earlier word cannot see a later one, so its
 # output stays what it was, in this layer and the next. Each step computes one query, one key and one
 # value, and attends to all cached keys.
@@ -231,7 +238,7 @@ print("✓ Token by token gives what all at once gives; the cache holds 2bne num
 # times key heads, times the width of a head, times the bytes of a number. In **grouped-query attention**
 # (GQA), several query heads share one key head and one value head [[Ainslie et al.
 # 2023](../docs/references.md#ainslie-2023)]; with a single one it is called multi-query attention
-# [[Shazeer 2019](../docs/references.md#shazeer-2019)]. Llama 3 8B has 32 layers, 32 query heads and heads
+# [[Shazeer 2019](../docs/references.md#shazeer-2019)]. Llama 3.1<!-- quoted --> 8B has 32 layers, 32 query heads and heads
 # of width 128, in 16 bits [[Llama Team](../docs/references.md#llama-2024)]. What does it keep with 32
 # key heads, with its own 8, and with one?
 
@@ -242,7 +249,7 @@ rows = {f"g = {g}": [size / 2**30] for g, size in kept.items()}
 display.show(rows, columns=["GiB for one text of 32k tokens"], decimals=1)
 
 # %% [markdown]
-# With 32 key heads, a single text would take more memory than the model itself. [Fewer
+# With 32 key heads, a single text would take about as much memory as the model itself. [Fewer
 # keys](22_fewer_keys.ipynb) shows which query heads share which key head: neighbours do, so
 # `repeat_interleave` is right, and `repeat` gives the same shape in another order.
 #
@@ -274,9 +281,9 @@ display.show(rows, columns=columns, decimals=(2, 0, 0))
 #
 # ### What is rotary?
 #
-# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so a
-# score depends on the distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
-# positions treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
+# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places
+# enter a score through their distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
+# positions and without a mask treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
 # and a cached key keeps its angle.
 
 
