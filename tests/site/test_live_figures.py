@@ -311,11 +311,15 @@ def first_look(data):
             found = {
                 "thirsty": [
                     "1 finds “thirsty”: 0.97",
-                    "2 finds nothing, and rests on “milk”",
+                    "2 looks at “milk”, which brings nothing",
                     "the cat",
                 ]
             }
-            found["sweet"] = ["1 finds nothing, and rests on “cat”", "2 finds “sweet”", "the milk"]
+            found["sweet"] = [
+                "1 looks at “cat”, which brings nothing",
+                "2 finds “sweet”",
+                "the milk",
+            ]
             said += found[ending]
         if transposed and even:
             said += [f"“{words[query]}” asks nothing, so it looks everywhere alike"]

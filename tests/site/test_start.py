@@ -1,6 +1,7 @@
 """The first page: its picture is in sight; and the map of the computation can be pointed at."""
 
 import io
+import json
 import os
 import re
 
@@ -72,6 +73,21 @@ def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
     page.get_by_role("button", name="drank asks").press("Enter")
     expect(said).to_contain_text("The two numbers of “drank”")
     assert "or sweet" not in said.text_content(), "only what is so is said"
+
+
+def test_what_the_first_page_adds_up_is_what_the_figure_shows(visit):
+    page = visit()
+    told = page.locator(".aa-how").text_content()
+    terms = re.search(r"(\d\.\d\d) × (\d) \+ (\d\.\d\d) × (\d) = (\d\.\d\d)", told)
+    data = json.loads(page.locator("[data-live=first_look]").get_attribute("data-state"))
+    it, last = data["query"], len(data["words"]) - 1
+    expected = []
+    for word in (last, it):
+        expected += [data["weights"][0][0][it][word] / 100, data["gives"][0][word]]
+    assert [float(number) for number in terms.groups()] == [
+        *expected,
+        data["right"][0][it][0] / 100,
+    ]
 
 
 def test_the_bars_move_to_where_the_arrows_end(visit):

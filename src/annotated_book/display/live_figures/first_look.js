@@ -98,7 +98,7 @@ export default {
         const most = (of) => all[of.indexOf(Math.max(...of))];
         const finds =
           found[now.query][head] < FOUND
-            ? `finds nothing, and rests on “${most(row)}”`
+            ? `looks at “${most(row)}”, which brings nothing`
             : `finds “${most(row.map((share, j) => share * gives[now.ending][j]))}”`;
         return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
@@ -121,7 +121,7 @@ export default {
       const parts = gone.map((head) => ink(from, hundredth(found[now.query][head])));
       const blind = now.ending < 2 && same(wrong) && !same(right);
       return [
-        element("strong", {}, "No error. Same shape."),
+        element("strong", { class: "aa-silent" }, "No error. Same shape."),
         gone.length > 1
           ? ` The two numbers of ${word} are now at ${to}. In their place: `
           : ` One number of ${word} is now at ${to}. In its place: `,
@@ -155,8 +155,8 @@ const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at])
 function curves(words, places, asks, ask) {
   const paths = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
   const names = places.map((x) => svg("text", { x, y: 94 }));
-  const shares = HEADS.map(({ ink, share }) =>
-    places.map((x) => svg("text", { class: "aa-share", x, y: share, fill: ink })),
+  const shares = HEADS.map(({ share }) =>
+    places.map((x) => svg("text", { class: "aa-share", x, y: share })),
   );
   const askers = places.map((x, j) => {
     const near = [x, places[j - 1], places[j + 1]].map((other, k) =>
@@ -197,6 +197,7 @@ function curves(words, places, asks, ask) {
         path.style.strokeWidth = 0.4 + 0.09 * row[j];
         path.style.strokeOpacity = gives[j] ? 0.9 : 0.2;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
+        shares[head][j].setAttribute("fill", gives[j] ? HEADS[head].ink : "var(--aa-quiet)");
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");
     });

@@ -73,8 +73,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     (animal, food), (cat, milk) = NAMES, KINDS
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 finds nothing, and rests on "
-        f"<i>{milk}</i>: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 looks at <i>{milk}</i>, which "
+        f"brings nothing: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
         f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {milk}."
     )
     merging = (
@@ -138,9 +138,9 @@ def _still(
     )
     for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
         texts += "".join(
-            f'<text x="{x}" y="{y + (12 if way < 0 else -6)}" fill="var(--aa-{letter})">'
-            f"{share / 100:.2f}</text>"
-            for x, share in zip(places, rows[query], strict=True)
+            f'<text x="{x}" y="{y + (12 if way < 0 else -6)}" '
+            f'fill="var(--aa-{letter if given else "quiet"})">{share / 100:.2f}</text>'
+            for x, share, given in zip(places, rows[query], gives, strict=True)
             if share >= LEAST
         )
     for ask, (letter, (_, way)) in zip(ASKS, SIDES.items(), strict=True):
