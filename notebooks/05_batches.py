@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -41,8 +41,7 @@ x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
 
 # %% [markdown]
-# Two sentences with two heads each make four rooms. The patient way into these rooms is a loop over the sentences. (In
-# the comments m counts the keys. In self-attention m = n.)
+# Two sentences with two heads each make four rooms. The patient way into these rooms is a loop over the sentences.
 
 
 # %%
@@ -78,9 +77,8 @@ mixed = four_axes(q, k, v, h)  # (b, n, h * d)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% [markdown]
-# Take away the `[i]`, and the loop is gone. `attend` works on the last two axes and leaves all others alone.
-# `split_heads` leaves the batch alone, too, because it counts from the end. (The `transpose(0, 1)` of the last chapter
-# would now swap sentences with words.)
+# `attend` works on the last two axes, and `split_heads` counts from the end, so both leave the batch alone. (The
+# `transpose(0, 1)` of the last chapter would now swap sentences with words.)
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
@@ -97,18 +95,34 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
 #
-# This code expects the batch first. Now hand it `x.transpose(0, 1)`, with the batch second. The code takes 8 words for 8
-# samples, and the batch for the words. Self-attention without a mask takes any sizes, so nothing raises. Who hears whom?
+# Recurrent layers walk from word to word, so they put the words first and the batch second, `(n, b, e)`. This is called
+# **sequence-first**, and `torch.nn.MultiheadAttention` expects it, too, unless you set `batch_first=True`. Suppose that
+# such a tensor `y` comes in, and nobody turns it round. The code takes 8 words for 8 samples, and the 2 samples for
+# words. Self-attention without a mask takes any sizes, so nothing raises. What will *it* answer, when one head asks about
+# an animal and the other about a food?
+
+
+# %%
+def pair(x: Tensor) -> Tensor:
+    """Let the pair of heads ask about an animal and a food; x is batch-first."""
+    q, k, v = (x @ w for w in WIDE)         # (b, n, e)
+    return four_axes(q, k, v, 2) @ two.W_O  # (b, n, e)
+
+
+y = x.transpose(0, 1)  # (n, b, h * d), sequence-first
+wrong = pair(y)        # (n, b, h * d)
+
+# %% tags=["hide-input"]
+LASTS = ["with thirsty", "with sweet"]
+rows = [f"{house}, {last}" for house in ("right", "batch as words") for last in LASTS]
+answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
+display.show(answers, rows, ["animal", "food"], corner="it collects")
+
+# %% [markdown]
+# A clear yes to both questions, in both sentences: 1.00, more than the 0.97 of the right house. Who told it so?
 #
-# <details><summary>What do you expect?</summary>
-#
-# Each room holds the two words at one place of both sentences, and *it* meets nobody but the *it* of the other
-# sentence, its twin. Neither hears a last word.
-#
-# </details>
-#
-# The figure opens at the right house. Shaded is whom *it* of the first sentence hears, with the shares, in a room for
-# each head. Press *batch as words*, and then another word:
+# The figure opens at the right house, with a room for each head of each sentence. Shaded is whom *it* of the first
+# sentence hears, with the shares. Press *batch as words*:
 
 
 # %% tags=["hide-input"]
@@ -118,18 +132,90 @@ def look(x):
 
 
 house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
-right = look(x)                                          # (b, h, n, n)
-taken = look(x.transpose(0, 1))                          # (n, h, b, b)
-reshaped = look(x.reshape(n, b, h * d).transpose(0, 1))  # (b, h, n, n)
+right = look(x)                          # (b, h, n, n)
+taken = look(y)                          # (n, h, b, b)
+reshaped = look(y.reshape(b, n, h * d))  # (b, h, n, n)
 layouts = {"right": right, "batch as words": taken, "reshaped": reshaped}
 display.rooms(*house_of, layouts, (0, it), name="rooms")
 
 # %% [markdown]
-# The third button is for the opposite case: a model wants the batch second, and you *reshape* yours instead of
-# transposing. The shape fits, but a reshape walks straight on, and *it* shares a room with *cat*, *milk* and the last
-# word of *both* sentences. (All dashed rows of a head are one room.)
+# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each, and no
+# last word. Both have 1 of quality to hand over, so whatever *it* asks, it collects 1.00.
 #
-# What does *it* collect in each house? Look for a yes beside a no:
+# ## The obvious repair
+#
+# The code wants `(b, n, e)`, and a reshape gives it just that: four rooms of eight words. Will *it* hear its own
+# sentence now?
+
+# %%
+forced = pair(y.reshape(b, n, h * d))  # (b, n, h * d)
+back = forced.reshape(n, b, h * d)     # (n, b, h * d)
+
+# %% tags=["hide-input"]
+display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
+
+# %% [markdown]
+# 1.74, louder than any right answer, and still the same in both sentences. Press *reshaped* in the figure. A reshape
+# turns nothing round. It counts the words of `y` on, row by row, as the small numbers do: both *the*, both *cat*, both
+# *drank*. After eight words the first room is full. So the wall runs across the sentences instead of between them, and
+# *it* sits in one room with *thirsty* and *sweet*. Yes, something is said about an animal, and yes, about a food.
+#
+# The shape is what the caller expects. No error, no warning, and both sentences mean the same. So **transpose** a
+# sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
+
+# %% tags=["proof"]
+assert pair(y.transpose(0, 1)).equal(pair(x))
+for batch_first in (True, False):
+    torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
+    with torch.no_grad():  # identity matrices in the place of its projections
+        torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
+        torchs.out_proj.weight.copy_(torch.eye(24))
+    given = [each if batch_first else each.transpose(0, 1) for each in triple]
+    theirs, _ = torchs(*given)
+    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
+    torch.testing.assert_close(theirs, loop)
+    torch.testing.assert_close(one.gradients(theirs, triple), expected)
+print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gradients too.")
+
+# %% [markdown]
+# Published code often flattens the two axes in front into one, `(b * h, n, d)`. That mixes nothing, for b and h are
+# neighbours: **merge only axes that are neighbours, in their order.**
+
+# %% tags=["proof"]
+rooms = split_heads(q, h)   # (b, h, n, d)
+flat = rooms.flatten(0, 1)  # (b * h, n, d)
+assert flat.equal(torch.cat([*rooms]))
+for sizes in ((1, 8, 2), (2, 1, 2), (2, 8, 1), (2, 8, 2)):  # b, n and h
+    split = split_heads(torch.randn(*sizes[:2], 4), sizes[2])
+    assert (split.flatten(0, 1).data_ptr() == split.data_ptr()) == (1 in sizes)
+print("✓ Flattened, the rooms are the same, and copied unless b, n or h is 1.")
+
+# %% [markdown] name="one-test-for-the-walls"
+# ## One test for the walls
+#
+# Walls make a promise: a sample gets in the batch what it gets alone. Ask for that.
+
+
+# %%
+def test_alone_and_in_the_batch(model, x):
+    """Compare what each sample gets in the batch and alone; x is batch-first."""
+    assert len(x) > 1, "one sample has no others to hear"
+    together, alone = model(x), torch.cat([model(sample) for sample in x.split(1)])
+    gap = (together - alone).abs().max()
+    assert gap <= together.std() / 1000, "a sample hears the others"
+
+
+# %% [markdown]
+# [The test of the last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside) takes a single sentence. It
+# shuffles the words and wants the outputs shuffled along, then changes the last word and wants the first to notice.
+# The mistakes are the two wrong houses, and the last chapter's wrong split and wrong merge. Which of the two tests
+# finds all four?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Neither. The new test does not look into a room. The old one sees a single sentence, with no other to mix it with.
+#
+# </details>
 
 
 # %% tags=["fold-input"]
@@ -152,139 +238,14 @@ HOUSES = {  # each takes its batch first, and returns it first
         lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)
     ),
     "reshaped": house(
-        lambda x: x.reshape(x.size(1), len(x), -1).transpose(0, 1),
-        lambda x, shape: x.transpose(0, 1).reshape(shape),
+        lambda x: x.transpose(0, 1).reshape(x.shape),
+        lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
+    ),
+    "wrong split": house(*STRAIGHT, lambda x, h: x.reshape(len(x), h, x.size(1), -1)),
+    "wrong merge": house(
+        *STRAIGHT, merge=lambda mixed: mixed.reshape(len(mixed), mixed.size(2), -1)
     ),
 }
-collects = {name: model(x)[:, it, :2].flatten().tolist() for name, model in HOUSES.items()}
-asked = [f"{last}: {what}" for last in ("thirsty", "sweet") for what in ("animal", "food")]
-for name, model in HOUSES.items():
-    collects[name].append(model(x)[0, one.WORDS.index("cat"), 0].item())
-rows = [f"it, {each}" for each in asked] + ["cat, thirsty: animal"]
-display.show([*zip(*collects.values())], rows, [*collects], corner="collects")
-
-# %% [markdown]
-# Only in the right house. Where the batch is taken for words, *it* hears itself and its twin, and says 1.00 to
-# everything. Reshaped, *it* hears both *thirsty* and *sweet*, and says 0.71 to everything. That is no *yes*: in the same
-# room *cat*, which asks nothing and gets the average, has 0.75. The shape is what the caller expects. No error, no
-# warning, and both sentences mean the same.
-#
-# ## The batch comes second
-#
-# `torch.nn.MultiheadAttention` expects batches **sequence-first**, `(n, b, e)`, as recurrent layers do, which walk from
-# word to word; `batch_first=True` changes that. Where such a tensor comes in, transpose it once: `x.transpose(0, 1)`.
-# Never reshape it, or you stand in the house behind the third button.
-
-# %% tags=["proof"]
-for batch_first in (True, False):
-    torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
-    with torch.no_grad():  # identity matrices in the place of its projections
-        torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
-        torchs.out_proj.weight.copy_(torch.eye(24))
-    given = [each if batch_first else each.transpose(0, 1) for each in triple]
-    theirs, _ = torchs(*given)
-    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
-    torch.testing.assert_close(theirs, loop)
-    torch.testing.assert_close(one.gradients(theirs, triple), expected)
-print("✓ PyTorch's class agrees in both layouts: outputs and gradients.")
-
-# %% [markdown]
-# <!-- deeper: what is copied -->
-# ### Going deeper: what is copied
-#
-# Before `@` multiplies, it makes three axes of four. Batch-first, the four rooms begin at places 0, 2, 32 and 34 of the
-# memory. No single step leads from each room to the next, so `@` copies. Sequence-first they begin at 0, 2, 4 and 6. To
-# the trick of the last chapter that is *one* sentence with b · h heads, `view(n, b * h, d).transpose(0, 1)`. Count the
-# tensors that are copied in `attend`, and in PyTorch's own function:
-
-# %% tags=["fold-input"]
-from torch.utils._python_dispatch import TorchDispatchMode
-
-
-class Copies(TorchDispatchMode):
-    """Counts the tensors that are copied inside its ``with`` block."""
-
-    count = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        self.count += operation == torch.ops.aten.clone.default
-        return operation(*args, **(kwargs or {}))
-
-
-rooms = split_heads(q, h)                         # (b, h, n, d)
-second = q.transpose(0, 1).contiguous()           # (n, b, h * d), sequence-first
-found = second.view(n, b * h, d).transpose(0, 1)  # (b * h, n, d)
-function = F.scaled_dot_product_attention
-counts = {}
-for name, how, each in (
-    ("@, batch-first", one.attend, rooms),
-    ("@, sequence-first", one.attend, found),
-    ("F.scaled_dot_product_attention", function, rooms),
-):
-    with Copies() as copies:
-        how(each, each, each)
-    counts[name] = [copies.count, str(tuple(each.shape))]
-display.show(counts, columns=["copied", "shape"])
-
-# %% [markdown]
-# Sequence-first costs no copy *if yours already lie so*: to turn them round costs one as well. PyTorch's function
-# reads each room where it lies, at least here, on a CPU and without mask and dropout, and lays its result so that
-# `merge_heads` copies nothing either.
-
-# %% tags=["proof"]
-flat = rooms.flatten(0, 1)  # (b * h, n, d)
-assert [copied for copied, _ in counts.values()] == [3, 0, 0]
-assert [room.storage_offset() for sample in rooms for room in sample] == [0, 2, 32, 34]
-assert [room.storage_offset() for room in found] == [0, 2, 4, 6]
-assert rooms.data_ptr() == q.data_ptr()
-assert found.data_ptr() == second.data_ptr()
-assert found.equal(flat)
-with Copies() as copies:
-    merge_heads(function(rooms, rooms, rooms))
-assert copies.count == 0
-print("✓ Both layouts hold the same rooms, and neither split copies a number.")
-
-# %% [markdown]
-# Published code often *flattens* the two axes in front into one, `(b * h, n, d)`. This mixes nothing, for b and h are
-# neighbours. Batch-first it copies all rooms, unless there is only one sentence, one word or one head. **Merge only
-# axes that are neighbours, in their order.**
-
-# %% tags=["proof"]
-assert flat.equal(torch.cat([*rooms]))
-for sizes in ((1, 8, 2), (2, 1, 2), (2, 8, 1), (2, 8, 2)):  # b, n and h
-    split = split_heads(torch.randn(*sizes[:2], 4), sizes[2])
-    assert (split.flatten(0, 1).data_ptr() == split.data_ptr()) == (1 in sizes)
-print("✓ Flattened, the rooms are the same, and copied unless b, n or h is 1.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="one-test-for-the-walls"
-# ## One test for the walls
-#
-# Neither an error nor the shape reveals such a house. But walls make a promise: a sample gets in the batch what it
-# gets alone. Ask for that.
-
-
-# %%
-def test_alone_and_in_the_batch(model, x):
-    """Compare what each sample gets in the batch and alone; x is batch-first."""
-    assert len(x) > 1, "one sample has no others to hear"
-    together, alone = model(x), torch.cat([model(sample) for sample in x.split(1)])
-    gap = (together - alone).abs().max()
-    assert gap <= together.std() / 1000, "a sample hears the others"
-
-
-# %% [markdown]
-# Hold [the test of the last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside) beside it, on a single
-# sentence. The mistakes are the two wrong houses, and the wrong split and the wrong merge within each sentence. Which
-# of the two tests finds all four?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Neither. The new test does not look into a room. The old one sees a single sentence, with no other to mix it with.
-#
-# </details>
 
 
 # %% tags=["fold-input"]
@@ -297,12 +258,6 @@ def passes(test, model):
     return True
 
 
-HOUSES["wrong split"] = house(
-    *STRAIGHT, split=lambda x, h: x.reshape(len(x), h, x.size(1), -1)
-)
-HOUSES["wrong merge"] = house(
-    *STRAIGHT, merge=lambda mixed: mixed.reshape(len(mixed), mixed.size(2), -1)
-)
 drawn = torch.randn(2, 5, 4)  # (2, 5, 4)
 tests = {
     "alone": lambda model: test_alone_and_in_the_batch(model, drawn),
@@ -331,13 +286,16 @@ test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are to
 print("✓ Together, the new test and the old one find all four mistakes.")
 
 # %% [markdown]
-# The new test sees the walls between sentences, and the old one what happens inside them. The old one even notices the
-# batch that is taken for words: each word of its sentence becomes a sample of its own, and nobody hears anybody.
+# The old one even notices the batch that is taken for words: each word of its sentence becomes a sample of its own, and
+# nobody hears anybody.
 #
 # > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences, alike but for one word,
-# > would hide from the new test that the batch is taken for words. In cross-attention that mistake stops with an error
-# > where n and m differ and neither is 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1 to any other. So
-# > test cross-attention with such sizes, too.
+# > would hide from the new test that the batch is taken for words.
+#
+# <!-- -->
+#
+# > **Pitfall.** In cross-attention, with n queries and m keys, that mistake stops with an error only where n and m differ
+# > and neither is 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1. Test with such sizes.
 
 # %% tags=["proof"]
 for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
@@ -361,9 +319,11 @@ heard = {
     }
     for name, model in [*HOUSES.items()][:3]
 }
+torch.testing.assert_close(HOUSES["batch as words"](x), wrong.transpose(0, 1))
+torch.testing.assert_close(HOUSES["reshaped"](x), back.transpose(0, 1))
 assert heard["right"] == {*range(8)}
 assert heard["batch as words"] == {it, 8 + it}
-assert heard["reshaped"] == {*range(1, 16, 2)}
+assert heard["reshaped"] == {*range(4, 8), *range(12, 16)}
 print("✓ “it” hears whom the figure says; PyTorch's class refuses a size of 1.")
 
 # %% [markdown]
@@ -481,10 +441,10 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies, unless b, n or h is 1
 # >
-# > To attention, samples and heads are alike: each is a problem of its own. Take batch-first
-# > outside and four axes inside; a sequence-first tensor is transposed once, where it comes in, and never
-# > reshaped. In the wrong layout, self-attention without a mask keeps the shape and mixes sentences. So test
-# > that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and test one sentence by itself.
+# > To attention, samples and heads are alike: each is a problem of its own. A sequence-first tensor is transposed
+# > where it comes in, and never reshaped: in the wrong layout, self-attention without a mask keeps the shape and mixes
+# > sentences. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and test one
+# > sentence by itself.
 #
 # The walls stand. But inside a room not every word should hear every other: not padding, and not words
 # that come later. [Masks](06_masks.ipynb) hide both.

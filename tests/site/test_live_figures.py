@@ -204,12 +204,12 @@ def rooms(data):
     wide = (torch.cat([head[i] for head in two.HEADS], 1).double() for i in (0, 1))
     q, k = (split_heads(matrix, 2) for matrix in wide)  # (h, e, d)
     words = data["sentences"]
-    every = [(s, p) for s in range(2) for p in range(8)]
+    every = [(s, p) for p in range(8) for s in range(2)]
     for done, (i, j), said, inside in [
-        (None, (0, 5), "4 rooms of 8 words", every[:8]),
-        (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[8:]),
+        (None, (0, 5), "4 rooms of 8 words", every[::2]),
+        (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[1::2]),
         (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
-        (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[1::2]),
+        (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[8:]),
     ]:
         heard = torch.stack([x[place] for place in inside])  # (m, e)
         scores = (x[i, j] @ q)[:, None] @ (heard @ k).mT / math.sqrt(2)
@@ -223,8 +223,8 @@ def rooms(data):
         for row in rows:
             for place, weight in zip(inside, row, strict=True):
                 shares[place].append(f"{weight:.2f}".replace("0.", "."))
-        shown = [shares[place][g] for g in range(2) for place in every if shares[place]]
-        ends = {".aa-house [text-anchor=end]:not(:empty)": shown}
+        shown = [shares[place][g] for g in range(2) for place in sorted(every) if shares[place]]
+        ends = {".aa-house [text-anchor=end]:not([font-size='9']):not(:empty)": shown}
         yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], ends
 
 

@@ -30,8 +30,9 @@ def rooms(
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
-        layouts: three titles, right, the batch taken for words, and reshaped, with the weights they
-            led to: (b, h, n, n), (n, h, b, b) and, taken for sequence-first, (b, h, n, n).
+        layouts: three titles, right, the batch taken for words, and sequence-first but reshaped,
+            with the weights they led to: (b, h, n, n), (n, h, b, b) and (b, h, n, n). ``n`` is a
+            multiple of ``b``, so that the walls of the third run between rows.
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
 
@@ -47,8 +48,8 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     """
     b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    drawing, axes = panels(1185, 20 * n + 66, columns=len(layouts))
-    every = [(s, p) for s in range(b) for p in range(n)]
+    drawing, axes = panels(1260, 20 * n + 66, columns=len(layouts))
+    every = [(s, p) for p in range(n) for s in range(b)]
     said = []
     for ax, layout, (title, weights) in zip(
         axes, range(len(layouts)), layouts.items(), strict=True
@@ -57,10 +58,10 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
         heard = weights[number(i, j, b, n), :, inside.index((i, j))]
         for head, row in enumerate(heard.tolist()):
-            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["h"], "fontsize": _SIZE}
-            ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", **name_of)
+            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["hd"[head % 2]]}
+            ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", fontsize=_SIZE, **name_of)
             shares = dict(zip(inside, row, strict=True))
-            _draw_head(ax, sentences, head * b, shares, word)
+            _draw_head(ax, sentences, head * b, shares, word, numbered=layout == 2)
         _draw_walls(ax, b, n, h, layout)
         count = len({number(*other, b, n) for other in every}) * h
         ax.set_title(f"{title}: {count} rooms", fontsize=_SIZE, loc="left")
@@ -81,14 +82,14 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         "titles": [*layouts],
         "word": list(word),
     }
-    return live(static, "rooms", data, room=(492, 430))
+    return live(static, "rooms", data, room=(460, 410))
 
 
 # The number of a word's room, by layout: right, the batch taken for words, reshaped.
 _ROOMS: tuple[Callable[[int, int, int, int], int], ...] = (
     lambda sentence, place, b, n: sentence,
     lambda sentence, place, b, n: place,
-    lambda sentence, place, b, n: (sentence * n + place) % b,
+    lambda sentence, place, b, n: (place * b + sentence) // n,
 )
 
 
@@ -98,6 +99,7 @@ def _draw_head(
     left: int,
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
+    numbered: bool,
 ) -> None:
     look: dict[str, Any] = {"va": "center", "fontsize": _SIZE}
     for i, words in enumerate(sentences):
@@ -106,7 +108,10 @@ def _draw_head(
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"
             weight = "bold" if asks else "normal"
-            ax.text(left + i + 0.08, j + 0.5, text, color=colour, fontweight=weight, **look)
+            if numbered:  # as they lie in memory, the batch second
+                small = {"ha": "right", "va": "center", "fontsize": 8, "color": FAINT}
+                ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", **small)
+            ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
             if share is not None:
                 fill = to_rgba(COLOURS["m"], 0.08 + 0.5 * share)
                 corner = (left + i + 0.04, j + 0.1)
@@ -115,11 +120,13 @@ def _draw_head(
 
 
 def _draw_walls(ax: Axes, b: int, n: int, h: int, layout: int) -> None:
-    """Draw a room around each sentence of each head, or around a place in all sentences."""
+    """Draw each head's rooms: a sentence each, a place of all sentences, or n words in a row."""
+    look: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1.2, "fill": False}
     for head in range(h):
-        for row in range(n if layout else b):
-            corner = (head * b + 0.02, row + 0.05) if layout else (head * b + row + 0.01, 0)
-            size = (b - 0.04, 0.9) if layout else (0.98, n)
-            style = "--" if layout == 2 and row % 2 else "-"  # of the other room
-            look: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1.2, "linestyle": style}
-            ax.add_patch(Rectangle(corner, *size, fill=False, **look))
+        for room in range(n if layout == 1 else b):
+            high = 1 if layout == 1 else n / b
+            corner = (head * b + 0.02, room * high + 0.05)
+            if layout:
+                ax.add_patch(Rectangle(corner, b - 0.04, high - 0.1, **look))
+            else:
+                ax.add_patch(Rectangle((head * b + room + 0.01, 0), 0.98, n, **look))

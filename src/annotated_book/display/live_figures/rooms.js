@@ -9,16 +9,19 @@ import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** Number the room of a word: its sentence; the batch taken for words, its place; reshaped, each b-th word. */
-export const room = ([sentence, place], b, n, layout) =>
-  [sentence, place, (sentence * n + place) % b][layout];
+/** Say where a word lies in memory if the words come first and the batch second. */
+const number = ([sentence, place], b) => place * b + sentence;
+
+/** Number a word's room: its sentence; the batch taken for words, its place; reshaped, n in a row. */
+export const room = (word, b, n, layout) =>
+  [word[0], word[1], Math.floor(number(word, b) / n)][layout];
 
 /** Weigh what a word hears in one head of h: [sentence, place, weight] of each word in its room. */
 export function hear(word, queries, keys, head, h, layout) {
   const [b, n, width] = [keys.length, keys[0].length, keys[0][0].length / h];
   const own = ([i, j], all) => all[i][j].slice(head * width, (head + 1) * width);
   const query = own(word, queries);
-  const every = range(b).flatMap((i) => range(n).map((j) => [i, j]));
+  const every = range(n).flatMap((j) => range(b).map((i) => [i, j]));
   const inside = every.filter((other) => room(other, b, n, layout) === room(word, b, n, layout));
   const powers = inside.map((other) => {
     const score = own(other, keys).reduce((sum, x, axis) => sum + x * query[axis], 0);
@@ -28,7 +31,8 @@ export function hear(word, queries, keys, head, h, layout) {
   return inside.map(([i, j], at) => [i, j, powers[at] / whole]);
 }
 
-const [WIDE, HIGH, TOP, GAP] = [84, 25, 46, 14];
+const [WIDE, HIGH, TOP, GAP] = [94, 25, 46, 14];
+const COLOURS = ["var(--aa-h)", "var(--aa-d)"]; // of the heads
 
 export default {
   render({ model, el }) {
@@ -82,30 +86,42 @@ function drawHouse(sentences, h, ask) {
   const x = (head, sentence) => head * (b * WIDE + GAP) + sentence * WIDE;
   const walls = svg("g", { fill: "none", stroke: "#808080", "stroke-width": 1.2 });
   const cells = range(h).map((g) => {
-    root.append(label(`head ${g + 1}`, x(g, 0) + (b * WIDE) / 2, 14, { fill: "var(--aa-h)" }));
+    root.append(label(`head ${g + 1}`, x(g, 0) + (b * WIDE) / 2, 14, { fill: COLOURS[g % 2] }));
     return sentences.map((words, i) => {
       root.append(label(`sentence ${i + 1}`, x(g, i) + WIDE / 2, 34));
       return words.map((word, j) => {
         const frame = { x: x(g, i) + 3, y: TOP + j * HIGH + 3, width: WIDE - 6, height: HIGH - 6 };
         const shade = svg("rect", { ...frame, rx: 3, stroke: "var(--aa-n)" });
-        const text = label(word, x(g, i) + 8, frame.y + 14, { "text-anchor": "start" });
+        const small = { "text-anchor": "end", "font-size": 9, opacity: 0.75 };
+        const count = label("", x(g, i) + 17, frame.y + 14, small);
+        const text = label(word, x(g, i) + 20, frame.y + 14, { "text-anchor": "start" });
         const share = label("", x(g, i) + WIDE - 7, frame.y + 14, { "text-anchor": "end" });
-        const cell = svg("g", { class: "aa-ask" }, shade, text, share);
+        const cell = svg("g", { class: "aa-ask" }, shade, count, text, share);
         cell.addEventListener("click", () => ask([i, j]));
         root.append(cell);
-        return { shade, text, share };
+        return { shade, count, text, share };
       });
     });
   });
   root.append(walls);
   const show = ([asks, place], heard, layout) => {
-    const rows = (g) => range(n).map((j) => [x(g, 0), TOP + j * HIGH + 1, b * WIDE, HIGH - 2]);
+    const across = (count) => (g) =>
+      range(count).map((j) => {
+        const high = (n / count) * HIGH;
+        return [x(g, 0), TOP + j * high + 1, b * WIDE, high - 2];
+      });
     const columns = (g) => range(b).map((i) => [x(g, i) + 1, TOP, WIDE - 2, n * HIGH]);
-    const wall = ([left, top, wide, high], j) => {
-      const d = `M${left} ${top}h${wide}v${high}h${-wide}z`; // dashed: each second row, reshaped
-      return svg("path", { d, "stroke-dasharray": layout === 2 && j % 2 ? "4 3" : "none" });
-    };
-    walls.replaceChildren(...range(h).flatMap((g) => (layout ? rows : columns)(g).map(wall)));
+    const wall = ([left, top, wide, high]) =>
+      svg("path", { d: `M${left} ${top}h${wide}v${high}h${-wide}z` });
+    const walled = [columns, across(n), across(b)][layout];
+    walls.replaceChildren(...range(h).flatMap((g) => walled(g).map(wall)));
+    cells.forEach((head) =>
+      head.forEach((words, i) =>
+        words.forEach(({ count }, j) => {
+          count.textContent = layout === 2 ? number([i, j], b) : "";
+        }),
+      ),
+    );
     cells.flat(2).forEach(({ shade, text, share }) => {
       shade.setAttribute("fill-opacity", 0);
       text.setAttribute("opacity", 0.55);
