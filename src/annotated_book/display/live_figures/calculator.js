@@ -5,7 +5,7 @@
 //
 // The formulas are those of counting/formulas.py, in whole numbers of any size, and a test compares every
 // cell and note with Python's.
-import { element, readout, slider } from "./host/figure.js";
+import { element, readout, select, slider } from "./host/figure.js";
 
 const PARTS = ["projections", "scores and mix", "feed-forward", "norms", "embeddings, output"];
 const HEADER = ["", "parameters", "share", "forward", "share", "kept", "kept, fused"];
@@ -162,31 +162,22 @@ export default {
       show();
     };
 
-    const choice = element(
-      "select",
-      { class: "aa-select" },
-      ...Object.keys(presets).map((name) => element("option", { value: name }, name)),
-      element("option", { value: "" }, "your own"),
-    );
-    choice.addEventListener("change", () => {
-      if (!choice.value) return;
-      now.model = presets[choice.value];
+    const named = Object.keys(presets).map((name) => [name, name]);
+    const choice = select([...named, ["", "your own"]], (name) => {
+      if (!name) return;
+      now.model = presets[name];
       for (const control of sliders) control.renew();
       show();
     });
-    const numbers = element(
-      "select",
-      { class: "aa-select" },
-      ...[
-        ["float32", 4],
-        ["bfloat16", 2],
-      ].map(([name, size]) => element("option", { value: size }, name)),
-    );
-    numbers.value = bytes;
-    numbers.addEventListener("change", () => {
-      now.bytes = Number(numbers.value);
+    const widths = [
+      [4, "float32"],
+      [2, "bfloat16"],
+    ];
+    const numbers = select(widths, (size) => {
+      now.bytes = Number(size);
       show();
     });
+    numbers.value = bytes;
 
     const heads = choose(
       "heads h",

@@ -5,7 +5,7 @@
 // padding: for each sample which keys are padding
 //
 // The weights are those of attention.py, and a test compares them.
-import { button, element, readout } from "./host/figure.js";
+import { button, element, readout, select } from "./host/figure.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 const table = (n, m, cell) => range(n).map((i) => range(m).map((j) => cell(i, j)));
@@ -118,11 +118,9 @@ function say([first, ...others], all) {
 }
 
 function choice(label, options, move) {
-  const named = Object.entries(options).map(([value, text]) => element("option", { value }, text));
-  const select = element("select", { class: "aa-select" }, ...named);
-  select.addEventListener("change", () => move(select.value));
-  return Object.assign(select, {
-    label: element("label", { class: "aa-slider" }, element("span", {}, label), select),
+  const made = select(Object.entries(options), move);
+  return Object.assign(made, {
+    label: element("label", { class: "aa-slider" }, element("span", {}, label), made),
   });
 }
 

@@ -7,7 +7,7 @@
 // texts: names and words of texts to begin with
 // temperatures: to write at; 0 takes the likeliest word
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
-import { button, calm, element, readout } from "./host/figure.js";
+import { button, calm, element, readout, select } from "./host/figure.js";
 
 const WEIGHTS = [
   new URL("./storyteller-0.bin", import.meta.url),
@@ -25,13 +25,13 @@ export default {
     // What is read ends with the word that is asked; what stands after it waits to be replaced.
     let [words, asked, opening, over] = [[], 0, [], false];
     let [speaks, wrong] = [0, false];
-    let logits, timer;
+    let best, timer; // the next words with their chances
 
     const begin = data.texts.map(({ name, text }) => button(name, () => start(text)));
     const who = select(
-      "model",
-      data.models.map(({ name }) => name),
+      data.models.map(({ name }, i) => [i, name]),
       change,
+      { "aria-label": "model" },
     );
     const toggles = names.map((name, i) => {
       const toggle = button(name, () => {
@@ -56,9 +56,9 @@ export default {
     });
     const on = button("write on", () => (timer ? stop() : go()));
     const warmth = select(
-      "which word comes next",
-      data.temperatures.map((each) => (each ? `temperature ${each}` : "the likeliest")),
-      () => show(),
+      data.temperatures.map((each) => [each, each ? `temperature ${each}` : "the likeliest"]),
+      show,
+      { "aria-label": "which word comes next" },
     );
     const input = element("input", {
       type: "text",
@@ -92,17 +92,16 @@ export default {
       opening = words;
     }
 
-    async function change() {
-      const chosen = who.selectedIndex;
+    async function change(chosen) {
       stop();
       try {
         tellers[chosen] ??= await fetchTeller(data, chosen);
       } catch (error) {
-        who.selectedIndex = speaks;
+        who.value = speaks;
         said.textContent = `That model did not arrive (${error.message}). Choose it again.`;
         return;
       }
-      speaks = who.selectedIndex;
+      speaks = chosen;
       show();
     }
 
@@ -147,8 +146,7 @@ export default {
     }
 
     function one() {
-      const temperature = data.temperatures[warmth.selectedIndex];
-      say(drawn(likeliest(logits, data.words, temperature), temperature && Math.random()));
+      say(drawn(best, Number(warmth.value) && Math.random()));
     }
 
     function show() {
@@ -157,7 +155,7 @@ export default {
       const off = [...silent].map((i) => names[i].split(".").map((part) => part - 1));
       const result = read(tellers[speaks], ids, off, wrong);
       const weights = result.weights.flat().map((rows) => rows[asked]);
-      logits = result.logits.at(-1);
+      best = likeliest(result.logits.at(-1), data.words, Number(warmth.value));
       while (told.children.length > texts.length) told.lastChild.remove();
       texts.forEach((word, j) => {
         if (j === told.children.length) told.append(tile(j));
@@ -174,7 +172,6 @@ export default {
       told.scrollTop = offsetTop + offsetHeight - told.clientHeight;
       toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", silent.has(i)));
       merge.setAttribute("aria-pressed", wrong);
-      const best = likeliest(logits, data.words, data.temperatures[warmth.selectedIndex]);
       bars.forEach((bar, i) => {
         const [word, share] = best[i];
         bar.children[0].textContent = word;
@@ -221,16 +218,6 @@ export default {
 
 const two = (share) => share.toFixed(2);
 const brief = (share) => two(share).replace(/^0|\.00$/, ""); // .98, and 1
-
-function select(label, names, change) {
-  const made = element(
-    "select",
-    { class: "aa-select", "aria-label": label },
-    ...names.map((name) => element("option", {}, name)),
-  );
-  made.addEventListener("change", change);
-  return made;
-}
 
 async function fetchTeller({ shapes, heads, layers, models }, which) {
   const answer = await fetch(WEIGHTS[which]);

@@ -107,6 +107,19 @@ export function button(text, press) {
   return made;
 }
 
+/**
+ * Make a list to choose from.
+ *
+ * @param options of each what it stands for, and its name
+ * @param move is called with the value of what the reader chooses
+ */
+export function select(options, move, attributes = {}) {
+  const named = options.map(([value, name]) => element("option", { value }, name));
+  const made = element("select", { class: "aa-select", ...attributes }, ...named);
+  made.addEventListener("change", () => move(made.value));
+  return made;
+}
+
 /** Make the line under a figure that says what it shows; screen readers announce its changes. */
 export function readout() {
   return element("p", { class: "aa-readout", role: "status", "aria-live": "polite" });
