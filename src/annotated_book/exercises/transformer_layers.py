@@ -1,4 +1,4 @@
-"""Exercises of "Transformer layers": a norm, and a pre-LN decoder layer."""
+"""Exercises of "Transformer layers": a norm, and what a decoder layer does."""
 
 import copy
 from functools import partial
@@ -35,72 +35,89 @@ check_norm = Exercise(
 )
 
 
+class _Layer(TransformerDecoderLayer):
+    """A post-LN decoder layer whose feed-forward network is a method, as in the chapter's."""
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.linear2(self.activation(self.linear1(x)))
+        return output
+
+
 def _draw_layer(b: int, n: int, m: int, h: int, d: int) -> dict[str, Any]:
     e = h * d
-    layer = TransformerDecoderLayer(
-        e, h, 7, 0.0, batch_first=True, norm_first=True, dtype=torch.float64
-    )
+    layer = _Layer(e, h, 7, 0.0, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(std=0.5)
-    return {"layer": layer, **normal(tgt=(b, n, e), memory=(b, m, e))}
+    padding = torch.zeros(b, m, dtype=torch.bool)
+    padding[0, -1] = True
+    return {"layer": layer, **normal(x=(b, n, e), memory=(b, m, e)), "padding": padding}
 
 
-def _decode(layer: nn.Module, tgt: Tensor, memory: Tensor, **others: Any) -> Tensor:
+def _decode(layer: Any, x: Tensor, memory: Tensor, padding: Tensor, **others: Any) -> Tensor:
     """Let the layer decode, with others in the place of some of its parts."""
     layer = copy.deepcopy(layer)
     for name, other in others.items():
         setattr(layer, name, other)
-    output: Tensor = layer(tgt, memory, tgt_is_causal=True)
+    output: Tensor = layer(x, memory, tgt_is_causal=True, memory_key_padding_mask=padding)
     return output
 
 
-def _looked_back(layer: Any, tgt: Tensor) -> Tensor:
+def _looked_back(layer: Any, x: Tensor) -> Tensor:
     """Compute the sublayer that the stub has already."""
-    x = layer.norm1(tgt)
-    looked: Tensor = tgt + layer.self_attn(x, x, x, is_causal=True)[0]
+    looked: Tensor = layer.norm1(x + layer.self_attn(x, x, x, is_causal=True)[0])
     return looked
 
 
-def _add_to_the_normed(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
-    x = layer.norm2(_looked_back(layer, tgt))
-    x = layer.norm3(x + layer.multihead_attn(x, memory, memory)[0])
-    output: Tensor = x + layer.linear2(layer.linear1(x).relu())
+def _norms_in_front(layer: Any, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+    x = _looked_back(layer, x)
+    x = x + layer.multihead_attn(layer.norm2(x), memory, memory, padding)[0]
+    output: Tensor = x + layer.feed_forward(layer.norm3(x))
     return output
 
 
-def _post(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
-    x = _looked_back(layer, tgt)
-    x = layer.norm2(x + layer.multihead_attn(x, memory, memory)[0])
-    output: Tensor = layer.norm3(x + layer.linear2(layer.linear1(x).relu()))
+def _nothing_added(layer: Any, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+    x = _looked_back(layer, x)
+    x = layer.norm2(layer.multihead_attn(x, memory, memory, padding)[0])
+    output: Tensor = layer.norm3(x + layer.feed_forward(x))
+    return output
+
+
+def _memory_asks(layer: Any, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+    x = _looked_back(layer, x)
+    x = layer.norm2(x + layer.multihead_attn(memory, x, x)[0])
+    output: Tensor = layer.norm3(x + layer.feed_forward(x))
     return output
 
 
 _NO_NORM = nn.Identity()
 
-check_pre_norm_decoder = Exercise(
-    name="pre_norm_decoder",
-    right=lambda layer, tgt, memory: layer(tgt, memory, tgt_is_causal=True),
+check_decode = Exercise(
+    name="decode",
+    right=_decode,
     praise="right, and so are the gradients: for more keys than queries, and for fewer.",
     wrong={
-        "the cross-attention and the feed-forward "
-        "network are still missing.": lambda layer, tgt, memory: (
-            _looked_back(layer, tgt) + 0 * memory.sum()
+        "the cross-attention and the feed-forward network are still missing.": (
+            lambda layer, x, *_: _looked_back(layer, x)
         ),
-        "that is post-LN: the norm stands behind the sum.": _post,
-        "you add to what is normalised. The residual goes past "
-        "the norm: x + sublayer(norm(x)).": _add_to_the_normed,
-        "norm2 is missing in front of the look across.": partial(_decode, norm2=_NO_NORM),
-        "norm3 is missing in front of the feed-forward network.": partial(_decode, norm3=_NO_NORM),
-        "the memory goes through norm2, too. It comes out of a stack with a norm of its own; norm2 "
-        "is for the queries.": lambda layer, tgt, memory: _decode(layer, tgt, layer.norm2(memory)),
-        "the look across is missing.": partial(_decode, dropout2=nn.Dropout(1.0)),
-        "the ReLU between linear1 and linear2 is missing.": partial(_decode, activation=_NO_NORM),
+        "the look across is missing.": partial(_decode, dropout2=nn.Dropout(1.0), norm2=_NO_NORM),
+        "the feed-forward network is missing.": partial(
+            _decode, dropout3=nn.Dropout(1.0), norm3=_NO_NORM
+        ),
+        "the padding mask is missing in the look across: it is the fourth argument.": (
+            lambda layer, x, memory, padding: _decode(layer, x, memory, torch.zeros_like(padding))
+        ),
+        "that is pre-LN. In the picture the norms stand behind the sums.": _norms_in_front,
+        "the look across replaces x: add it to x, then normalise the sum.": _nothing_added,
+        "the memory asks. The words that are written ask: x, memory, memory.": _memory_asks,
+        "norm2 is missing behind the look across.": partial(_decode, norm2=_NO_NORM),
+        "norm3 is missing behind the feed-forward network.": partial(_decode, norm3=_NO_NORM),
     },
     sizes=[
         {"b": 2, "n": 3, "m": 5, "h": 4, "d": 6},
         {"b": 3, "n": 4, "m": 2, "h": 1, "d": 5},
     ],
     draw=_draw_layer,
+    easy=[{"b": 2, "n": 4, "m": 4, "h": 2, "d": 3}],
     shape="(b, n, e)",
 )
