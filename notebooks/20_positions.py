@@ -3,7 +3,7 @@
 #
 # *How far is this word from that one?*
 #
-# *25 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
+# *22 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
 # with YaRN, bias scores by distance, and say what each does on long texts.*
 #
 # > the cat drank milk because it was thirsty
@@ -14,9 +14,9 @@
 #
 # Nearly all models of today take it from **RoPE**, rotary positions. Queries and keys turn like the
 # hands of a clock, each by its own position, just before they are compared. **ALiBi** and T5's buckets
-# add to the score a number that depends on the distance. In this chapter you build all of them, and
-# test them on texts longer than any in training. It ends with [twelve models of
-# today](#cell-id=models-of-today) in one table.
+# add to the score a number that depends on the distance. You build all three, let a text grow until
+# the clock shows the same time again, and see what YaRN does about it. At the end, [twelve models of
+# today](#cell-id=models-of-today) stand in one table.
 #
 # *Here for one name?* [RoPE](#cell-id=two-numbers-that-turn) · [its two layouts](#cell-id=two-layouts-one-permutation) ·
 # [ALiBi, T5's buckets](#cell-id=a-number-added-to-the-score) · [NoPE](#cell-id=without-positions) ·
@@ -41,11 +41,10 @@ from annotated_book import chapters, display
 # %% [markdown]
 # ## Absolute positions: a place that is added
 #
-# [The Transformer](09_transformer.ipynb#cell-id=clocks) writes each word's place into the word: before the
-# first layer, the hands of several clocks are added to its features. The cell does so, and computes the score of *it* for every word. The
-# sentence begins at position 0, then at later positions, as if other text came first. All words and
-# all distances stay the same. Does the score of *it* for *cat* stay the same, change only in the
-# last digits, or become a different number?
+# [The Transformer](09_transformer.ipynb#cell-id=clocks) adds to each word a code of its place. The
+# cell does so and computes the score of *it* for every word: first with the sentence at the beginning
+# of a text, then later in one. All words and all distances stay the same. Does the score of *it* for
+# *cat* stay the same, change only in the last digits, or become a different number?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -68,30 +67,28 @@ display.show(rows, columns=["score for cat", "looks most at"], corner="begins at
 
 # %% [markdown]
 # The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
-# itself. The reason is the dot product: (word + place) · (word + place) gives four products. Word
-# with word stays the same. The two products of a word with a place change when the sentence moves
-# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. Place with place depends here on the
-# distance [alone](09_transformer.ipynb#cell-id=near-and-far), but with $W_Q$ and $W_K$ in between that
-# product, too, would change. If the model wants the distance alone, it has to learn to ignore these.
+# itself. The reason is the dot product: (word + place) · (word + place) gives four products, and the
+# two of a word with a place change when the sentence moves
+# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. A model that wants the distance alone
+# has to learn to ignore them.
 
 # %% [markdown] name="two-numbers-that-turn"
 # ## RoPE: two numbers that turn
 #
 # Take two features of a word and read them as an arrow on paper: one says how far it goes to the
 # right, the other how far up. The dot product of two arrows is the product of their lengths times
-# the cosine of the angle between them. Now turn both arrows by the same angle. Their lengths and
-# the angle between them stay the same, and so does their dot product.
+# the cosine of the angle between them. Turn both by the same angle, and it stays as it is.
 #
 # So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
 # position p it has turned by p radians. Then the angle from a key at position j to a query at
-# position p grows by p − j radians, and the score depends on this distance alone. Turned
-# counterclockwise by an angle φ, the arrow (a, b) becomes
+# position p grows by p − j radians, and the score depends on this distance alone. Turned by an angle
+# φ, the arrow (a, b) becomes
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
-# Each word has the four features of [chapter 1](01_one_head.ipynb), made by hand: *animal*, *food*,
-# *action* and *quality*. The cell takes the first two of *it* as the query and those of *cat* as the
-# key. Each is turned by its position. The last column shows their dot product, not yet divided by √d.
+# Each word has the four features of [chapter 1](01_one_head.ipynb), made by hand, *animal* and *food*
+# first. These two of *it*, (1, 1), are the query, and those of *cat*, (3, 0), the key. The last column
+# shows their dot product, not yet divided by √d.
 
 
 # %%
@@ -110,11 +107,9 @@ for p, j in ((5, 1), (6, 2), (105, 101), (4, 2), (7, 1)):
 display.show(rows, columns=["cat at", "distance", "score"], corner="it at")
 
 # %% [markdown]
-# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. The figure shows the two
-# arrows. If you see sliders, try two things:
-#
-# 1. Move *cat* and keep the distance. Both arrows turn together, and the score stays the same.
-# 2. Change the distance. Now only the query turns, and the score moves along the curve.
+# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. If the figure has sliders, move
+# *cat* and keep the distance: both arrows turn together, and the score stays. Then change the
+# distance: only the query turns, and the score moves along the curve.
 
 # %% tags=["fold-input"]
 SHOWN = [(5, 1), (9, 5), (7, 1)]
@@ -123,10 +118,9 @@ display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 # %% [markdown]
 # ### Warm-up: quarter turns
 #
-# *Easy, 2 minutes.* Let a pair make a quarter turn counterclockwise per position. A quarter
-# turn has cosine 0 and sine 1. Before turning, the query's pair is (2, 1) and the key's (3, 1).
-# Write down the query at position 1 and the query at position 2. Then give the dot product of a
-# query at position 2 and a key at position 1.
+# *Easy, 2 minutes.* Let a pair make a quarter turn counterclockwise per position (cosine 0, sine 1).
+# Before turning, the query's pair is (2, 1) and the key's (3, 1). Write down the query at positions 1
+# and 2, and the dot product of a query at position 2 and a key at position 1.
 
 # %% tags=["exercise"]
 my_turned = [
@@ -164,20 +158,18 @@ exercises.positions.check_turned.folded(my_turned)
 # %% [markdown] name="all-pairs"
 # ## RoPE for a whole head: all pairs
 #
-# A single hand repeats itself after a full turn, which takes a little over six words. So it can
-# hardly tell a key one word back from a key seven words back. But a head of width d has d / 2 pairs
-# of features, and each pair turns more slowly than the one before. The score of the head is the sum
-# of its pairs' scores, and in that sum the slow pairs tell the two keys apart.
+# A single hand repeats itself after a full turn, a little over six words, so it can hardly tell a key
+# one word back from a key seven words back. But a head of width d has d / 2 pairs of features, and
+# each turns more slowly than the one before. The score is the sum over the pairs, and there the slow
+# pairs tell the two keys apart.
 #
 # Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. In the paper, the
 # **base** is 10000. Pair 0 then turns by 1 radian, and the last pair hardly at all: by
-# 0.01<!-- setting --> in a head of width 4. Positions that turn queries and keys are called
-# **rotary positions** (RoPE for short: rotary position embedding) [[Su et al., section
-# 3.2.2](../docs/references.md#su-2021)].
+# 0.01<!-- setting --> in a head of width 4. This is **RoPE**, rotary position embedding [[Su et al.,
+# section 3.2.2](../docs/references.md#su-2021)].
 #
-# The function `rotate` does for all pairs what `turn` did for one. Its argument `layout` says which
-# features form a pair: `"interleaved"` pairs neighbours, and the next section shows the other
-# layout.
+# The function `rotate` does for all pairs what `turn` did for one. With the layout `"interleaved"`,
+# neighbours form a pair; the next section shows the other layout.
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, rotary
@@ -185,10 +177,9 @@ from annotated_attention.modern import RotaryEmbedding, rotary
 display.annotated(rotary.rotate)
 
 # %% [markdown]
-# `rotate` needs the cosine and sine of each angle. Each angle is a position times the speed of a
-# pair, so there is a row for each of n positions and a column for each of r = d / 2 pairs. The same
-# table serves every sample and every head. `RotaryEmbedding` makes it, in float32 even for a model
-# in bfloat16, and calls `rotate`:
+# Each angle is a position times the speed of a pair: a row for each of n positions, a column for each
+# of r = d / 2 pairs. `RotaryEmbedding` makes this table, in float32 even for a model in bfloat16, and
+# calls `rotate`:
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
@@ -204,9 +195,9 @@ torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
 print("✓ `RotaryEmbedding` turns the words in the same way.")
 
 # %% [markdown]
-# Try it on our sentence. Of a word's neighbouring features, *animal* and *food* turn by 1 per word,
-# *action* and *quality* by 0.01<!-- setting -->. The table shows the scores of *it*: without
-# turning, turned with the sentence at 0, and turned with the sentence at 100.
+# Now our sentence. *Animal* and *food* turn by 1 per word, *action* and *quality* by
+# 0.01<!-- setting -->. The table shows the scores of *it*: without turning, turned with the sentence at
+# 0, and turned with the sentence at 100.
 
 # %%
 
@@ -227,17 +218,16 @@ for begin in range(1, 300):
 print("✓ The scores are the same wherever the sentence begins, tried at 300 places.")
 
 # %% [markdown]
-# The last two rows are equal: the score depends on the distance, not on the place. To write this
-# as a formula, let $R_p$ turn every pair by its angle at position p. Then
+# The last two rows are equal. As a formula, with $R_p$ for turning every pair by its angle at position p:
 #
 # $$(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$$
 #
 # Turning query and key by their positions is the same as turning the query alone, by the distance.
 #
 # The rows also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
-# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left (the
-# 0.31 from above, divided by √4). In a trained model, $W_Q$ and $W_K$ can use the slow pairs for
-# whatever should count at any distance.
+# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left. In a
+# trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count at any distance.
+# Values do not turn: the distance only decides how much of each is taken.
 
 # %% [markdown]
 # <!-- deeper: Why one rotation undoes the other -->
@@ -268,10 +258,6 @@ print("✓ Complex numbers and `rotate` give the same, gradients too.")
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# Only queries and keys turn. Values stay as they are: the distance only decides how much of each is
-# taken.
 
 # %% [markdown]
 # <!-- deeper: In the class -->
@@ -318,17 +304,16 @@ print("✓ With three rows of padding in front, the words come out as before.")
 # ## RoPE's two layouts, interleaved and half
 #
 # Which two features form a pair? The paper pairs neighbours, and so does the code that Meta
-# published with Llama. For the same model, `transformers` pairs feature i with feature i + d / 2.
-# Here are both layouts for a head of width 6, with features counted from 0:
+# published with Llama. For the same model, `transformers` pairs feature i with feature i + d / 2. In a
+# head of width 6:
 #
 # | layout | pair 0 | pair 1 | pair 2 |
 # |---|---|---|---|
 # | `"interleaved"` | 0 and 1 | 2 and 3 | 4 and 5 |
 # | `"half"` | 0 and 3 | 1 and 4 | 2 and 5 |
 #
-# Neither is better, but weights belong to the layout that they were trained in. Suppose you load
-# weights of one layout into a class with the other. Does that raise an error, is every score wrong,
-# or does the damage depend on the distance?
+# Neither is better, but weights belong to the layout that they were trained in. Load them into a class
+# with the other: an error, every score wrong, or damage that depends on the distance?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -338,11 +323,11 @@ print("✓ With three rows of padding in front, the words come out as before.")
 #
 # </details>
 #
-# Try it with random weights. One module with the layout `"interleaved"` plays the part of the
-# checkpoint. Its weights are loaded into a second one, with the layout `"half"`.
+# One module with random weights plays the part of the checkpoint, with the layout `"interleaved"`. Its
+# weights are loaded into one with the layout `"half"`:
 
 
-# %%
+# %% tags=["fold-input"]
 class Watched(RotaryAttention):
     """Keeps the scores of its last call."""
 
@@ -360,10 +345,10 @@ loaded = Watched(e, h, batch_first=True, rotary=RotaryEmbedding(d, layout="half"
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
 # %% [markdown]
-# All weights have loaded. Compare the scores of keys at several distances. As a yardstick, the last
-# column says how far apart the scores of two neighbouring keys are.
+# All weights have loaded. How far are the scores off? The last column is a yardstick: how far apart the
+# scores of two neighbouring keys are.
 
-# %%
+# %% tags=["fold-input"]
 x = torch.randn(b, n, e)  # (b, n, e)
 for module in (checkpoint, loaded):
     module(x, x, x)
@@ -379,12 +364,9 @@ display.show([[*averages, apart]], ["off on average by"], columns, corner="dista
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
 # two keys differ, so it no longer says much about the words.
 #
-# The remedy is a permutation. `nn.Linear` stores $W_Q$ and $W_K$ so that each row produces one
-# feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
-# `interleaved_to_half` puts the even rows of each head first and then the odd ones: six rows come
-# in the order 0, 2, 4, 1, 3, 5. The packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$
-# stacked on top of one another, so cut it into three and reorder the first two. Treat the biases
-# the same way.
+# The remedy is a permutation. Each row of $W_Q$ and $W_K$ produces one feature, so reorder the rows
+# within each head: the even ones first, then the odd ones. The final class stacks $W_Q$, $W_K$ and $W_V$
+# in one matrix, so cut it into three and reorder the first two, and the biases likewise.
 
 # %%
 from annotated_attention.modern import interleaved_to_half
@@ -409,12 +391,11 @@ print(
 )
 
 # %% [markdown]
-# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
-# > report, the first word or two came out right, because at small distances the two layouts differ
-# > little, and the rest was nonsense [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)]. Find out which layout a checkpoint was trained
-# > in, and compare one output with the original code's. The test with the moved sentence passes here,
-# > because either layout is a valid rotation.
+# > **Pitfall.** Weights of one layout in a class with the other. In one report, the first word or two
+# > came out right, and the rest was nonsense
+# > [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. The test with the moved
+# > sentence passes here, because either layout is a valid rotation: compare one output with the original
+# > code's.
 #
 # With the same weights, `"half"` gives the outputs and gradients of Llama in `transformers`, and
 # `"interleaved"` those of GPT-J (`tests/annotated_attention/modern/test_rotary.py`).
@@ -425,53 +406,27 @@ print(
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
 # number for each head that says how much this distance counts.
 #
-# ### ALiBi: nothing is learned
-#
 # In **ALiBi**, attention with linear biases, every step of distance takes the same amount off the
 # score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is the head's
-# **slope**. Steep heads look at nearby words, and flat heads look far back. With h heads, head i
-# has the slope $2^{-8i/h}$, counted from 1. For eight heads the slopes are 1/2, 1/4, 1/8, and so
+# **slope**, and nothing is learned. Steep heads look at nearby words, and flat heads look far back.
+# With h heads, head i has the slope $2^{-8i/h}$, counted from 1: with eight heads 1/2, 1/4, 1/8, and so
 # on, down to 1/256.
+#
+# > **Pitfall.** The number of heads may not be a power of two. Then checkpoints use slopes that the
+# > formula does not give, and libraries have mixed the two up [[Positions that
+# > went wrong](../docs/references.md#positions-gone-wrong)].
+
+# %% [markdown]
+# <!-- deeper: ALiBi in code, and the slopes of six heads -->
+# ### Going deeper: ALiBi in code, and the slopes of six heads
+#
+# For six heads, checkpoints begin with the slopes of the next smaller power of two, here four. Then come
+# the first, third, fifth slope and so on of the next larger power.
 
 # %%
 from annotated_attention.modern import AlibiBias, alibi_slopes
 
-display.annotated(AlibiBias.forward)
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(520, 220)
-back = torch.arange(41)
-slopes = [f"1/{1 / slope:.0f}" for slope in alibi_slopes(4)]
-penalties = AlibiBias(4)(torch.tensor([40]), 40 - back)[:, 0]
-for head, style in enumerate(("-", "--", "-.", ":")):
-    label = f"head {head + 1}: {slopes[head]}"
-    ax.plot(back, penalties[head], style, color=display.COLOURS["h"], label=label)
-ax.set(xlabel="distance", ylabel="added to the score", ylim=(-8, 0.5))
-ax.legend(frameon=False, loc="lower left")
-display.finish(
-    drawing,
-    name="by-distance",
-    alt=(
-        "What ALiBi adds to the score with four heads: "
-        "straight lines that fall from 0 with "
-        f"the slopes {', '.join(slopes)}."
-    ),
-)
-
-# %% [markdown]
-# > **Pitfall.** The number of heads may not be a power of two. The formula gives slopes for it,
-# > too, but checkpoints use different ones, and libraries have mixed the two up [[Positions that
-# > went wrong](../docs/references.md#positions-gone-wrong)].
-
-# %% [markdown]
-# <!-- deeper: The slopes of six heads -->
-# ### Going deeper: The slopes of six heads
-#
-# Checkpoints begin with the slopes of the next smaller power of two, here four. Then come the
-# first, third, fifth slope and so on of the next larger power.
-
-# %%
-display.annotated(alibi_slopes)
+display.annotated(AlibiBias.forward, alibi_slopes)
 
 # %%
 simple, right = 2 ** (-8 * torch.arange(1, 7) / 6), alibi_slopes(6)  # (6,), (6,)
@@ -537,9 +492,9 @@ display.annotated(BiasedAttention.attend)
 #
 # What happens in a text that is longer than any in training? Take a task like that of
 # [Training](12_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
-# model has to write the next letter. It is trained on 32 letters and tested on 512. The model has
-# two layers of attention with four heads, but no feed-forward part and no norms. Only its positions
-# differ: added clocks, rotary, ALiBi, buckets, or none.
+# model has to write the next letter. It is trained on 32 letters and tested on 512. The models have
+# two layers of attention with four heads, and nothing else. Only their positions differ: added codes,
+# rotary, ALiBi, buckets, or none.
 
 # %% [markdown]
 # <!-- deeper: the model, its training and its test -->
@@ -629,8 +584,16 @@ def copied_until(model: LongCopier, b: int = 100) -> dict[str, float]:
     return found
 
 
+@torch.no_grad()
+def averages(model: LongCopier) -> Tensor:
+    """Average each head's query and key in the first layer over the 26 letters."""
+    rows = model.letters.weight @ model.layers[0].in_proj_weight.mT  # (26, 192)
+    return rows.mean(0).unflatten(0, (3, 4, 16))[:2]                 # (2, h, d)
+
+
 short = learn_short("added", seed=0, steps=20)
 print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
+assert averages(short).isfinite().all()
 
 # %% tags=["fold-input"]
 KEPT = resources.files("annotated_book").joinpath("data/positions.json")
@@ -651,98 +614,105 @@ table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 # <!-- /deeper -->
 
 # %% [markdown]
-# Each kind was trained from five seeds for 1000 steps (the results come with the
-# package; `make seeds` in the repository makes them anew).
-#
-# Read the figure from left to right. Each mark is a stretch of the long sequence, named by its end: *32*
-# has the places before 32, the trained length, *64* those from 32 to 63, *128* those from 64 to 127, and
-# so on. A place counts only after the first repeat has begun: before that, nobody can know the next
-# letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
+# Each kind was trained from five seeds for 1000 steps (`make seeds` in the repository does it again). Each
+# mark of the figure is a stretch of the long sequence, named by its end: *32* is the trained length, *64*
+# has the places from 32 to 63. A place counts once the first repeat has begun: before that, nobody can
+# know the next letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
-# ALiBi and the buckets lose least. ALiBi's steep heads give a far key a large penalty, and with
-# buckets all far distances share one number, which favours none of them over another. Rotary
-# positions lose most here. At distances that never occurred in training, the score
-# follows angles that training never had a chance to correct.
+# ALiBi and the buckets lose least: ALiBi's steep heads give a far key a large penalty, and with
+# buckets all far distances share one number. Rotary positions lose most here. Why, you see below.
 #
 # </details>
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(600, 300)
-LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
-for kind, (letter, style) in zip(NAMES, LOOKS):
+drawing, axes = display.panels(580, 220, columns=2)
+LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", "-"))
+for i, (kind, (letter, style)) in enumerate(zip(NAMES, LOOKS)):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
     low, high = torch.tensor([[*row] for row in runs]).aminmax(dim=0)
-    look = {"color": display.COLOURS[letter]}
+    look, ax = {"color": display.COLOURS[letter]}, axes[i > 2]
     ax.fill_between(range(5), low, high, alpha=0.15, linewidth=0, **look)
     ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
-ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
-ax.set_xticks(range(5), STRETCHES)
-ax.legend(frameon=False, loc="lower left")
+for ax in axes:
+    ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
+    ax.set_xticks(range(5), STRETCHES)
+    ax.legend(frameon=False, loc="lower left")
 said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(NAMES, table))
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
 alt = f"Accuracy from the first stretch to the last: {said}."
 display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
-# Before place 32, all models except the one without positions are nearly perfect. In the last
-# stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added clocks have
-# fallen to 0.84, and rotary positions to 0.33, less than without any positions. The moved sentence above
-# did not promise more: rotary positions make a score independent of the place, and promise nothing for
-# distances that were never seen. That added clocks do better than rotary positions is a result of this small task. In
-# language models the opposite was found: past the trained length, sinusoidal clocks fail sooner
-# [[Press et al., section 2.2](../docs/references.md#press-2022)].
+# In the last stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added codes
+# have fallen to 0.84, and rotary positions to 0.34, less than without any positions. (That added codes
+# beat rotary ones is a result of this small task. In language models the opposite was found [[Press et
+# al., section 2.2](../docs/references.md#press-2022)].)
 #
-# What goes wrong with rotary positions? The last place where the answer stood is always at a trained
-# distance. But hundreds of farther keys are not, and their scores can come out high. Take one of them,
-# made by hand: a key whose slow pair points away from the query's. The cell moves it away from the
-# query, and prints its score with rotary positions and with ALiBi's slope of 1/16.
+# A rotation makes the score depend on the distance alone. So what is wrong with a long distance? Look into
+# a trained model. Head 1 of the first layer looks one letter back, to learn what came before. The table
+# gives its score for a letter at four distances, averaged over all pairs of letters, and splits it into
+# what the two fastest pairs and the six others add.
 
-# %%
-asks, far = torch.tensor([0, 0, 2.0, 0]), torch.tensor([0, 0, -2.0, 0])
-rows = {}
-for distance in (1, 16, 30, 100, 314, 500):
-    turned = TURNING(asks[None], torch.tensor([distance]))[0]  # (4,)
-    by_rotary = turned @ far / math.sqrt(4)                    # ()
-    by_alibi = asks @ far / math.sqrt(4) - distance / 16       # ()
-    rows[distance] = [by_rotary, by_alibi]
-display.show(rows, columns=["rotary", "ALiBi"], corner="distance")
+# %% tags=["fold-input"]
+TRAINED_TURNS = [run for run in RUNS if run["kind"] == "rotary"]
+ASKS, OFFERS = (torch.tensor(TRAINED_TURNS[0][x])[0] for x in ("queries", "keys"))  # (16,)
+
+
+def by_pair(query: Tensor, key: Tensor, scaling: dict | None = None) -> Tensor:
+    """Score a key at 512 distances; give what each of the eight pairs adds."""
+    turn = RotaryEmbedding(16, scaling=scaling, max_length=SHORT)
+    asks = turn(query.expand(LONG, -1), torch.arange(LONG))   # (512, 16)
+    offers = turn(key[None], torch.tensor([0]))               # (1, 16)
+    return (asks * offers / 4).unflatten(-1, (2, 8)).sum(-2)  # (512, 8)
+
+
+pairs = by_pair(ASKS, OFFERS)
+rows = {
+    r: [pairs[r, :2].sum(), pairs[r, 2:].sum(), pairs[r].sum()] for r in (1, 20, 120, 497)
+}
+display.show(rows, columns=["two fast pairs", "six slow pairs", "score"], corner="distance")
+
+# %% tags=["proof"]
+for run in TRAINED_TURNS:
+    for query, key in zip(torch.tensor(run["queries"]), torch.tensor(run["keys"])):
+        score = by_pair(query, key).sum(-1)  # (512,)
+        assert score[SHORT:].max() > score[:SHORT].max()
+print(
+    "✓ In all 20 heads of the five models, some key beyond 31 scores more than all others."
+)
 
 # %% [markdown]
-# Within the trained distances, up to 30, the slow pair hardly turns, and the score stays near −2.
-# At distance 314, after half a turn, it scores 2.00. Among hundreds of far keys, some are likely to
-# be like it. ALiBi only ever lowers the score of a far key.
-
-# %% [markdown] name="without-positions"
-# ### NoPE: no positions at all
-#
-# Even the model without positions (no positional encoding) learns something: a causal mask
-# shows each word one more key than the word before, which tells how far along it stands [[Kazemnejad et
-# al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
-# layers only: SmolLM3 in every fourth.
+# The two fast hands show nearly the same time at all four distances: they have come round. In training,
+# the slow hands told these keys apart. At distance 20 they take 0.63 off, so the previous letter wins. But
+# at 120 they have turned farther than they ever did in training, and *add* 0.56. So the key 120 letters
+# back scores 6.26 and beats the previous letter, with 5.76. Nothing in training forbade that: it never saw
+# these angles.
 
 # %% [markdown] name="turning-more-slowly"
 # ## YaRN, NTK, position interpolation: turning more slowly
 #
-# If unseen angles are what harms a trained model with rotary positions, turn more slowly. Then a
-# long text uses only angles that a short one has used. But which pairs? One that makes a full turn within
-# the trained length has met angles all the way round. Only a slower pair meets new angles in a longer
-# text. Three ways are common:
+# If unseen angles do the harm, turn more slowly: then a long text uses only angles that a short one has
+# used. But which pairs? One that makes a full turn within the trained length has met all angles. Only a
+# slower pair meets new ones. Four ways are common:
 #
 # - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
 #   al.](../docs/references.md#chen-2023)].
 # - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
-#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)].
-# - **YaRN** (`yarn`) divides the speed of the pairs that turn less than once within the trained length.
-#   The fastest keep theirs, and a ramp leads from the slow pairs to the fast ones. All scores become
-#   larger, too, which sharpens the softmax: for s times the length, rotated queries and keys are each
-#   multiplied by 0.1 ln s + 1 [[Peng et al., section 3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4
-#   leaves that out.) Llama 3.1's `llama3` is alike, with a shorter ramp and no larger scores.
+#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel:
+#   that theory says that a network hardly learns fine differences if its inputs lack fast-changing
+#   features, so the fast pairs should stay.
+# - **YaRN** (`yarn`) keeps the fastest pairs, and divides the speed of those that turn less than once
+#   within the trained length; a ramp leads from the ones to the others. It also makes all scores larger,
+#   which sharpens the softmax: for s times the length, rotated queries and keys are each multiplied by
+#   0.1 ln s + 1 [[Peng et al., section 3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4 leaves that
+#   out.)
+# - **Llama 3.1's** `llama3` divides the same slow pairs, with a shorter ramp and no larger scores
+#   [[Llama 3.1](../docs/references.md#llama-3-1)].
 #
-# The figure shows how many times more slowly each of the 64 pairs of a head turns, in a model of the size
-# of Llama 3.1 that goes from 8,192 tokens to eight times as many. Look at the left: which ways leave the
-# fast pairs alone?
+# How many times more slowly does each of the 64 pairs of a head turn, in a model of the size of Llama 3.1
+# that goes from 8,192 tokens to eight times as many?
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import frequencies, rotary_frequencies
@@ -750,60 +720,41 @@ from annotated_attention.modern import frequencies, rotary_frequencies
 LARGE = {"factor": 8.0, "original_max_position_embeddings": 8192}
 RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
 WAYS = {"linear": {}, "dynamic": {}, "yarn": LARGE, "llama3": LARGE | RAMP}
-drawing, (ax,) = display.panels(600, 280)
+drawing, axes = display.panels(580, 210, columns=2)
 usual, _ = rotary_frequencies(128, base=500_000)
-for (way, more), look in zip(WAYS.items(), (":", "-.", "-", "--")):
+once = (usual * 8192 / (2 * math.pi) >= 1).sum().item()
+for i, ((way, more), look) in enumerate(zip(WAYS.items(), (":", "-", "-", "--"))):
     scaling = {"rope_type": way, "factor": 1.0 if way == "dynamic" else 8.0, **more}
     longer = {"max_length": 8192, "length": 65_536}
     speeds, _ = rotary_frequencies(128, base=500_000, scaling=scaling, **longer)
-    letter = dict(zip(WAYS, "bdnh"))[way]
+    letter, ax = dict(zip(WAYS, "bdnh"))[way], axes[i > 1]
     ax.plot(usual / speeds, look, color=display.COLOURS[letter], label=way)
-once = (usual * 8192 / (2 * math.pi) >= 1).sum().item()
-ax.axvline(once - 0.5, color="#808080", linewidth=1)
-ax.text(once, 1.1, "turn less than once in 8,192", fontsize=11)
-ax.set(xlabel="pair", ylabel="times more slowly", ylim=(0.8, 8.3))
-ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.95))
+for ax in axes:
+    ax.axvline(once - 0.5, color="#808080", linewidth=1)
+    ax.text(once, 1.1, "less than once", fontsize=12)
+    ax.set(xlabel="pair", ylabel="times more slowly", ylim=(0.8, 8.3))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.95))
 alt = (
     "How many times more slowly each of 64 pairs turns. linear: 8 for all. dynamic: from 1 "
     "for the first pair to 8 for the last one. yarn and llama3: 1 for the fast pairs, "
     "8 for the slow ones, and a ramp between."
 )
-display.finish(drawing, name="slower-pairs", alt=alt)
+caption = "Right of the line, a pair turns less than once within 8,192 tokens."
+display.finish(drawing, name="slower-pairs", alt=alt, caption=caption)
 
 # %% [markdown]
-# All but `linear` leave the fastest pair as it is. What does this do to the trained rotary models above, without a single further step of
-# training? Here they are tested again, with rotations for texts 16 times as long. Compare the first and
-# the last column.
+# Now the trained rotary models again, without a single further step of training, with rotations for texts
+# 16 times as long. (`dynamic` has its speeds for a length of 512 in every column.) What does each way gain
+# in the last column, and what does it cost in the first?
 
 # %% tags=["fold-input"]
-TESTED = ("as trained", "linear", "dynamic", "yarn")
-table = torch.stack([middle("rotary", way) for way in TESTED])  # (4, 5)
+TESTED = ("as trained", "linear", "dynamic", "llama3", "yarn")
+table = torch.stack([middle("rotary", way) for way in TESTED])  # (5, 5)
 display.show(table, ("plain", *TESTED[1:]), STRETCHES, corner="places up to")
 
 # %% [markdown]
-# The obvious repair, `linear`, fails even on short texts: it also slows the fast pairs, which tell
-# neighbours apart, and these models were never trained for that. With some training afterwards it works,
-# and Gemma 3 ships it. YaRN lifts the last stretch from 0.33 to 0.97, with hardly any loss at the
-# trained length. (It was proposed with such training, too; `dynamic`, which reaches 0.66, is meant for
-# models without.)
-#
-# Another way is a **higher base** from the start of training: all pairs but the first turn more
-# slowly, and the slowest so little that even in a long text their part of the score hardly changes.
-# Llama 3 has 500,000 in place of 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3
-# has **two bases**: 10,000 in layers with a window, which see near keys only, and 1,000,000 in those that
-# see all keys. There its larger models also turn eight times more slowly, by `linear` [[Gemma
-# Team](../docs/references.md#gemma-2025)].
-
-# %% [markdown]
-# <!-- deeper: Llama 3.1, settings, and the code of all four ways -->
-# ### Going deeper: Llama 3.1, settings, and the code of all four ways
-#
-# **`llama3`** divides the speed of the same slow pairs as YaRN, and has a ramp of its own: it ends at pairs
-# that turn four times, YaRN's at those that turn 32 times ([Llama
-# 3.1](../docs/references.md#llama-3-1)). These are the settings for the models above. They were trained on 32 letters, and 512 letters are
-# 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
-# column says how many turns the pair makes in 32 letters. The other columns say how many times more
-# slowly it turns.
+# YaRN lifts the last stretch from 0.34 to 0.97, with hardly any loss at the trained length. The obvious
+# repair, `linear`, fails even on short texts, with 0.36. The head from above shows why:
 
 # %% tags=["fold-input"]
 FACTOR = LONG / SHORT  # 16
@@ -818,6 +769,71 @@ SCALINGS = {
     "llama3, to 2 turns": LLAMA3 | {"high_freq_factor": 2.0},
     "yarn, same scores": YARN | {"attention_factor": 1.0},
 }
+
+# %% tags=["fold-input"]
+drawing, axes = display.panels(610, 170, columns=3)
+told = []
+for ax, (way, scaling) in zip(
+    axes, [("plain", None), *((x, {}) for x in ("linear", "yarn"))]
+):
+    scaling = scaling if scaling is None else SCALINGS[way]
+    score = by_pair(ASKS, OFFERS, scaling).sum(-1)[:131]
+    best = score.argmax().item()
+    ax.axvspan(0, SHORT - 1, color="#808080", alpha=0.2, linewidth=0)
+    ax.plot(score, color=display.COLOURS["n"], linewidth=1)
+    ax.plot([1, best], score[[1, best]], "o", color=display.COLOURS["n"])
+    told.append(
+        f"{way}: highest at distance {best}, {score[best]:.2f}; at 1, {score[1]:.2f}"
+    )
+    ax.set_title(f"{way}: highest at {best}", fontsize=12)
+    ax.set(xlabel="distance", ylabel="score")
+display.finish(
+    drawing,
+    name="one-head-stretched",
+    alt=f"Scores of one head by distance. {'. '.join(told)}.",
+    caption="Grey: trained distances. Dots: one letter back, and the highest score.",
+)
+
+# %% tags=["proof"]
+trained_first = 0
+for run in TRAINED_TURNS:
+    for query, key in zip(torch.tensor(run["queries"]), torch.tensor(run["keys"])):
+        trained_first += int(by_pair(query, key, YARN).sum(-1).argmax() < SHORT)
+assert trained_first == 13
+print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained distance.")
+
+# %% [markdown]
+# With `linear` every hand is slower, also the fast ones that tell neighbours apart: the head that looked
+# one letter back now looks 12 back. (With some training afterwards `linear` works, and Gemma 3 ships it.)
+# With YaRN, the previous letter wins again. (That is one head. All four of its kind decide together, and a
+# second layer reads them.)
+#
+# `llama3` costs more on short texts here, because its ramp slows the second pair, which counts (the fold
+# shows it). In a large model YaRN slows more pairs, so this says nothing against `llama3` there.
+#
+# ### Higher base, two bases, NoPE
+#
+# A model can also be trained for long texts from the start. With a **higher base**, all pairs but the first
+# turn more slowly, and the slowest hardly at all, even in a long text. Llama 3 has 500,000 in place of
+# 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two bases**: 10,000 in
+# layers with a window, which see near keys only, and 1,000,000 in those that see all keys [[Gemma
+# Team](../docs/references.md#gemma-2025)].
+
+# %% [markdown] name="without-positions"
+# **NoPE** is no positional encoding at all. A causal mask shows each word one more key than the word
+# before, which tells how far along it stands [[Kazemnejad et
+# al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
+# layers only: SmolLM3 in every fourth.
+
+# %% [markdown]
+# <!-- deeper: Llama 3.1, settings, and the code of all four ways -->
+# ### Going deeper: Llama 3.1, settings, and the code of all four ways
+#
+# The ramp of `llama3` ends at pairs that turn four times, YaRN's at those that turn 32 times. Here are the
+# settings for the models above. They were trained on 32 letters, and 512 letters are
+# 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
+# column says how many turns the pair makes in 32 letters. The other columns say how many times more
+# slowly it turns.
 
 # %%
 speeds, _ = rotary_frequencies(16)
@@ -842,9 +858,8 @@ told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
 print(f"✓ With a large model's settings, {told}.")
 
 # %% [markdown]
-# Here `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two. That is a likely reason
-# why `llama3` loses more on short texts; with a ramp that ends at two turns it loses less. YaRN without
-# its larger scores is the last row:
+# Here `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two. With a ramp that ends at
+# two turns, `llama3` loses less. YaRN without its larger scores is the last row:
 
 # %% tags=["fold-input"]
 PARTS = ("yarn", "llama3", "llama3, to 2 turns", "yarn, same scores")
@@ -852,8 +867,7 @@ table = torch.stack([middle("rotary", way) for way in PARTS])  # (4, 5)
 display.show(table, PARTS, STRETCHES, corner="places up to")
 
 # %% [markdown]
-# With the settings of Llama 3.1, in the figure above, it is YaRN that slows more pairs, and `llama3` none
-# more than YaRN. So this small task says nothing against `llama3` in a large model.
+# With the settings of Llama 3.1, in the figure above, it is YaRN that slows more pairs.
 #
 # A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
 # `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
@@ -877,8 +891,7 @@ print(f"by the model's softmax scale: {(0.1 * math.log(40) + 1) ** 2:.2f} times"
 # > [latent attention](22_fewer_keys.ipynb): 1.87 / √(d + r).
 
 # %% [markdown]
-# The models were tested with the function below. `dynamic` uses the speeds for 512
-# letters in every column, since all come from one pass.
+# The models were tested with this function:
 
 
 # %%
@@ -907,20 +920,19 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
 # > with [a cache](21_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit. This happened in published code [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)]; the next chapter comes back to it.
+# > no longer fit [[Positions that went wrong](../docs/references.md#positions-gone-wrong)].
 
 # %% [markdown] name="a-far-key"
 # ## RoPE or ALiBi: when the far key is the right one
 #
 # Left as trained, ALiBi did best on long texts, and none of the [models of today](#cell-id=models-of-today)
-# uses it. But in that task the answer is never more than 16 letters back. Take one in which it is
+# uses it. Why? In that task the answer is never more than 16 letters back. Take one in which it is
 # the farther of two. Eight people get a seat, later each gets another one, and then you are asked for
-# the *first* seat of each, or for the *last*. Here is one of them, and what ALiBi's steepest head of four
+# the *first* seat of each, or for the *last*. Here is Ann, and what ALiBi's steepest head of four
 # takes off for both keys:
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(620, 170)
+drawing, (ax,) = display.panels(340, 150)
 ax.set(xlim=(-0.7, 24.2), ylim=(-1.7, 5.6))
 ax.axis("off")
 for begin, letter, said in (
@@ -930,11 +942,11 @@ for begin, letter, said in (
 ):
     ink = display.COLOURS[letter]
     ax.bar(range(begin, begin + 8), 0.8, 0.86, color=ink, alpha=0.25)
-    ax.text(begin + 3.5, -1.6, said, ha="center", color=ink)
+    ax.text(begin + 3.5, -1.7, said, ha="center", color=ink, fontsize=12)
 marks = {3: "Ann: 5", 11: "Ann: 12", 18: "Ann?"}
 for place, said in marks.items():
     ax.bar(place, 0.8, 0.86, color="#808080")
-    ax.text(place, -0.65, said, ha="center", fontsize=11, fontweight="bold")
+    ax.text(place, -0.65, said, ha="center", fontsize=12, fontweight="bold")
 told = []
 for place, height in ((3, 4.2), (11, 2.2)):
     steps = torch.linspace(0, math.pi, 40)
@@ -942,7 +954,7 @@ for place, height in ((3, 4.2), (11, 2.2)):
     ax.plot(middle_x + half * steps.cos(), 0.9 + height * steps.sin(), color="#808080")
     taken = AlibiBias(4)(torch.tensor([18]), torch.tensor([place]))[0].item()
     said = f"{18 - place} back: {taken:.2f}".replace("-", "−")
-    ax.text(middle_x, 1.0 + height, said, ha="center", va="bottom", fontsize=11)
+    ax.text(middle_x - 2.2, 1.0 + height, said, ha="center", va="bottom", fontsize=12)
     told.append(said)
 alt = (
     f"Place 18 asks for Ann, seated at places 3 and 11. ALiBi's head 1: {'; '.join(told)}."
@@ -950,13 +962,10 @@ alt = (
 display.finish(drawing, name="two-seats", alt=alt)
 
 # %% [markdown]
-# A head that looks for Ann finds two keys, which differ only in their seats. Seats are random, so they
-# favour neither key on average. So with ALiBi the last seat, which is nearer, gets more weight on average,
-# in every head, whatever $W_Q$ and $W_K$ have learned. A rotation has no such rule: its score may grow
-# with the distance.
-#
-# So what share of the first seats does a model find that has one layer and ALiBi: almost none, or half
-# of them, or more?
+# A head that looks for Ann finds two keys, which differ only in their seats, and seats are random. So with
+# ALiBi the last seat, which is nearer, gets more weight on average in every head, whatever $W_Q$ and $W_K$
+# have learned. A rotation has no such rule: its score may grow with the distance. What share of the first
+# seats does a model with one layer and ALiBi find: almost none, half of them, or more?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -965,8 +974,8 @@ display.finish(drawing, name="two-seats", alt=alt)
 #
 # </details>
 #
-# Again, five seeds trained each kind, here with 200 steps and one layer of four heads.
-# The table gives the median accuracy, the lowest and the highest.
+# Again, five seeds trained each kind, here for 200 steps with one layer of four heads: the median accuracy,
+# the lowest and the highest.
 
 # %% tags=["fold-input"]
 FAR_KEPT = resources.files("annotated_book").joinpath("data/far_key.json")
@@ -981,7 +990,7 @@ display.show(table, columns=["last seat", "first seat"], corner="positions")
 # %% [markdown]
 # Without positions both seats look alike, and a choice between two is right half of the time. Asked for
 # the last seat, all others find it. Asked for the first, ALiBi drops to 0.67, with two of five seeds
-# above 0.95; with rotary positions, one seed of five is not yet there. Twice as much training helps:
+# above 0.95; one seed of five with rotary positions is not yet there. Twice as much training helps:
 
 # %% tags=["fold-input"]
 for kind in ("ALiBi", "rotary"):
@@ -994,11 +1003,10 @@ for kind in ("ALiBi", "rotary"):
 # How does an ALiBi model find a seat that none of its heads prefers? It subtracts: one head looks at both
 # seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look at the first
 # seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
-# buckets leave it to training.
-#
-# Speed need not decide. As of 2026, FlashAttention 2 takes ALiBi's slopes, but no other bias
-# [[`alibi_slopes`](../docs/references.md#flash-attention-code)]; FlexAttention and FlashAttention 4 compute
-# any of them from a rule inside the [kernel](23_tiles.ipynb), the buckets' too.
+# buckets leave it to training. And RoPE needs no bias inside the [kernel](23_tiles.ipynb), which buckets
+# do: FlashAttention 2 takes ALiBi's slopes and no other bias
+# [[`alibi_slopes`](../docs/references.md#flash-attention-code)], while FlexAttention computes any from a
+# rule.
 
 # %% tags=["proof"]
 import warnings
@@ -1141,9 +1149,9 @@ print(f"after 20 steps: {brief['accuracy']:.2f}")
 # %% [markdown] name="models-of-today"
 # ## Models of today, in one table
 #
-# This chapter opens a part on what has become of attention since the first Transformer. Here are
-# twelve models of 2024 to 2026. Most of the first column you know by now; the others are ahead of you.
-# Does any of these models still have multi-head attention as you built it?
+# Here are twelve models of 2024 to 2026, and what they have made of attention. Most of the first column
+# you know by now; the others are ahead of you. Does any of these models still have multi-head attention
+# as you built it?
 
 # %% tags=["fold-input"]
 MODELS = {  # positions, keys and values, the keys that a query sees, and what comes besides
@@ -1173,18 +1181,13 @@ display.show(MODELS, columns=HEADINGS, corner="model, year", decimals="<")
 # it. But its queries and keys are rotated and normed. Where to read about each column:
 #
 # - *Positions*: this chapter. RoPE on 1/3 turns a third of a head's features; NoPE in 1/4 means that
-#   every fourth layer knows no positions; *linear*, *llama3* and [YaRN](#cell-id=turning-more-slowly)
-#   stretch RoPE for longer texts.
-# - *Keys and values*: multi-head attention (MHA) has them for each head; how grouped (GQA) and latent
-#   attention (MLA) share them, and one KV head (MQA), is in [chapter 22](22_fewer_keys.ipynb).
+#   every fourth layer knows no positions.
+# - *Keys and values*, shared by a group of heads (GQA), by all (MQA), or latent (MLA): [chapter
+#   22](22_fewer_keys.ipynb).
 # - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
-#   that sees all keys. *2,048* is how many keys a query chooses; what DeepSeek-V4 does is
-#   [all at once](24_windows.ipynb#cell-id=all-at-once).
+#   that sees all keys; of DeepSeek-V4, see [all at once](24_windows.ipynb#cell-id=all-at-once).
 # - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
 #   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
-#
-# Two chapters have no column, because what they explain changes no result, up to rounding: the [KV
-# cache](21_cache.ipynb), and FlashAttention in [Tiles](23_tiles.ipynb).
 #
 # <details><summary>Where the rows come from</summary>
 #
@@ -1263,8 +1266,8 @@ exercises.positions.check_permutation.folded(to_neighbours)
 # > ```
 # >
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets hold up past
-# > the trained length; rotary positions need their slow pairs slowed down, and in these small
-# > models YaRN did that best.
+# > the trained length. With rotary positions a far key can show the same time as a near one, until the
+# > slow pairs are slowed down; in these small models YaRN did that best.
 #
 # A model that writes text computes the same keys again for each new word. The [next
 # chapter](21_cache.ipynb) keeps them.

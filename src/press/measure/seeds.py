@@ -230,7 +230,8 @@ def run_warm_up(
 def positions(kind: str, seed: int) -> dict[str, Any]:
     """Train a model with positions of one kind on short sequences, and test it on long ones.
 
-    A model with rotary positions is also tested with its rotation scaled, without more training.
+    A model with rotary positions is also tested with its rotation scaled, without more training,
+    and tells what its heads ask on average.
     """
     chapter: Any = chapters.load("20_positions")
     model = chapter.learn_short(kind, seed)
@@ -239,7 +240,11 @@ def positions(kind: str, seed: int) -> dict[str, Any]:
         for name, scaling in chapter.SCALINGS.items():
             measured[name] = chapter.copied_until(chapter.scaled(model, scaling))
     rounded = {name: {end: round(x, 4) for end, x in row.items()} for name, row in measured.items()}
-    return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
+    found = {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
+    if kind == "rotary":
+        for name, heads in zip(("queries", "keys"), chapter.averages(model), strict=True):
+            found[name] = [[round(x, 3) for x in head.tolist()] for head in heads]
+    return found
 
 
 def far_key(setup: Sequence[Any], seed: int) -> dict[str, Any]:

@@ -76,7 +76,7 @@ function drawDial(query, key, words) {
     tip: svg("circle", { r, fill: `var(--aa-${letter})` }),
   }));
   const names = words.map((word, i) =>
-    label(word, i ? WIDTH - 34 : 34, 16, {
+    label(`${word} (${[query, key][i].join(", ")})`, i ? WIDTH - 36 : 36, 16, {
       fill: `var(--aa-${"nm"[i]})`,
       "font-size": 13,
       "font-weight": i ? 400 : 700,

@@ -44,7 +44,11 @@ def rotation(
         ax.set_title(f"{where}\nscore {number:.2f}".replace("-", "−"), fontsize=11)
         said.append(f"{where}: score {number:.2f}")
     alt = f"Two arrows that turn by 1 radian per position. {'; '.join(said)}."
-    caption = "The thick blue arrow is the query's pair, the thin green one the key's."
+    pairs = [f"({', '.join(f'{x:g}' for x in pair)})" for pair in (query.tolist(), key.tolist())]
+    caption = (
+        f"Thick and blue: the query's pair, of “{words[0]}”, {pairs[0]} before it turns. "
+        f"Thin and green: the key's, of “{words[1]}”, {pairs[1]}."
+    )
     data = {
         "query": query.tolist(),
         "key": key.tolist(),
