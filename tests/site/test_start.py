@@ -53,7 +53,7 @@ def test_all_that_the_tick_changes_is_in_sight_on_a_phone_and_the_doors_where_th
 def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
     page = visit()
     said = page.locator("[data-live=first_look]").get_by_role("status")
-    tick = page.get_by_role("checkbox", name="join heads.transpose(0, 1).reshape(n, h * d)")
+    tick = page.get_by_role("checkbox", name="heads.transpose(0, 1).reshape(n, h * d)")
     told, answers = {}, {}
     answer = page.locator(".aa-stage .aa-look text[aria-hidden]")
     for merged in ("rightly", "wrongly"):

@@ -47,18 +47,12 @@ export default {
       type: "checkbox",
       checked: true,
       autocomplete: "off",
-      "aria-label": "join heads.transpose(0, 1).reshape(n, h * d)",
+      "aria-label": "heads.transpose(0, 1).reshape(n, h * d)",
     });
     tick.addEventListener("change", () => ((now.transposed = tick.checked), show()));
     const cut = element("span", {}, ".transpose(0, 1)");
     const code = element("code", {}, "heads", cut, ".reshape(n, h * d)");
-    const line = element(
-      "label",
-      { class: "aa-tick-line" },
-      tick,
-      element("span", {}, "join"),
-      code,
-    );
+    const line = element("label", { class: "aa-tick-line" }, tick, code);
     const said = readout();
 
     // Where what a head found for a word stands: the word that has it, and the side.
@@ -95,11 +89,9 @@ export default {
           ".",
         ];
       const lines = rows.map((row, head) => {
-        const most = (of) => all[of.indexOf(Math.max(...of))];
-        const finds =
-          found[now.query][head] < FOUND
-            ? `looks at “${most(row)}”, which brings nothing`
-            : `finds “${most(row.map((share, j) => share * gives[now.ending][j]))}”`;
+        const arrives = row.map((share, j) => share * gives[now.ending][j]);
+        const most = all[arrives.indexOf(Math.max(...arrives))];
+        const finds = found[now.query][head] < FOUND ? "finds little" : `finds “${most}”`;
         return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
       if (now.query !== query) return lines.flat();
@@ -151,7 +143,7 @@ const even = (row) => row.every((share) => share === row[0]);
 const meant = (pair) => pair.findIndex((part) => part >= FOUND && part === Math.max(...pair));
 const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
 
-// The sentence once, the curves of the first head above it, those of the second below; the wider, the more it gets.
+// The sentence once, the curves of the first head above it, those of the second below; the wider, the more arrives.
 function curves(words, places, asks, ask) {
   const paths = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
   const names = places.map((x) => svg("text", { x, y: 94 }));
@@ -194,7 +186,7 @@ function curves(words, places, asks, ask) {
       const row = weights[head][query];
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
-        path.style.strokeWidth = 0.4 + 0.09 * row[j];
+        path.style.strokeWidth = 0.4 + 0.08 * row[j] * gives[j];
         path.style.strokeOpacity = gives[j] ? 0.9 : 0.2;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
         shares[head][j].setAttribute("fill", gives[j] ? HEADS[head].ink : "var(--aa-quiet)");

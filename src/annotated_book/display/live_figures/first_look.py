@@ -73,8 +73,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     (animal, food), (cat, milk) = NAMES, KINDS
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 looks at <i>{milk}</i>, which "
-        f"brings nothing: {thirsty[1]} {food}. So <i>it</i> means the {cat}. "
+        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 finds little: "
+        f"{thirsty[1]} {food}. So <i>it</i> means the {cat}. "
         f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {milk}."
     )
     merging = (
@@ -129,7 +129,7 @@ def _still(
         for x, share, given in zip(places, rows[query], gives, strict=True):
             drawn += (
                 f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
-                f"{_stroke(share, given > 0)}/>"
+                f"{_stroke(share * given)}/>"
             )
     texts = "".join(
         f'<text x="{x}" y="94" {"font-weight" if i == query else "opacity"}='
@@ -199,6 +199,6 @@ def _curve(a: float, b: float, y: int, way: int) -> str:
     )
 
 
-def _stroke(share: int, gives: bool) -> str:
-    """Choose the stroke: the wider, the larger the share; pale, where the word brings nothing."""
-    return f'stroke-width="{0.4 + 0.09 * share:g}" stroke-opacity="{0.9 if gives else 0.2}"'
+def _stroke(arrives: int) -> str:
+    """Choose the stroke: the wider, the more arrives of a word; pale, where nothing does."""
+    return f'stroke-width="{0.4 + 0.08 * arrives:g}" stroke-opacity="{0.9 if arrives else 0.2}"'
