@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *22 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *21 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -21,15 +21,8 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The bars trade places. But look at the upper curves: with *thirsty*, head 1 gives *cat* as much of its attention as
-# *thirsty*, 0.46 each, and the cat, as you will see, adds nothing to that bar: hence its pale curve.
-#
-# Most words have two equal bars, 0.38 each. They ask nothing, and so they get the average of this sentence. A bar well
-# above that is a *yes*, one well below a *no*.
-#
-# You build that picture in nine steps, with a pencil first. They end in a class of 18 lines, and in a test that holds
-# its outputs, weights and gradients beside those of PyTorch's class. A ✓ is a test that you can open. Links lead to
-# the chapters that take their time. (The minutes above are for reading straight on; with a pencil, take 40.)
+# The bars trade places, and only one word was exchanged. You build this picture in seven steps, with a pencil first,
+# and take a class of seven lines along; two steps more make it safe, and a test holds it beside PyTorch's class.
 #
 # ## 1. One head with a pencil
 #
@@ -54,7 +47,7 @@ second[-1] = torch.tensor([0.0, 2, 0, 2])  # sweet in place of thirsty
 display.show(first, words, features, decimals=0)
 
 # %% [markdown]
-# Now let *it* look around, in four steps. Before you do the sums: at which will *it* look more, at the
+# Now let *it* look around, in four steps. Guess before you do the sums: at which will *it* look more, at the
 # cat or at the milk?
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
@@ -66,8 +59,8 @@ display.show(first, words, features, decimals=0)
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 #
-# In the code, `first` and `second` hold the two sentences, and `it` is 5, the place of the word. The comment `(m, e)`
-# gives a shape, checked when the page is built: m words that are asked, with e numbers each.
+# In the code, `first` and `second` are the two sentences, and `it` is 5, the place of the word. A comment such as
+# `(m, e)` is a shape, checked when the page is built: m words that are asked, with e numbers each.
 
 # %%
 scores = first @ first[it]      # (m, e) x (e,) -> (m,)
@@ -117,10 +110,10 @@ exercises.short_path.check_sweet.folded(my_numbers)
 # %% [markdown]
 # ## 2. All words at once
 #
-# Matrix products let all words look around at once. Three roles get names: the word that asks brings a **query**, it
-# is compared with the **keys**, and what is collected are the **values**. So far all three are the words' own rows: n
-# words ask m words, the same eight, and the width d is e. In the code, `mT` swaps the last two axes, `softmax(-1)`
-# makes shares along the last one, and `...` stands for axes in front, of which there are none yet.
+# Three roles get names: the word that asks brings a **query**, it is compared with the **keys**, and what is
+# collected are the **values**. So far all three are the words' own rows: n words ask m words, the same eight, and the
+# width d is e. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the last one, and `...`
+# stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -142,7 +135,7 @@ print("✓ The three lines give what the pencil gave, and PyTorch's own function
 
 # %% [markdown]
 # The last word decides. But nothing in these lines knows that this word stands last. Turn a sentence around,
-# and ask *drank*:
+# and ask *drank*. Who drank whom?
 
 # %%
 tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
@@ -150,19 +143,18 @@ both = [attend(x, x, x)[1] for x in (tame, wild)]
 display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
-# The same, whether the cat drank the milk or the milk drank the cat. Without a mask, attention is blind to
-# order; most models are told [positions](20_positions.ipynb) from outside. Keep these two rows in mind.
+# It cannot tell. Without a mask, attention is blind to order; most models are told [positions](20_positions.ipynb)
+# from outside. Keep these two rows in mind.
 #
 # ## 3. Three matrices
 #
-# With the same numbers in all three roles, our words find words that share their features. A word should
-# ask for one thing and be found by another. So a head has a [matrix for each
-# role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$ turns a word into
-# what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
+# So far a word finds the words that share its features. But it should ask for one thing and be found by another.
+# So a head has a [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$
+# turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
 # Our head is two numbers wide, set by hand, and asks: *is something said about an animal?* Only words
 # with a quality ask; the others have the query (0, 0) and look at all words evenly. What a word hands over
-# is its quality. The second column of $W_V$ stays empty, since this head has one thing to hand over.
+# is its quality. (This is one thing, so the second column of $W_V$ stays empty.)
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -177,10 +169,16 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 # %% [markdown]
 # The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
 # quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. But the cat has no quality to
-# give, so *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself: 0.97. Then what is the cat
-# good for? Exchange the last word, and then take the cat away.
+# give, hence its pale curve at the top. So *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from
+# itself: 0.97.
+#
+# Is that much? A word that asks nothing gets the average of what all eight give, $3 / 8$, which is 0.38. Most bars at
+# the top are as high as that. One well above is a *yes*, one well below a *no*.
+#
+# But what is the cat good for? It takes nearly half of the attention, and gives nothing. Exchange the last word, and
+# then take the cat away.
 
-# %%
+# %% tags=["fold-input"]
 fewer = [0, *range(2, 8)]  # without the cat "it" moves up by one
 asked = [(first, it), (second, it), (first[fewer], it - 1), (second[fewer], it - 1)]
 said = [attend(x @ W_Q, x @ W_K, x @ W_V)[place, 0] for x, place in asked]
@@ -188,11 +186,10 @@ table = torch.stack(said).view(2, 2)
 display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 
 # %% [markdown]
-# *Sweet* is not about an animal. That word scores 2, and most of the attention goes to *cat*, which gives
-# nothing: so the answer is *no*, 0.19. The shares make one whole, so this head cannot abstain: to say *no*
-# it needs a word with nothing to give. Without the cat, most of the attention goes to *it* and *sweet*, which
-# both have a quality to give. Each brings half of the *no*, which rises to 0.95: as loud as the *yes* was with the
-# cat, 0.97. (The *yes* rises, too, to 1.78.)
+# *Sweet* is not about an animal, so it scores 2, and most of the attention goes to *cat*, which gives nothing: *no*,
+# 0.19. Without the cat, the attention has to go somewhere, for the shares make one whole. Most of it goes to *it* and
+# *sweet*, which both have a quality to give, and the *no* rises to 0.95: as loud as the *yes* was. (The *yes* rises,
+# too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word with nothing to give.**
 
 # %% tags=["proof"]
 left = second[fewer]
@@ -204,11 +201,9 @@ print("✓ Without the cat, “it” and “sweet” bring all of the no, half e
 # %% [markdown]
 # ## 4. Why the root
 #
-# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width. Why? A score
-# adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1 (their squares are 1 on
-# average), so are the products. Their sum has variance d, and a typical score the size $\sqrt d$. What does that do
-# to the shares? Here are random queries, each with eight random keys. A dot is the largest of the eight shares of a
-# query; at ⅛ all keys would share alike, at 1 one key has it all.
+# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width. What if you do
+# not divide? Here are random queries, each with eight random keys, none of them meant for it. A dot is the largest of
+# the eight shares of a query; at ⅛ all keys would share alike, at 1 one key has it all.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -237,16 +232,18 @@ alt = f"The largest of eight shares, for 120 queries each. Medians: {'; '.join(t
 display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
 
 # %% [markdown]
-# Undivided, the width decides. At 1,024 one key takes nearly everything from most queries. A small change of
-# such a query moves hardly anything, so hardly any gradient comes back. Divided by the root, both widths
-# behave alike. [One head](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) measures these gradients.
+# Nothing was meant for anyone, and yet, at a width of 1,024, one key takes nearly everything from most queries. A score
+# adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1, so are the products. Their sum has variance d, and a typical score the size $\sqrt d$. Where one key has it
+# all, a small change of the query moves hardly anything, so hardly any
+# [gradient](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) comes back. Divided by the root, both widths
+# behave alike.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# To *sweet* the head says *no*. A food, then? Put an empty row in the place of the last word, the “…” of the figure at
-# the top, so that nothing is said yet: its number is low again. So a low number leaves open whether something is said
-# about a food, or nothing at all. A second head asks that: its $W_K$ picks food where the first picks animal.
+# To *sweet* the head says *no*. A food, then? Put an empty row in the place of the last word, so that nothing is said
+# yet: *no* again. A low number leaves open whether something is said about a food, or nothing at all. A second head
+# asks that: its $W_K$ picks food where the first picks animal.
 #
 # Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
 # writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
@@ -270,8 +267,8 @@ rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, unsaid)])
 display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” gets")
 
 # %% [markdown]
-# These are the bars at the top. The first head, in the left column, hardly tells *sweet* from *nothing yet*: it says
-# 0.19 to one and 0.10 to the other. The second head does: 0.97 and 0.10.
+# These are the bars at the top. The first head, in the left column, hardly tells *sweet* from *nothing yet*: 0.19 from
+# 0.10. The second head does: 0.97 from 0.10.
 #
 # Why not one head that asks both questions? **One head has one set of shares for all that it hands over.** Two answers
 # about one feature, from two words, would come back added up, as [a mixture](02_two_heads.ipynb). Two heads keep two
@@ -305,8 +302,7 @@ output = torch.cat([mixed[0], mixed[1]], -1) @ W_O                 # (n, e)
 display.whole_way(name="whole-way-of-it")
 
 # %% [markdown]
-# The number of heads is no longer visible in the matrices. It has become a setting that says where
-# [to cut](03_split_and_stack.ipynb).
+# [Split and stack](03_split_and_stack.ipynb) takes its time over the cut.
 
 # %% tags=["proof"]
 torch.testing.assert_close(output, two_heads(first))
@@ -323,8 +319,8 @@ print("✓ The stack gives what the loop gave.")
 
 
 # %%
-def split(x):
-    return x.unflatten(-1, (2, -1)).transpose(1, 2)  # (b, n, h * d) -> (b, h, n, d)
+def split(x, h=2):
+    return x.unflatten(-1, (h, -1)).transpose(1, 2)  # (b, n, h * d) -> (b, h, n, d)
 
 
 def merge(x):
@@ -354,8 +350,8 @@ display.wrong_merge(name="short-path-wrong-merge")
 # %% [markdown]
 # In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
 # *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The answer is not lost.
-# Before $W_O$ it stands at *drank* and *was*. A model with this mistake can even seem to learn, as [Training](12_training.ipynb)
-# shows. [The reshape trick](04_reshape_trick.ipynb) has the same slip in `split`.
+# Before $W_O$ it stands at *drank* and *was*. [The reshape trick](04_reshape_trick.ipynb) follows it, and a model with
+# this mistake can even seem to learn, as [Training](12_training.ipynb) shows.
 
 # %% tags=["proof"]
 torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
@@ -368,25 +364,64 @@ assert split(pair).data_ptr() == pair.data_ptr()
 print("✓ The split copies no number, and the answers are those of the loop.")
 
 # %% [markdown]
-# > **You can stop here.** This is multi-head attention. Every layer of a [Transformer](08_transformer_layers.ipynb)
-# > begins with this: what *it* gets is added to the row of *it*, and in the end a small network works on each row alone.
-# > The rest makes it safe: masks, a class, and a test that says *no*.
+# ## Seven lines to take along
+#
+# That was multi-head attention. As a class, on top of `attend`, `split` and `merge`, it has seven lines. `w_qkv` holds
+# the three wide matrices side by side, and the two layers add a bias each.
+
+
+# %%
+class SelfAttention(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.w_qkv, self.w_o = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = (split(part, self.h) for part in self.w_qkv(x).chunk(3, -1))
+        return self.w_o(merge(attend(q, k, v)))  # (b, n, e)
+
+
+# %% tags=["proof"]
+by_class = SelfAttention(4, 2)
+wide = torch.cat([W_QS, W_KS, W_VS], 1)  # (e, 3 * h * d)
+for layer, matrix in ((by_class.w_qkv, wide), (by_class.w_o, W_O)):
+    layer.weight.data, layer.bias.data = matrix.T, torch.zeros(matrix.size(1))
+torch.testing.assert_close(by_class(pair), right)
+by_class.h = 1  # the same parameters, uncut
+assert not by_class(pair).allclose(right, atol=0.1)
+print("✓ With our matrices it gives the bars at the top; with another h it does not.")
 
 # %% [markdown]
-# ## 8. Masks: before the softmax
+# What does a head cost? Make the class 512 numbers wide, with one head, with 8 and with 64. How many more parameters
+# do 64 heads have than one?
+
+# %% tags=["fold-input"]
+counts = {}
+for heads in (1, 8, 64):
+    parameters = SelfAttention(512, heads).parameters()
+    counts[f"h = {heads}"] = [sum(x.numel() for x in parameters)]
+display.show(counts, columns=["parameters"])
+
+# %% [markdown]
+# None: 1,050,624 each time, and each of the 64 heads is 64 times as narrow. The number of
+# heads is no longer visible in the matrices. It has become a setting that says where to cut.
 #
-# A model that learns to write predicts the next word, at every place of a text at once:
+# > **You can stop here.** Copy `attend`, `split`, `merge` and these seven lines (with `math`, `torch` and `nn`): they
+# > are multi-head self-attention for sentences of one length. Every layer of a
+# > [Transformer](08_transformer_layers.ipynb) begins with this: what *it* gets is added to the row of *it*, and in the
+# > end a small network works on each row alone.
+
+# %% [markdown]
+# ## Make it safe
 #
-# | has seen | is to say |
-# |---|---|
-# | the | cat |
-# | the cat | drank |
-# | the cat drank | milk |
+# What is missing are masks, and two of the mistakes that they invite raise no error.
 #
-# In the first row, *cat* must not be in sight, or the answer could be copied. So the **causal mask** is True where the
-# key comes later than the query, and what is True has to be rubbed out. But where? You can set a share to 0 after the
-# softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up the shares that *it* gives in the first
-# sentence.
+# ### 8. A mask goes before the softmax
+#
+# A model that learns to write predicts the next word, at every place of a text at once: after *the* it is to say
+# *cat*, and after *the cat* it is to say *drank*. *The* must not see *cat*, or the answer could be copied. So the
+# **causal mask** is True where the key comes later than the query, and what is True has to be rubbed out. But where?
+# You can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up the shares that *it* gives in the first sentence.
 
 # %%
 q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -398,13 +433,13 @@ sums = torch.stack([weights[0, :, it].sum(-1) for weights in (late, early)])
 display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
-# Zeroed afterwards, the share of the blocked words is lost: head 1 keeps 0.54. With $-\infty$ the visible words share
-# the whole. (Either way *it* sees no *thirsty* any more: only a later word can tell who was meant, as
-# [Masks](06_masks.ipynb) says.)
+# Zeroed afterwards, head 1 has 0.54 left to give: the rest went to *was* and *thirsty*, and is lost. With $-\infty$
+# the visible words share the whole. (Either way *it* sees no *thirsty* any more: only a later word can tell who was
+# meant, as [Masks](06_masks.ipynb) says.)
 #
 # Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
-# %%
+# %% tags=["fold-input"]
 both = []
 for x in (tame, wild):
     seen = (x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1)
@@ -427,15 +462,25 @@ print("✓ With cat and milk both before it, drank gets the same in either order
 # %% [markdown]
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up
 # with **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides
-# them as keys, and `|` merges the two. Their shapes are (b, 1, m) and (n, m). Where one has an axis of size 1, or none at
-# all, its numbers are repeated to the size of the other, and the result is (b, n, m): one mask for each sentence. This
-# is called **broadcasting**. Later `blocked[:, None]` makes (b, 1, n, m), and all heads share that mask.
+# them as keys, and `|` merges the two masks, although their shapes are (b, 1, m) and (n, m).
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
 texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
 padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
 blocked = padding[:, None, :] | future                # (b, n, m)
+
+# %% tags=["hide-input"]
+display.merged_masks(
+    padding,
+    future,
+    name="short-path-masks",
+    caption="The first sentence, and the second. Filled: True, blocked. Pale: repeated.",
+)
+
+# %% [markdown]
+# Where one mask has an axis of size 1, or none at all, its numbers are repeated to the size of the other. This is
+# called **broadcasting**: one mask for each sentence comes out, (b, n, m).
 
 
 # %% tags=["proof"]
@@ -458,18 +503,19 @@ for length in range(1, 9):
 print("✓ Sentences, and each of their beginnings, get what they would get alone.")
 
 # %% [markdown]
-# ## 9. A fully masked row: NaN
+# ### 9. A row that sees nothing
 #
-# The rows of padding ask, too, and before them there is only padding. Such a row is **fully
-# masked**: its softmax divides 0 by 0, which gives NaN. Nobody reads these rows, so are they
-# harmless? Let a loss read only the *first* sentence, which has no padding. How many of the 16 numbers in the
-# gradient of each matrix are NaN?
+# Look at the last square: its first four rows are blocked from end to end. They are rows of padding, which ask, too,
+# and before them there is only padding. In such a **fully masked row** the softmax divides 0 by 0, which gives NaN.
+# Nobody reads these rows, so are they harmless? Let a loss read only the *first* sentence, which has no padding. How
+# many of the 16 numbers in the gradient of each matrix are NaN?
+# And how many, if the shares of what is blocked are filled with 0 after the softmax, too?
 
-# %%
+# %% tags=["fold-input"]
 three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
 q, k, v = (split(texts @ matrix) for matrix in three)     # (b, h, n, d)
 scores = q @ k.mT / math.sqrt(2)                          # (b, h, n, m)
-hidden = blocked[:, None]                                 # (b, 1, n, m)
+hidden = blocked[:, None]                                 # (b, 1, n, m), for all heads
 once = scores.masked_fill(hidden, -math.inf).softmax(-1)  # (b, h, n, m)
 twice, found = once.masked_fill(hidden, 0), {}
 for name, weights in (("filled once", once), ("filled twice", twice)):
@@ -479,61 +525,17 @@ for name, weights in (("filled once", once), ("filled twice", twice)):
 display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", decimals=0)
 
 # %% [markdown]
-# Filled once, all of `W_VS`, although the loss never read that row. Its gradient is 0 there, but on the way back to the
+# Filled once, all of `W_VS`, although the loss never read those rows. Their gradient is 0, but on the way back to the
 # values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
 #
-# So fill twice: the scores before the softmax, the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
-# follows the NaN on its way, and shows which other cures fail. Here is the second sentence under both masks; what is
-# hatched is blocked.
-
-# %% tags=["hide-input"]
-padded = [*"····", "the", "milk", "was", "sweet"]
-display.masked_map(
-    twice[1, 1].detach(),
-    blocked[1],
-    padded,
-    padded,
-    name="short-path-masks",
-    caption="The food head on the second sentence. Padding (·) sees nothing.",
-)
-
-# %% [markdown]
-# ### One mask by hand
-#
-# *Easy, 2 minutes.* Three places in a model that writes: padding, *the*, *milk*. Write down the
-# merged mask, a row for each query: 1 where it may not see the key, and 0 where it may.
-
-# %% tags=["exercise"]
-my_mask = [
-    [None, None, None],  # padding → padding, padding → the, padding → milk
-    [None, None, None],  # the → padding, the → the, the → milk
-    [None, None, None],  # milk → padding, milk → the, milk → milk
-]
-
-# %%
-exercises.short_path.check_mask(my_mask)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# The first column is padding: nobody sees it. Then block what comes later than the word that asks.
-#
-# </details>
-
-# %% tags=["solution"]
-my_mask = [
-    [1, 1, 1],
-    [1, 0, 1],
-    [1, 0, 0],
-]
-
-exercises.short_path.check_mask.folded(my_mask)
+# So fill twice, the scores before the softmax and the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
+# follows the NaN on its way, shows which other cures fail, and finds it in PyTorch's own class.
 
 # %% [markdown]
 # ## The class
 #
-# Everything is there. As a class it has 18 lines; in the margin stand the steps that made them. The fold has it in one
-# piece, to copy.
+# With masks, and with queries that may come from another text, the class has 18 lines. In the margin stand the
+# steps that made them; the fold has it in one piece, to copy.
 
 
 # %% tags=["fold-input"]
@@ -596,16 +598,17 @@ torch.testing.assert_close(by_class(pair, pair, pair)[0], right)
 torch.testing.assert_close(
     by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
 )
-print("✓ With our four matrices, the class gives the bars at the top, and the masked map.")
+print(
+    "✓ With our four matrices, it gives the bars at the top, and the weights filled twice."
+)
 
 
 # %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
 # Is the class right? `compare` lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, and
-# compares outputs, weights and gradients up to rounding. All sizes differ, and of the three sentences the first has
-# five words, the second one, and the third none. You can copy it out of the fold, with the class and the imports
-# `math`, `torch` and `nn`; a class of yours needs the names `w_q`, `w_k`, `w_v` and `w_o`.
+# compares outputs, weights and gradients up to rounding. Of the three sentences the first has five words, the second
+# one, and the third none. Copy it out of the fold, with the class: it needs `math`, `torch` and `nn`.
 
 
 # %% tags=["fold-input"]
@@ -620,7 +623,10 @@ def lend(ours, num_heads):
 
 
 def compare(kind, lengths=(5, 1, 0), n=4, m=5, h=2, d=6, same=False):
-    """Raise where outputs, weights or gradients are not those of nn.MultiheadAttention."""
+    """Raise where outputs, weights or gradients are not those of nn.MultiheadAttention.
+
+    `kind`: a class with the layers `w_q`, `w_k`, `w_v`, `w_o`, called as the one above.
+    """
     ours = kind(h * d, h)
     theirs = lend(ours, h)  # the same parameters
     query, key, value = (torch.randn(len(lengths), rows, h * d) for rows in (n, m, m))
@@ -644,11 +650,12 @@ compare(PlainAttention)
 print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# Done? A test that has never said *no* proves little. Here are five slips in the class, one a row. Each gets an easier
-# version of the test first, and then the test itself. *Last key padded*, for one, is two sentences, of which the second
-# lacks only its fifth word, and the slip `blocked[:1]` lays the mask of the first sentence on both.
+# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time, such as
+# `w_v(key)` in the place of `w_v(value)`. There is an easier version of the test for each, which lets it pass. This one
+# lets none pass: its sizes all differ and none is 1, its three inputs differ, the sentence of one word has
+# padding that the causal mask leaves in sight, and one sentence is empty.
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 SOURCE = display.source(PlainAttention).text
 
 
@@ -664,102 +671,70 @@ def verdict(old, new, **easier):
 
 
 flat = ".reshape(x.size(0), x.size(2), -1)"
-slips = {
-    "merge by reshape: a row holds several words": (".transpose(1, 2).flatten(2)", flat),
-    "w_v(key): the values are made of the keys": ("w_v(value)", "w_v(key)"),
-    "blocked[:1]: one sentence's mask for all": ("blocked[:, None]", "blocked[:1, None]"),
-    "no [:, None]: the mask's sentences meet the heads": ("blocked[:, None]", "blocked"),
-    "filled once: an empty sentence gets NaN": (".masked_fill(blocked, 0)", ""),
-}
-easier = {
-    "one query": {"lengths": (5, 3), "n": 1},
-    "key is value": {"lengths": (5, 3), "same": True},
-    "last key padded": {"lengths": (5, 4)},
-    "one sentence": {"lengths": (3,)},
-    "none empty": {"lengths": (5, 3)},
-}
-rows = {
-    slip: [easy, verdict(*parts, **given), verdict(*parts)]
-    for (slip, parts), (easy, given) in zip(slips.items(), easier.items())
-}
-names = ["easier test", "it says", "the test"]
-display.show(rows, columns=names, corner="slip", decimals="<")
+slips = [  # what is exchanged, and an easier test
+    (".transpose(1, 2).flatten(2)", flat, {"lengths": (5, 3), "n": 1}),
+    ("w_v(value)", "w_v(key)", {"lengths": (5, 3), "same": True}),
+    ("blocked[:, None]", "blocked[:1, None]", {"lengths": (5, 4)}),  # out of sight for all
+    ("blocked[:, None]", "blocked", {"lengths": (3,)}),
+    (".masked_fill(blocked, 0)", "", {"lengths": (5, 3)}),
+]
+for old, slip, easier in slips:
+    assert verdict(old, slip, **easier) == "passes"
+    assert verdict(old, slip) == "caught"
+assert verdict("zeros_like", "ones_like") == "caught"
+assert verdict(", weights  #", ", weights.mean(1)  #") == "caught"
+print("✓ Each of five slips passes an easier test, and none passes this one.")
 
 # %% [markdown]
-# The easier tests catch none, and the test itself all five. What does each easier one lack?
-#
-# <details><summary>What would you change?</summary>
-#
-# - *Sizes that all differ, and none is 1.* With one query, or one head, both orders in memory are the
-#   same. With one sentence the missing axis does no harm.
-# - *Three different inputs.*
-# - *Padding that the causal mask leaves in sight.* Four queries never get to the fifth key, padding or
-#   not. So let one sentence have a single key.
-# - *An empty sentence*, all padding, whose rows see nothing.
-#
-# </details>
-#
 # Where there is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.
 #
 # > **Pitfall.** In the `attn_mask` of PyTorch's *function*, `F.scaled_dot_product_attention`, True means *may
 # > look*. In its class, and here, True means *may not*. Hand the function `~blocked`.
 
 # %% tags=["proof"]
-assert [row[1:] for row in rows.values()] == [["passes", "caught"]] * 5
-assert verdict("zeros_like", "ones_like") == "caught"
-assert verdict(", weights  #", ", weights.mean(1)  #") == "caught"
-print("✓ It also catches wrong weights alone, and a wrong call without a mask alone.")
-
-# %% [markdown]
-# <!-- deeper: PyTorch's own NaN -->
-# ### Going deeper: PyTorch's own NaN
-#
-# The comparison asks PyTorch for the output without weights, `need_weights=False`, which is not the default. Let the
-# third sentence be empty, let the loss read the first one alone, and call PyTorch's class both ways. Does the empty
-# sentence reach the gradients?
-
-# %% tags=["fold-input"]
-torch.manual_seed(0)
-ours = PlainAttention(12, 2).double()
-theirs, matrices = lend(ours, 2), [x.weight for x in (ours.w_q, ours.w_k, ours.w_v)]
-inputs = [torch.randn(3, length, 12).double() for length in (4, 5, 5)]
-empty, rows = torch.tensor([[False] * 5, [False] * 5, [True] * 5]), []
-mine, _ = ours(*inputs, empty[:, None, :])
-given = [theirs(*inputs, key_padding_mask=empty, need_weights=x)[0] for x in (True, False)]
-for output in (*given, mine):
-    gradients = torch.cat(torch.autograd.grad(output[0].sum(), matrices, retain_graph=True))
-    rows.append([output[2].isnan().sum(), gradients.isnan().sum()])
-names = ["PyTorch's, with weights", "PyTorch's, need_weights=False", "the class"]
-columns = ["NaN in output", "NaN in gradient"]
-title = f"PyTorch {torch.__version__.split('+')[0]}"
-display.show(torch.tensor(rows), names, columns, title=title, decimals=0)
-
-# %% [markdown]
-# By default it does. PyTorch's class returns its weights, and then one empty sentence spoils the gradients of $W_Q$,
-# $W_K$ and $W_V$, all 432 numbers, for it adds the $-\infty$. With `need_weights=False` it takes another path, and
-# nothing is spoiled. A flag that says what you want to *see* decides whether this model can train. Our class returns
-# its weights, and loses no number: an empty row collects nothing, and gets the bias of the last layer. PyTorch's
-# *function* gives it zeros in this version.
-
-# %% tags=["proof"]
-torch.testing.assert_close(mine[2], ours.w_o.bias.expand(4, -1))
-query, key, value = (torch.randn(3, 2, length, 6).double() for length in (4, 5, 5))
-fused = F.scaled_dot_product_attention(
-    query.requires_grad_(), key, value, attn_mask=~empty[:, None, None]
-)
-plain = (query @ key.mT / math.sqrt(6)).softmax(-1) @ value
-torch.testing.assert_close(fused[:2], plain[:2])
-assert not fused[2].any()
-(gradient,) = torch.autograd.grad(fused[0].sum(), query)
-assert gradient.isfinite().all()
-print("✓ The empty sentence gets the bias; given ~blocked, PyTorch's function agrees.")
-
-# %% [markdown]
-# <!-- /deeper -->
+query, key, value = (torch.randn(3, 2, length, 6) for length in (4, 5, 5))
+some = torch.rand(3, 1, 4, 5) < 0.5
+some[..., 0] = False
+plain = (query @ key.mT / math.sqrt(6)).masked_fill(some, -math.inf).softmax(-1) @ value
+fused = F.scaled_dot_product_attention(query, key, value, attn_mask=~some)
+torch.testing.assert_close(fused, plain)
+print("✓ The function, given ~blocked, gives what our lines give.")
 
 # %% [markdown]
 # ## Exercises
 #
+# ### One mask by hand
+#
+# *Easy, 2 minutes.* Three places in a model that writes: padding, *the*, *milk*. Write down the
+# merged mask, a row for each query: 1 where it may not see the key, and 0 where it may.
+
+# %% tags=["exercise"]
+my_mask = [
+    [None, None, None],  # padding → padding, padding → the, padding → milk
+    [None, None, None],  # the → padding, the → the, the → milk
+    [None, None, None],  # milk → padding, milk → the, milk → milk
+]
+
+# %%
+exercises.short_path.check_mask(my_mask)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The first column is padding: nobody sees it. Then block what comes later than the word that asks.
+#
+# </details>
+
+# %% tags=["solution"]
+my_mask = [
+    [1, 1, 1],
+    [1, 0, 1],
+    [1, 0, 0],
+]
+
+exercises.short_path.check_mask.folded(my_mask)
+
+# %% [markdown]
 # ### Write it
 #
 # *Medium, 10 minutes.* The constructor is given. Write `split`, `merge` and `forward` without looking
@@ -819,5 +794,4 @@ exercises.short_path.check_attention.folded(MyAttention)
 # > blocked; the heads side by side, times $W_O$.
 # >
 # > Queries `(b, h, n, d)`, keys and values `(b, h, m, d)`, scores and weights `(b, h, n, m)`. Split by cutting the
-# > last axis, merge by transposing first. Fill twice. Compare with PyTorch's class: sizes that all differ and none 1,
-# > three different inputs, padding that the causal mask leaves in sight, and an empty sentence.
+# > last axis, merge by transposing first. Fill twice.

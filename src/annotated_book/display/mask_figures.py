@@ -1,8 +1,7 @@
-"""The figures of masks: a map with holes, whom padding costs what, the staircase, a NaN's way."""
+"""The figures of masks: how two are merged, whom padding costs what, the staircase, a NaN's way."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -14,49 +13,55 @@ from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 
-def masked_map(
-    weights: Tensor,
-    blocked: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    *,
-    name: str,
-    caption: str = "",
-) -> Output:
-    """Draw weights as a map, a row per query and a column per key, with what is blocked hatched.
+def merged_masks(padding: Tensor, future: Tensor, *, name: str, caption: str = "") -> Output:
+    """Draw how a padding mask and a causal one are broadcast and merged, a row per sentence.
 
     Args:
-        weights: (n, m).
-        blocked: (n, m), True where a query does not see a key.
-        queries: n words.
-        keys: m words.
+        padding: (b, m), True where a key is padding.
+        future: (n, m), True where a key comes later than the query.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    n, m = weights.shape
-    drawing, (ax,) = panels(56 * m + 90, 32 * n + 50)
+    n, m = future.shape
+    cell, gap, top = 11, 22, 44
+    wide, high = cell * m, cell * n
+    drawing, (ax,) = panels(3 * wide + 2 * gap + 16, top + len(padding) * (high + 20))
+    ax.set(xlim=(0, 3 * wide + 2 * gap + 16), ylim=(top + len(padding) * (high + 20), 0))
+    ax.axis("off")
+    lefts = [8 + i * (wide + gap) for i in range(3)]
+    titles = ("padding", "(b, 1, m)"), ("causal", "(n, m)"), ("blocked", "(b, n, m)")
+    for left, lines in zip(lefts, titles, strict=True):
+        for line, y in zip(lines, (10, 28), strict=True):
+            ax.text(left + wide / 2, y, line, ha="center", va="center", fontsize=12)
     told = []
-    for i, (query, row) in enumerate(zip(queries, weights.tolist(), strict=True)):
-        seen = []
-        for j, weight in enumerate(row):
-            edge: dict[str, Any] = {"linewidth": 0.6, "edgecolor": FAINT}
-            if blocked[i, j]:
-                ax.add_patch(Rectangle((j, i), 1, 1, **edge, facecolor="none", hatch="////"))
-                continue
-            ax.add_patch(
-                Rectangle((j, i), 1, 1, **edge, facecolor=to_rgba(COLOURS["n"], 0.6 * weight))
-            )
-            ax.text(j + 0.5, i + 0.5, f"{weight:.2f}", ha="center", va="center", fontsize=13)
-            seen.append(f"{keys[j]} {weight:.2f}")
-        told.append(f"{query} sees {', '.join(seen) or 'nothing'}")
-    ax.set(xlim=(0, m), ylim=(n, 0))
-    ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=13)
-    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=13)
-    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    alt = f"Attention weights, queries in rows and keys in columns. {'; '.join(told)}."
+    for i, hidden in enumerate(padding):
+        y = top + i * (high + 20)
+        merged = hidden | future  # (n, m)
+        given = [(hidden.expand(n, m), 1), (future, n * (i == 0)), (merged, n)]
+        for left, (mask, own) in zip(lefts, given, strict=True):
+            _draw_cards(ax, left, y, mask, own, cell)
+        for left, sign in zip(lefts[1:], "|=", strict=True):
+            ax.text(left - gap / 2, y + high / 2, sign, ha="center", va="center", fontsize=14)
+        seen = [str(count) for count in (~merged).sum(-1).tolist()]
+        told.append(f"in sentence {i + 1} the queries see {', '.join(seen)} keys")
+    alt = (
+        "The padding mask has one row for each sentence, repeated for every query; the causal mask "
+        f"is one square, repeated for every sentence. Merged, {'; '.join(told)}."
+    )
     return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def _draw_cards(ax: Axes, left: float, top: float, mask: Tensor, own: int, cell: float) -> None:
+    """Draw a mask, what is blocked filled; behind its own first rows the repeated ones are pale."""
+    for i, row in enumerate(mask.tolist()):
+        strong = 0.85 if i < own else 0.25
+        for j, blocked in enumerate(row):
+            fill = to_rgba(COLOURS["n"], strong * blocked)
+            corner = (left + cell * j, top + cell * i)
+            ax.add_patch(Rectangle(corner, cell, cell, facecolor=fill, edgecolor=FAINT, lw=0.4))
+    if own:
+        size = (cell * mask.size(1), cell * own)
+        ax.add_patch(Rectangle((left, top), *size, fill=False, edgecolor="black", lw=1.6))
 
 
 def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Output:
