@@ -361,6 +361,8 @@ for read, healthy in ((0, True), (~front, False)):  # sentence 1 alone, or all w
 print("✓ Random matrices: one layer leaves numbers in every word, two lose sentence 2.")
 
 # %% [markdown]
+# ## The same card, twice
+#
 # How do you mend it? Replace the NaN by `nan_to_num(0)`. In the output, where you see it, or in the weights, where it
 # arose?
 
@@ -379,9 +381,9 @@ display.show(
 )
 
 # %% [markdown]
-# Both outputs are clean, and the first gradient is as bad as before: it still walks through the weights. So mend the
-# weights. Better than to replace whatever is NaN is to say which: after the softmax, lay the same card on once more,
-# and this time what it covers becomes 0.
+# Both outputs are clean, and the first gradient is as bad as before, 16 of 16: the way back still leads through the
+# weights. So mend the weights. And do not replace whatever is NaN, which would hide the next mistake as well. Say which:
+# after the softmax, lay the same card on once more, and this time what it covers becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -397,8 +399,8 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# Who does what? `mha` is PyTorch's class, in self-attention on our two sentences. Look for NaN: in the row of a dot,
-# in the gradients of a loss that reads the words, and in the words of sentence 2, a layer on.
+# There is a third cure, and much code has it: fill with a large negative number, `-1e9`, in the place of $-\infty$.
+# Which cure helps, and against what? Look at the row of a dot, and at the gradients of a loss that reads the words:
 
 
 # %% tags=["fold-input"]
@@ -422,16 +424,39 @@ def in_words(row, even):
 
 
 # %% tags=["hide-input"]
-rows, even = {}, left[1].mean(0)
+def bandage(query, key, value, blocked):
+    """Attend, and replace each NaN in the output."""
+    output, weights = attend(query, key, value, blocked)
+    return output.nan_to_num(0), weights  # (..., n, d), (..., n, m)
+
+
+rows, layers, even = {}, {}, left[1].mean(0)
 for name, how in {
-    "attend": attend,
-    "attend_safely": attend_safely,
-    "masked_fill(blocked, -1e9)": fill_low,
+    "nothing": attend,
+    "output.nan_to_num(0)": bandage,
+    "-1e9 for −∞": fill_low,
+    "the second fill": attend_safely,
 }.items():
     dot = how(left, left, left, blocked)[0][1, 0]  # (d,)
     later, _, _ = train(how, 2, left, blocked, ~front)
     bad = " ".join(train(how, 1, left, blocked, ~front)[2]) or "none"
-    rows[name] = [in_words(dot, even), bad, in_words(later[1, 7], even) or "numbers"]
+    rows[name] = [in_words(dot, even), bad]
+    layers[name] = in_words(later[1, 7], even) or "numbers"
+cures = {name: row for name, row in rows.items() if name != "nothing"}
+display.show(
+    cures, columns=["dot's row", "NaN in gradient of"], corner="cure", decimals="<"
+)
+
+# %% [markdown]
+# $-10^9$ only looks well: the row looks evenly at all that it must not see.
+#
+# And PyTorch's own class? By default it returns weights and adds its mask to the scores, and the gradients of all four
+# matrices are NaN. With `need_weights=False`, in training, such a row gets zeros before $W_O$. Then you switch to
+# evaluation, and the NaN is back: now the class takes a **fast path** of its own (with biases, `batch_first`, an even
+# number of heads and masks of booleans).
+# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
+
+# %% tags=["hide-input"]
 both = {"key_padding_mask": front, "attn_mask": future}
 for name, (training, need_weights) in {
     "mha(…, need_weights=True)": (True, True),
@@ -447,29 +472,20 @@ for name, (training, need_weights) in {
         packed, out = torch.autograd.grad(y[~front].square().mean(), weights)
         nan = [part.isnan().any() for part in (*packed.chunk(3), out)]
         bad = "all four" if all(nan) else "none" * (not any(nan))
-    rows[name] = [in_words(y[1, 0], even), bad, in_words(later[1, 7], even) or "numbers"]
-columns = ["dot's row", "NaN in gradient of", "a layer on"]
-title = f"PyTorch {torch.__version__.split('+')[0]}"
-display.show(rows, columns=columns, corner="call", decimals="<", title=title)
-
-# %% [markdown]
-# The first three are yours to choose from, and $-10^9$ only looks well: the row looks evenly at all that it must not see.
-#
-# The last three are one class, PyTorch's. By default it returns weights and adds its mask to the scores, and the
-# gradients of all four matrices are NaN. Without weights, in training, it calls its function, where such a row gets zeros
-# before $W_O$. Then you switch to evaluation, and the NaN is back: now the class takes a **fast path** of its own (with
-# biases, `batch_first`, an even number of heads and masks of booleans).
-# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
+    rows[name] = [in_words(y[1, 0], even), bad]
+    layers[name] = in_words(later[1, 7], even) or "numbers"
+assert [*rows.values()] == [
+    ["NaN", "W_V"],
+    ["zeros", "W_V"],
+    ["uniform", "none"],
+    ["zeros", "none"],
+    ["NaN", "all four"],
+    ["zeros", "none"],
+    ["NaN", "–"],
+]
+assert [x == "NaN" for x in layers.values()] == [True, *3 * [False], True, False, True]
 
 # %% tags=["hide-input"]
-assert [*rows.values()] == [
-    ["NaN", "W_V", "NaN"],
-    ["zeros", "none", "numbers"],
-    ["uniform", "none", "numbers"],
-    ["NaN", "all four", "NaN"],
-    ["zeros", "none", "numbers"],
-    ["NaN", "–", "NaN"],
-]
 added = {name: torch.where(mask, -math.inf, 0.0).double() for name, mask in both.items()}
 usual = {"embed_dim": 4, "num_heads": 2, "batch_first": True}
 no_fast_path = {"bias": False}, {"num_heads": 1}, {"batch_first": False}
@@ -511,7 +527,7 @@ except RuntimeError as error:
 assert "SoftmaxBackward0' returned nan values in its 0th output" in message
 assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
 assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
-print("✓ Each as the table says, and after the second fill package and function agree.")
+print("✓ Table and class are as said; after the second fill package and function agree.")
 
 # %% [markdown] name="was-it-this"
 # > **Was it this?** Three lines say whether there is such a row, whose gradient is NaN, and which step made it:
@@ -523,12 +539,13 @@ print("✓ Each as the table says, and after the second fill package and functio
 # > ```
 # >
 # > The second comes after `backward()`. The third stops where the way back first meets a NaN: in our `attend`, with
-# > `BmmBackward0 returned nan values in its 1th output`, which are the values, counted from 0. In a deep model that
-# > need not be where it arose. It stops in `attend_safely`, too, at `SoftmaxBackward0`, although no gradient is NaN: what
-# > the softmax sends back, the first fill throws away. So once you have mended a row, believe the second line. More
-# > causes: [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
-# >
-# > Which cure is yours? In code that fills its scores, the second fill. In code that adds its mask, the end of this
+# > `BmmBackward0 returned nan values in its 1th output`. It stops in `attend_safely`, too, at `SoftmaxBackward0`, although
+# > no gradient is NaN: what the softmax sends back, the first fill throws away. So once you have mended a row, believe the
+# > second line. More causes: [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
+#
+# <!-- -->
+#
+# > **Which cure is yours?** In code that fills its scores, the second fill. In code that adds its mask, the end of this
 # > section. With PyTorch's class, merge its two masks yourself (booleans, True is blocked), **lift** the card from each row
 # > without a hole, and hand over the result alone, once for each head:
 # >

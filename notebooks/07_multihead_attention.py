@@ -75,10 +75,9 @@ class PlainAttention(nn.Module):
 display.margin(PlainAttention, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
-# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class takes a
-# mask `(b, n, m)`, True where a query must not look, and gives it the axis for the heads, `blocked[:, None]`; where
-# you give none, it makes one that blocks nothing. So padding, `(b, m)`, goes in as `padding[:, None]`, and the
-# staircase, `(n, m)`, as `future[None]`.
+# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class itself gives
+# the mask, `(b, n, m)`, its axis for the heads, `blocked[:, None]`. So padding, `(b, m)`, goes in as `padding[:, None]`,
+# and the staircase, `(n, m)`, as `future[None]`.
 #
 # ## One call
 #
@@ -99,7 +98,8 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # %% [markdown]
 # It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
 # is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
-# chapter. Press the steps of this map, in which two rows of padding follow the cat sentence:
+# chapter. Press the steps of this map, and follow the numbers of *it* to the answer. (Two rows of padding follow the
+# cat sentence.)
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -467,9 +467,9 @@ display.show(dict(zip(modes, zip(*runs.values()))), columns=[*runs], corner="run
 # still.
 #
 # So do not inherit: put in the class that you wrote. (If you skipped the exercise, run its solution.) `fit`, folded here,
-# is the adapter. It gives your four layers the numbers of PyTorch's class, makes one `blocked` of the two masks that the
-# layer passes, and refuses what your class cannot do, such as dropout. `texts` are three samples of five tokens, and
-# `pairs` the four cases of a mask: none, the future, the padding, both.
+# is the adapter: it gives your four layers the numbers of PyTorch's class, makes one mask of the two that the layer
+# passes, and refuses what your class cannot do, such as dropout. `texts` are three samples, and `pairs` the four cases
+# of a mask: none, the future, the padding, both.
 
 
 # %% tags=["fold-input"]
@@ -570,10 +570,9 @@ run = {name: count_runs(each, ran, texts, pairs["both"]) for name, each in made.
 display.show(dict(zip(modes, zip(*run.values()))), columns=[*run], corner="runs, of 2")
 
 # %% [markdown]
-# Now yours runs in both layers, in all three modes, and output and gradient are those of PyTorch's. So does a subclass of this
-# book's package, `from annotated_attention import MultiheadAttention`, which needs none of these lines: [around
-# yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, `load_state_dict` takes PyTorch's
-# checkpoint, and the fast path leaves it alone.
+# Two of two, in every row, and output and gradient are those of PyTorch's class. A subclass of this book's own,
+# `from annotated_attention import MultiheadAttention`, needs none of these lines: [around
+# yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, and takes PyTorch's checkpoint.
 
 # %% tags=["proof"]
 assert [*runs.values(), *run.values()] == [[2, 2, 0], [2, 2, 2], [2, 2, 2]]
@@ -669,18 +668,19 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # %% [markdown] name="before-you-swap"
 # ## What bites silently
 #
-# Before you put one class in the place of another, look at three things, none of which has to raise an error. *Yours* is
-# the class of this chapter.
+# > **Before you swap.** Three things need not raise an error when one class takes the place of another. *Yours* is the
+# > class of this chapter.
+# >
+# > - *Words as `(b, n, e)`*: write `batch_first=True`. The default is `(n, b, e)`: the checkpoint loads, the shapes are
+# >   right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide).
+# > - *A mask in which True is allowed*: write `~mask`. True is *blocked* in PyTorch's class, the package's and yours;
+# >   `F.scaled_dot_product_attention` has it the other way round.
+# > - *A causal mask, `future`, `(n, m)`*: write `attn_mask=future`, and for yours `future[None]`. In yours, head i reads
+# >   row i of a bare `future` if n = h; other n > 1 stop.
 #
-# | you have | you write | otherwise |
-# |---|---|---|
-# | words as `(b, n, e)` | `batch_first=True` | the default is `(n, b, e)`: the checkpoint loads, the shapes are right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide) |
-# | a mask in which True is *allowed* | `~mask` | True is *blocked* in PyTorch's class, the package's and yours; `F.scaled_dot_product_attention` has it the other way round |
-# | a causal mask, `future`, `(n, m)` | `attn_mask=future`; yours: `future[None]` | in yours, head i reads row i of a bare `future` if n = h; other n > 1 stop |
-#
-# And do not leave the causal mask to PyTorch's flag, `is_causal=True`. Does the first word notice the last one? The flag
-# asks for a mask beside it; in the last row it gets one that hides nothing, and padding that hides nothing, too. Look
-# for the row with three times *no*:
+# And the flag that promises just this, `is_causal=True`? Change the last word, and see whether PyTorch's class lets the
+# first one notice. Alone the flag stops the call or hides nothing, for it wants masks beside it. In the last row it gets
+# two, which block nothing themselves:
 
 
 # %% tags=["fold-input"]
@@ -737,8 +737,8 @@ for call, asked in calls.items():  # on the fast path, with weights and without
 print("✓ Each cell in training and in evaluation, and the last with weights and without.")
 
 # %% [markdown]
-# The flag is meant as a hint about the mask that you give. (Without padding it does hide the future in one case, the
-# middle one.) So write `attn_mask=future`.
+# Three times *yes*: the flag is a hint about the mask that you give, not a mask. (Without padding it does hide the future
+# in one case, the middle one.) So write `attn_mask=future`.
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -764,9 +764,9 @@ for n in range(1, 7):  # queries, under a bare mask
     assert stopped == (n not in (1, 4)), n
 
 # %% [markdown] name="dropout"
-# To look at the weights, call `.eval()` and ask for `average_attn_weights=False`, or you get their mean over the heads. In
-# training, **dropout** sets each to zero with probability p and divides the others by 1 − p, and what comes back is what
-# mixed the values. A row adds up to one only on average.
+# To look at the weights, call `.eval()`, and ask for `average_attn_weights=False`, or you get their mean over the heads.
+# In training, **dropout** sets each to zero with probability p and divides the others by 1 − p, so that a row adds up to
+# one only on average.
 
 # %% tags=["proof"]
 for kind in (nn.MultiheadAttention, MultiheadAttention):

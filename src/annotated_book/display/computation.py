@@ -66,9 +66,9 @@ STEPS = {
 }
 CAPTION = (
     "Point at a step, tap it, or choose it with the arrow keys, to read what it does. In every map "
-    "a row is a word; the row of <i>it</i> is framed, and the two dots are padding. The stronger "
-    "the colour, the larger the number, compared with the others of the map. All of them were "
-    "computed when this page was built."
+    "a row is a word, and the two dots are padding; the row of <i>it</i> is framed, and its "
+    "numbers stand below. The stronger the colour, the larger the number, compared with the others "
+    "of the map. All of them were computed when this page was built."
 )
 
 UNDER = (
@@ -162,7 +162,7 @@ def whole_map() -> Output:
         steps.append(
             f'<li><label class="aa-step"><input type="radio" name="aa-step" autocomplete="off" '
             f'{names}{checked}>{_drawing(step)}<b id="aa-step-{i}">{step}</b> '
-            f'<code>{shape}</code></label><p id="aa-says-{i}">{says[step]}</p></li>'
+            f'<code>{shape}</code></label><p id="aa-says-{i}">{says[step]}</p>{_table(step)}</li>'
         )
     words = " ".join(f"<b>{word}</b>" if word == "it" else word for word in WORDS)
     html = colour_shapes(
@@ -171,6 +171,41 @@ def whole_map() -> Output:
         f"<figcaption>{CAPTION}</figcaption></figure>"
     )
     return Output("\n".join(f"{step}: {line}" for step, line in says.items()), html)
+
+
+def _table(step: str) -> str:
+    """Write the numbers of “it” that a step leaves behind: what they are, and a row per head."""
+    made = computation()[step]
+    rows: list[list[str]] = [[] for _ in range(max(x.dim() == 3 for x in made.values()) + 1)]
+    tops: list[tuple[str, int]] = []  # each name, and over how many numbers it stands
+    for name, x in made.items():
+        for row, part in zip(rows, x if x.dim() == 3 else x[None], strict=True):
+            row += [_short(number) for number in part[_IT].tolist()]
+        if x.size(-1) == len(WORDS):
+            tops += [(word, 1) for word in WORDS]
+        elif step in ("merge", "project out"):
+            tops += _ENDS[step]
+        else:
+            tops.append((_ONE_OF.get(name, name), x.size(-1)))
+    head = "".join(f'<th scope="colgroup" colspan="{wide}">{top}</th>' for top, wide in tops)
+    names = [f"head {i + 1}" for i in range(len(rows))] if len(rows) > 1 else ["it"]
+    body = "".join(
+        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{x}</td>" for x in row)}</tr>'
+        for name, row in zip(names, rows, strict=True)
+    )
+    return f'<div class="aa-its"><table><tr><td></td>{head}</tr>{body}</table></div>'
+
+
+_ONE_OF = {"queries": "query", "keys": "key", "values": "value"}
+_ENDS = {
+    "merge": [("from head 1", 2), ("from head 2", 2)],
+    "project out": [("animal", 1), ("food", 1), ("action", 1), ("quality", 1)],
+}
+
+
+def _short(number: float) -> str:
+    """Write at most two decimals."""
+    return "−∞" if number == -math.inf else f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 @functools.cache

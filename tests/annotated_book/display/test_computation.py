@@ -95,3 +95,8 @@ def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     numbers = (first if first.dim() == 2 else first[0])[drawn.WORDS.index("it")].tolist()
     said = " ".join("-∞" if number == -math.inf else f"{number:.2g}" for number in numbers)
     assert f": {said}" in choice.parent.svg["aria-label"]
+    (below,) = choice.find_parent("li").select("table tr:nth-child(2)")
+    shown = [float(x.text.replace("−∞", "-inf")) for x in below.select("td")]
+    assert shown[: len(numbers)] == pytest.approx(numbers, abs=0.005)
+    spans = [int(top["colspan"]) for top in choice.find_parent("li").select("tr:first-child th")]
+    assert sum(spans) == len(shown)
