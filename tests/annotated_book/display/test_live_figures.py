@@ -112,8 +112,13 @@ def test_the_first_look_draws_what_it_is_given():
     assert inks[1] == ["var(--aa-h)"] * 8 + ["var(--aa-d)"] * 8, "each wears its head's colour"
     assert len(drawn) == len(shares[0]) + len(shares[1])
     thirsty = len(data["words"]) - 1
-    assert [round((width - 0.4) / 0.09) for width in drawn] == [*shares[0], *shares[1]]
-    assert shares[0][thirsty] == max(shares[0])
+    arrives = [
+        share * brought
+        for row in shares
+        for share, brought in zip(row, data["gives"][0], strict=True)
+    ]
+    assert [round((width - 0.4) / 0.08) for width in drawn] == arrives
+    assert arrives[thirsty] == max(arrives), "the widest ends where the answer is"
     assert [place for place in range(16) if solid[place]] == [it, thirsty, 8 + it, 8 + thirsty], (
         "the others give nothing"
     )
