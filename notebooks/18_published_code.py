@@ -3,16 +3,16 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *10 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *13 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# Three cards that are copied today are good ones. Each leaves out something that its own
-# kitchen supplies, and so each goes wrong in another, without an error. After them come seven older
-# cards, most of them with mistakes of their own, and one test that all of them have to pass.
+# Here are four cards that people cook from. Three are right where they stand, and go wrong when they
+# are carried into another kitchen: nothing stops, and no shape gives it away. The fourth is wrong where
+# it stands. Six older ones follow in a table, and one test that all of them have to pass.
 
 # %% tags=["hide-input"]
 import copy
@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention
 from annotated_book import display, published
 from annotated_book.published import DESIGNS
+from attention_doctor import adapt, examine
 
 
 def attempt(call) -> None:
@@ -41,13 +41,22 @@ def attempt(call) -> None:
 # %% [markdown] name="nanogpt"
 # ## nanoGPT, and a cache
 #
-# One packed `Linear(e, 3 * e)` makes queries, keys and values, which are split into heads, and
-# PyTorch's fused kernel does the rest [[nanoGPT](../docs/references.md#nanogpt)]. The mask is a flag,
-# `is_causal=True`. For training on whole texts, all of this is right.
+# One packed layer makes queries, keys and values. They are split into heads, and PyTorch's fused
+# kernel does the rest. These are the first of its lines and the last, broken to fit
+# [[nanoGPT](../docs/references.md#nanogpt), MIT licence]:
 #
-# The first thing that people add is a cache, because nanoGPT computes the whole text again for every
-# new token. Now five tokens are known, and only the last one asks. The line with the flag stays as it
-# is. How many of the five keys does that token see: all five, only itself, or only the first?
+# ```python
+# q, k, v  = self.c_attn(x).split(self.n_embd, dim=2)
+# ...
+# y = torch.nn.functional.scaled_dot_product_attention(
+#     q, k, v, attn_mask=None, dropout_p=self.dropout if self.training else 0,
+#     is_causal=True)  # <- the mask is this flag
+# ```
+#
+# nanoGPT trains on whole texts, and there all of this is right. But it computes the whole text again for
+# every new token, so the first thing that people add is a cache. Now five tokens are known, and only
+# the last one asks. The line with the flag stays as it is. How many of the five keys does that token
+# see: all five, only itself, or only the first?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -56,30 +65,62 @@ def attempt(call) -> None:
 #
 # </details>
 #
-# The values are an identity matrix, so the output is the weights themselves.
+# Try the flag, and a flag that looks at how many queries there are. The values are an identity matrix,
+# so the output is the weights themselves.
 
 # %%
 torch.manual_seed(0)
 q, k, v = torch.randn(5, 6), torch.randn(5, 6), torch.eye(5)  # (5, 6), (5, 6), (5, 5)
-attend = F.scaled_dot_product_attention
-rows = {
-    "the whole text, last row": attend(q, k, v, is_causal=True)[-1],
-    "one query, is_causal=True": attend(q[-1:], k, v, is_causal=True)[0],
-    "one query, no flag": attend(q[-1:], k, v)[0],
-}
-display.show(
-    torch.stack([*rows.values()]), [*rows], [1, 2, 3, 4, 5], corner="key", heat=True
+attend, last = F.scaled_dot_product_attention, q[-1:]
+whole = attend(q, k, v, is_causal=True)                   # (5, 5)
+flagged = attend(last, k, v, is_causal=True)              # (1, 5)
+mended = attend(last, k, v, is_causal=last.size(-2) > 1)  # (1, 5)
+
+# %% tags=["hide-input"]
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+drawing, axes = display.panels(520, 215, columns=2)
+titles = ("five queries, one text", "one query, five keys cached")
+for ax, title, table in zip(axes, titles, (whole, torch.cat([flagged, mended]))):
+    for i, row in enumerate(table.tolist()):
+        y = i if len(table) == 5 else 4 * i  # beside the row of the staircase that it is
+        edge = {0: display.COLOURS["h"], 4: display.COLOURS["n"]}.get(y)
+        for x, weight in enumerate(row):
+            hue = to_rgba(display.COLOURS["n" if weight else "b"], 0.7 * weight or 0.4)
+            ax.add_patch(Rectangle((x, y), 1, 1, facecolor=hue, edgecolor="grey"))
+            written = f"{weight:.2f}" if weight else ""
+            ax.text(x + 0.5, y + 0.5, written, ha="center", va="center", fontsize=12)
+        if edge:
+            ax.add_patch(Rectangle((0, y), 5, 1, fill=False, edgecolor=edge, lw=3))
+    ax.set(xlim=(-0.1, 5.1), ylim=(5.1, -0.1), yticks=[])
+    ax.set_title(title, fontsize=13)
+    ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], [f"key {x}" for x in "12345"], fontsize=12)
+    ax.tick_params(length=0)
+    for side in ax.spines.values():
+        side.set_visible(False)
+axes[1].text(2.5, 1.6, "flagged: the row it gets", ha="center", fontsize=12)
+axes[1].text(2.5, 3.7, "mended: the row it should get", ha="center", fontsize=12)
+alt = "A causal staircase. One query with the flag gets its first row: only key 1. "
+display.finish(
+    drawing, name="first-row", alt=alt + "It should get the last: all five keys."
 )
 
 # %% tags=["proof"]
-whole, flagged, plain = rows.values()
-torch.testing.assert_close(plain, whole)
-assert flagged.tolist() == [1, 0, 0, 0, 0]
-print("✓ Without the flag a new token sees what it sees in the whole text.")
+torch.testing.assert_close(mended[0], whole[-1])
+assert flagged[0].tolist() == [1, 0, 0, 0, 0]
+assert attend(q, k, v, is_causal=q.size(-2) > 1).equal(whole)
+print("✓ With the mended flag a new token sees what it sees in the whole text.")
 
 # %% [markdown]
-# Each new word now depends on the first word and the last one, and on nothing between. **The repair** is
-# `is_causal=q.size(-2) > 1`, as long as the prompt comes in one piece;
+# Through attention, each new word now sees the first word of the text and nothing else. Its own vector
+# still passes by on the residual path, so the model goes on writing, and nothing stops. The mended line
+# works as long as the prompt comes in one piece:
+#
+# ```python
+#     is_causal=q.size(-2) > 1)  # one query needs no mask: every key is its past
+# ```
+#
 # [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
 
 # %% [markdown] name="hugging-face"
@@ -141,9 +182,18 @@ print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 # %% [markdown] name="the-annotated-transformer"
 # ## *The Annotated Transformer*, and four equal matrices
 #
-# The page with the paper between its lines [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et
-# al. 2022](../docs/references.md#huang-2022)] makes its four projections in one line, `self.linears
-# = clones(nn.Linear(d_model, d_model), 4)`. And `clones` copies.
+# The page with the paper between its lines makes its four projections with two
+# [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
+# 2022](../docs/references.md#huang-2022), MIT licence]:
+#
+# ```python
+# return nn.ModuleList([copy.deepcopy(module) for _ in range(N)])  # in clones(module, N)
+# self.linears = clones(nn.Linear(d_model, d_model), 4)            # <- one matrix, four times
+# ```
+#
+# A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
+# then makes the same vector as query and as key, and nothing resembles a vector more than the vector
+# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself?
 
 
 # %%
@@ -156,11 +206,6 @@ def own_weight(to_query: nn.Module, to_key: nn.Module, x: Tensor) -> Tensor:
     q, k = (to(x).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
     return (q @ k.mT / 8).softmax(-1).diagonal(dim1=-2, dim2=-1).mean()
 
-
-# %% [markdown]
-# A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
-# then makes the same vector as query and as key, and nothing resembles a vector more than the vector
-# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself?
 
 # %%
 linears, x = clones(nn.Linear(512, 512), 4), torch.randn(49, 512)
@@ -180,33 +225,169 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 
 # %% [markdown]
 # It keeps 0.23, eleven times an even share: the layer starts out looking at itself. The page's own
-# function `make_model` draws every matrix anew, and whoever copies the class alone leaves that behind.
-# **The repair** is four calls of `nn.Linear`.
+# function `make_model` draws every matrix anew before training, and whoever copies the class alone leaves
+# that behind. The mended line calls `nn.Linear` four times:
+#
+# ```python
+# self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
+# ```
 #
 # Two more lines travel with it: the fill of -1e9, which float16 refuses, and `self.attn`, which keeps
 # the last weights, with their graph, until the next call.
 
+# %% [markdown] name="shared-projection"
+# ## Shared projection, and the formula above it
+#
+# This card was wrong from the beginning [[Persson](../docs/references.md#persson)]. Its introduction
+# prints the formula of multi-head attention, and the code below computes another function. It cuts the
+# embedding into h slices first, and then projects every slice with the *same* small matrix: there are
+# three, one each for queries, keys and values. Here are its scores, in our words.
+
+
+# %%
+def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> Tensor:
+    scores = torch.einsum("bnhd,bmhd->bhnm", q, k)  # (b, h, n, m)
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -1e20)
+    return scores / math.sqrt(embed_size)  # (b, h, n, m)
+
+
+# %% tags=["fold-input"]
+class SelfAttention(nn.Module):
+    """The design as published: values come first, and 0 in the mask means blocked."""
+
+    def __init__(self, embed_size: int, heads: int) -> None:
+        super().__init__()
+        self.embed_size, self.heads, d = embed_size, heads, embed_size // heads
+        self.values, self.keys, self.queries = (nn.Linear(d, d, bias=False) for _ in "vkq")
+        self.fc_out = nn.Linear(embed_size, embed_size)
+
+    def forward(self, values, keys, query, mask=None):
+        values, keys, query = (
+            x.unflatten(-1, (self.heads, -1)) for x in (values, keys, query)
+        )
+        q, k, v = self.queries(query), self.keys(keys), self.values(values)
+        weights = slice_scores(q, k, mask, self.embed_size).softmax(-1)  # (b, h, n, m)
+        return self.fc_out(torch.einsum("bhnm,bmhd->bnhd", weights, v).flatten(2))
+
+
+# %% [markdown]
+# Cut the identity matrix into three slices and project them. What comes out is the projection as one wide
+# matrix, as PyTorch's class would hold it. How many of its 36 numbers can training choose: 36, 12 or 4?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Four. One small matrix of 2 × 2 stands three times along the diagonal. Everywhere else is zero, so no
+# head sees another head's slice before the output projection.
+#
+# </details>
+
+# %%
+small = nn.Linear(2, 2, bias=False)  # for all three heads
+wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1)  # (6, 6)
+display.show(wide.detach(), range(6), range(6), heat=True)
+
+# %% [markdown]
+# And there is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of
+# one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. It is
+# tempting to say that every query therefore starts out looking at everything. Compare the two divisors at
+# the class's own start, with 500 tokens and 8 heads of width 32: how large is a query's largest weight,
+# counted in even shares?
+
+# %%
+torch.manual_seed(0)
+fresh, x, rows = SelfAttention(256, 8), torch.randn(1, 500, 8, 32), {}
+q, k = fresh.queries(x), fresh.keys(x)  # (1, 500, 8, 32), (1, 500, 8, 32)
+for name, width in (("√e, as published", 256), ("√d, as in the formula", 32)):
+    scores = slice_scores(q, k, None, width)     # (1, 8, 500, 500)
+    largest = scores.softmax(-1).amax(-1) * 500  # (1, 8, 500)
+    rows[name] = [scores.std(), largest.median()]
+columns = ["scores deviate by", "largest weight, even shares (median)"]
+display.show(rows, columns=columns, corner="divided by", decimals=1)
+
+# %% tags=["proof"]
+flat, right = (largest for _, largest in rows.values())
+assert 1.2 < flat < 2
+assert 2 < right < 3
+print("✓ Both start flat: with the right divisor under three even shares, else under two.")
+
+# %% [markdown]
+# The right divisor starts out flat as well, because `nn.Linear` draws small numbers. So the slip hardly
+# shows at the start, and training can make up for it with larger matrices. No wonder that nobody
+# tastes it.
+#
+# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays.
+
+# %% [markdown]
+# <!-- deeper: The lines of the repair -->
+# ### Going deeper: The lines of the repair
+#
+# Two helpers appear in most repairs of this chapter: `read_mask` refuses masks that do not fit, and turns
+# them so that True means blocked; `masked_softmax` gives zeros to fully masked rows.
+
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(slice_scores, "masked_fill", "return"),
+    repaired=(
+        published.SharedProjection.forward,
+        "scores = scores",
+        "read_mask",
+        "masked_softmax",
+    ),
+)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="paste-your-class"
+# ## Taste your own
+#
+# You need not read a class line by line to find such a slip. Give it to the
+# [doctor](17_testing_attention.ipynb#cell-id=the-doctor), with a line that says how it is called.
+# This class takes values first, and a mask `(b, 1, n, m)` in which True means *allowed*:
+
+# %%
+patient = SelfAttention(24, 4)  # paste your class here
+call = adapt(lambda q, k, v, m: patient(v, k, q, m), mask="b1nm allowed", module=patient)
+report = examine(call, embed_dim=24, num_heads=4)
+for finding in report.findings:
+    print(f"{finding.severity}: {finding.code}\n  in {finding.where.text}")
+    print(f"  {finding.remedy}\n")
+
+# %% tags=["proof"]
+assert report.codes == ("scale-by-model-width", "finite-fill-in-half")
+assert not report.ok
+print(
+    "✓ It names the divisor and the fill, and not the sharing: only a formula forbids that."
+)
+
+# %% [markdown]
+# It found the divisor, and the fill, which float16 cannot hold. It did not object to the sharing: that is
+# another function, but a valid attention. Only you know which function you meant, so compare with a class
+# that you trust, or count the parameters.
+
 # %% [markdown] name="what-they-teach"
 # ## Seven older cards
 #
-# These turn up when one looks for an explanation with code. Each name opens its lines, with its
-# defects left in and run, and how it is mended. [The references](../docs/references.md)
-# say which version was read; the post and the article are known only from copies without an address.
+# These turn up when one looks for an explanation with code; the third you have tasted. Each name opens
+# its lines, with its defects left in and run, and how it is mended. [The references](../docs/references.md)
+# say which version was read; the post and the article are known only from copies without an address, so
+# nobody can say whether they were mended.
 #
-# | design | the idea | where it goes wrong | what it teaches |
+# | design | where it goes wrong | mended since | what it teaches |
 # |---|---|---|---|
-# | [Module per head](#cell-id=module-per-head) [[post](../docs/references.md#post-in-two-versions)] | a list of h small attentions | stops: `torch.ModuleList` | a plain list hides its parameters |
-# | [Wide projection](#cell-id=wide-projection), the same post | one matrix holds all heads | stops: `bmm`; masks of other samples if b = h | an axis of size 1 in every mask |
-# | [Shared projection](#cell-id=shared-projection) [[Persson](../docs/references.md#persson)] | one small matrix for all heads | another function than its formula; divides by $\sqrt e$ | compare with a class that you trust |
-# | [Sequence first](#cell-id=sequence-first) [[labml](../docs/references.md#annotated-page)] | a method for the scores | stops at valid masks if n ≠ m; biases in spite of `bias=False` | try sizes that all differ |
-# | [Weighted scores](#cell-id=weighted-scores) [[collection](../docs/references.md#paper-code-collection)] | factors on the scores | a factor of 0 does not block; a start far too small | look at the first weights |
-# | [No projection](#cell-id=no-projection), the same collection | slices of the embedding | the same two | count the parameters |
-# | [Packed projection](#cell-id=packed-projection) [[article](../docs/references.md#article-through-the-source)] | PyTorch's source, step by step | stops if a mask is left out; weights `(b * h, n, m)` | read the shape of what comes back |
+# | [Module per head](#cell-id=module-per-head) [[post](../docs/references.md#post-in-two-versions)]: h small attentions in a list | stops at once: `torch.ModuleList` does not exist | not known | a plain list hides its parameters |
+# | [Wide projection](#cell-id=wide-projection), the same post: one matrix for all heads | stops at `torch.bmm`; once that is mended, and if b = h, head i gets sample i's mask | not known | give every mask an axis of size 1 for the heads |
+# | [Shared projection](#cell-id=shared-projection) [[Persson](../docs/references.md#persson)]: one small matrix for all heads | computes another function than its formula; divides by $\sqrt e$ | the projections, in later copies; not the divisor | compare with a class that you trust |
+# | [Sequence first](#cell-id=sequence-first) [[labml](../docs/references.md#annotated-page)]: a method for the scores | stopped at valid masks if n ≠ m; has biases in spite of `bias=False` | February 2021: the mask and the fill; not the biases | try sizes that all differ |
+# | [Weighted scores](#cell-id=weighted-scores) [[collection](../docs/references.md#paper-code-collection)]: factors on the scores | a factor of 0 does not block; starts with matrices far too small | not by December 2024 | look at the first weights |
+# | [No projection](#cell-id=no-projection), the same collection: slices of the embedding | the same factors and the same start; heads cannot choose their features | not by December 2024 | count the parameters |
+# | [Packed projection](#cell-id=packed-projection) [[article](../docs/references.md#article-through-the-source)]: PyTorch's source, step by step | stops if either mask is left out; returns weights `(b * h, n, m)` | not known | read the shape of what comes back |
 #
-# What all seven share is the fully masked row. It becomes the mean of exactly what should be hidden in the
-# three with finite fills: -1e20 (shared projection), -1e9 (sequence first) and -1e28 (packed projection).
-# In the other four it becomes NaN. None of these fills fits into float16, so there these three stop at any
-# mask.
+# All seven mishandle the fully masked row. Two of them give it the mean of exactly what should be hidden,
+# because their fills are finite: -1e20 (shared projection) and -1e28 (packed projection). Sequence first
+# was a third, with -1e9, until it was mended; it now gives NaN, as the other four do. And no finite fill
+# of this size fits into float16, so in that dtype those two stop at any mask.
 #
 # `annotated_book.published` holds [the repaired
 # classes](../docs/package/published.md). They keep the layout, the order of arguments and the mask of
@@ -276,83 +457,6 @@ display.show(seen, ["sample 0", "sample 1"], ["head 0", "head 1"], corner="keys 
 #
 # **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
 # of `(b, n, n)`: their caller writes `mask[:, None]`.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="shared-projection"
-# <!-- deeper: Shared projection, which computes something else -->
-# ### Going deeper: Shared projection, which computes something else
-#
-# Cut the embedding into h slices first, and then project every slice with the *same* small matrix.
-# `einsum` names each axis, so no transpose is needed [[Persson](../docs/references.md#persson)].
-# Values come first among the arguments, and 0 in the mask means blocked.
-
-
-# %%
-def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> Tensor:
-    """Compute the scores as published.
-
-    Args:
-        q: (b, n, h, d), projected slices.
-        k: (b, m, h, d), projected slices.
-    """
-    scores = torch.einsum("bnhd,bmhd->bhnm", q, k)  # (b, h, n, m)
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -1e20)
-    return scores / math.sqrt(embed_size)  # (b, h, n, m)
-
-
-# %% [markdown]
-# The introduction prints the formula of multi-head attention above this, and the code computes
-# another function: no head sees another head's slice before the output projection. Cut the identity
-# matrix into slices and project them, and you get the projection as one wide matrix.
-
-# %%
-small = nn.Linear(2, 2, bias=False)  # for all three heads
-wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1)
-display.show(wide.detach(), range(6), range(6))
-
-# %%
-kinds = (published.SharedProjection, MultiheadAttention)
-shared, full = (sum(p.numel() for p in kind(256, 8).parameters()) for kind in kinds)
-rows = {"shared projection": [shared, shared / full], "multi-head attention": [full, 1.0]}
-display.show(rows, columns=["parameters", "share"], decimals=".0%", corner="e = 256, h = 8")
-
-# %% [markdown]
-# The same block stands along the diagonal, with zeros everywhere else. And there is a second slip. The
-# formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of one head; the code divides by
-# $\sqrt e$. So scores are too small by $\sqrt{e / d} = \sqrt h$, and every query starts out looking at
-# everything. A third shows in a fully masked row. What happens to it in three dtypes?
-
-# %%
-q, k = torch.randn(1, 500, 1, 32), torch.randn(1, 500, 1, 32)  # (1, 500, 1, 32)
-deviate = [slice_scores(q, k, None, width).std() for width in (256, 32)]
-nobody = torch.zeros(1, 1, 1, 500)
-for dtype in (torch.float32, torch.bfloat16):
-    weights = slice_scores(q.to(dtype), k.to(dtype), nobody, 32).softmax(-1)
-    print(f"{dtype}: all weights are {weights.unique().item():.3f}")
-attempt(lambda: slice_scores(q.half(), k.half(), nobody, 32))
-display.show([deviate], ["scores deviate by"], ["divided by √e", "by √d"])
-
-# %% [markdown]
-# All scores of the row are equal, so its output is the mean of exactly what should be hidden.
-#
-# **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
-# becomes $\sqrt d$. Two helpers appear in most repairs: `read_mask` refuses masks that do not fit
-# and inverts the others where needed, so that True means blocked, and `masked_softmax` gives zeros
-# to fully masked rows.
-
-# %% tags=["hide-input"]
-display.excerpts(
-    published=(slice_scores, "masked_fill", "return"),
-    repaired=(
-        published.SharedProjection.forward,
-        "scores = scores",
-        "read_mask",
-        "masked_softmax",
-    ),
-)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -587,11 +691,8 @@ display.excerpts(
 # ## One test for all seven
 #
 # The last test is *parity*, as in [Testing
-# attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): the same
-# parameters, the same result. `design.pair(e, h)` makes a module of the design, and one of the final
-# class with the same parameters: for *No projection* with identity matrices, for *Shared projection*
-# with the block-diagonal one. `design.call` takes batch-first tensors, and a mask in which True means
-# blocked, and calls the module in the design's own way.
+# attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): each repaired
+# design, and a final class that gets its parameters, must give the same outputs and gradients.
 
 
 # %% tags=["proof"]
@@ -615,15 +716,14 @@ def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
 torch.manual_seed(0)
 for name in DESIGNS:
     compare(name)
+designs = DESIGNS.values()
+assert {x.layout for x in designs} == {"(b, n, e)", "(n, b, e)"}
+assert sum(x.true_means == "allowed" for x in designs) == 4
 print("✓ All seven, repaired, give what the final class gives: outputs and gradients.")
 
-# %%
-rows = {name: [x.layout, x.mask_axes, x.true_means] for name, x in DESIGNS.items()}
-display.show(rows, columns=["layout", "mask", "True means"])
-
 # %% [markdown]
-# All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four
-# shapes of masks (in self-attention, m is n), and two meanings of True.
+# All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four shapes of
+# masks, and two meanings of True.
 
 # %% [markdown]
 # ## Exercises
@@ -677,9 +777,9 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have cooked from ten cards. The first three are right at home, and go wrong where somebody
-# adds a cache, passes another mask, or leaves a function behind. The seven older ones agree with
-# the final class once they are repaired.
+# You have cooked from ten cards. Three are right at home, and go wrong where somebody adds a cache,
+# passes another mask, or leaves a function behind. The seven older ones agree with the final class
+# once they are repaired.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
@@ -688,10 +788,9 @@ exercises.published_code.check_widen.folded(widen)
 # > `(b * h, n, m)`; True means allowed in four designs and blocked in three.
 # >
 # > ```python
-# > design = published.DESIGNS["sequence first"]
-# > # the same parameters for both; batch-first, True = blocked
-# > module, final_class = design.pair(embed_dim, num_heads)
-# > output = design.call(module, query, key, value, blocked)
+# > # in your class's own order of arguments, and with its own mask
+# > call = adapt(lambda q, k, v, m: yours(v, k, q, m), mask="b1nm allowed", module=yours)
+# > examine(call, embed_dim=24, num_heads=4)
 # > ```
 # >
 # > Look for defects that keep every shape: a
