@@ -3,7 +3,7 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *21 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
+# *18 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
@@ -18,116 +18,58 @@
 # | question | the class | the function |
 # |---|---|---|
 # | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
-# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
+# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
 # | [What do floats do?](#cell-id=booleans-or-floats) | they are added | they are added |
-# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros (on the CPU, here) |
+# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; without weights as the function | booleans, the dtype of the query, or float32 |
+# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
 # | [Which corner does `is_causal` take?](#cell-id=which-corner) | without weights and without a padding mask the top left, unless the call takes the fast path; otherwise it follows your mask | the top left |
 #
-# Nearly every answer comes from running the function in question, in the version of PyTorch that the
-# first cell prints.
+# Nearly every answer comes from running the function in question, on a CPU. You can test any function in
+# this way without looking inside, by asking for gradients: *what does the output react to?*
 
 # %% tags=["hide-input"]
 import itertools
 import math
+from functools import partial
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention import masks, merge_heads, split_heads
+from annotated_attention import masks, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
+
+# %%
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Differentiate a random mixture of the outputs, so that they do not cancel."""
+    mixture = torch.randn_like(outputs)
+    return torch.autograd.grad((outputs * mixture).sum(), inputs)
+
+
 print("PyTorch", torch.__version__.split("+")[0])
-
-# %% [markdown] name="need-weights-decides"
-# ## A setting that is not about masks
-#
-# A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
-# before it, so 6, 7 and 8 keys:
-
-# %% tags=["hide-input"]
-display.show(masks.block_future(8)[-3:], one.WORDS[-3:], one.WORDS)
-
-# %% [markdown]
-# You give PyTorch's class exactly this mask as `attn_mask`, and `is_causal=True` with it, because causal
-# it is. `need_weights` says whether the weights come back, and has nothing to do with masks. Do the three
-# words see the same keys when you ask for the weights and when you do not?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. Without weights, this call takes the flag for a promise that the mask is the square causal one,
-# and drops yours. The square begins at the top left: the newest word sees three keys of eight, the
-# oldest.
-#
-# </details>
-#
-# The cell asks for gradients, as [Masks](06_masks.ipynb#cell-id=two-mistakes) did: *what does the output
-# react to?* `one.gradients`, from [One head](01_one_head.ipynb), differentiates a random mixture of the
-# outputs, so that their gradients do not cancel in the sum. You can test any function in this way without looking inside.
-
-# %%
-torch.manual_seed(6)
-small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
-words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
-right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
-none_padded = torch.zeros(8, dtype=torch.bool)  # (m,)
-ways = {
-    "with weights": {},
-    "no weights": {"need_weights": False},
-    "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
-}
-
-# %%
-rows = {name: [] for name in ways}
-for name, options in ways.items():
-    for i in range(3):
-        output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
-        (reaction,) = one.gradients(output[i], [words])  # (m, d)
-        rows[name].append(reaction.any(-1).sum())
-display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
-
-# %% [markdown]
-# A padding mask that hides nothing brings your mask back. In self-attention, inference does so, too: in
-# evaluation and without gradients, a boolean mask goes the [fast
-# path](#cell-id=what-a-fully-masked-row-gets). A model with a sliding window and the flag then trains
-# under the square, and runs under its window. So leave out `is_causal`, unless n = m and the mask is the
-# square one.
-
-# %% tags=["proof"]
-square = masks.block_future(8)                                 # (n, m)
-window = square | torch.ones(8, 8, dtype=torch.bool).tril(-3)  # (n, m)
-sentence = words.detach()[None]                                # (b, n, d)
-for training, grad, weights in itertools.product((True, False), repeat=3):
-    small_class.train(training)
-    with torch.set_grad_enabled(grad):
-        flagged, follows, drops = (
-            small_class(*[sentence] * 3, None, weights, given, is_causal=flag)[0]
-            for given, flag in ((window, True), (window, False), (square, False))
-        )
-    expected = follows if weights or not (training or grad) else drops
-    torch.testing.assert_close(flagged, expected)
-    assert not follows.allclose(drops)
-print("✓ In self-attention the flag drops a window without weights, but not in inference.")
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# The batch is the one you know from [Masks](06_masks.ipynb): the whole sentence, and *the
-# milk was sweet* with four places of padding. `blocked` is True for padding.
+# The batch, `x`, is the one you know from [Masks](06_masks.ipynb): the whole sentence, and *the milk was
+# sweet* with four places of padding. `blocked`, `(b, m)`, is True for padding.
 
-# %%
+# %% tags=["fold-input"]
 rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
 x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
 blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
-labels = [*six.SHORT, "·", "·", "·", "·"]
+labels = [*six.SHORT, *["pad"] * 4]
 their_attend = F.scaled_dot_product_attention
 
 # %% [markdown]
-# PyTorch's function, here `their_attend`, takes a boolean mask. Give it `blocked` without inverting it, and add an axis for the queries. What do the words of the short sentence
-# look at: words only, everything, or padding only? Or is there an error?
+# PyTorch's function, here `their_attend`, takes a boolean mask. Give it `blocked` without inverting it,
+# and add an axis for the queries. What do the words of the short sentence look at: words only,
+# everything, or padding only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -143,9 +85,10 @@ their_attend = F.scaled_dot_product_attention
 # %%
 reacts = {}
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    output = their_attend(x.detach(), x, x, given[:, None])  # (b, n, d)
-    (reaction,) = one.gradients(output[1, :4], [x])          # (b, m, d)
-    reacts[name] = reaction[1].norm(dim=-1) > 0              # (m,)
+    per_query = given[:, None]                          # (b, 1, m)
+    output = their_attend(x.detach(), x, x, per_query)  # (b, n, d)
+    (reaction,) = gradients(output[1, :4], [x])         # (b, m, d)
+    reacts[name] = reaction[1].norm(dim=-1) > 0         # (m,)
 display.show(reacts, columns=labels, corner="they react to")
 
 # %% tags=["proof"]
@@ -155,8 +98,9 @@ assert output.isfinite().all()
 print("✓ The same boolean, the opposite meaning: exactly the blocked keys are seen.")
 
 # %% [markdown]
-# `true_means` asks any function the same. It gives the function a mask that is True only for key 2, and
-# checks whether query 0 reacts to key 2, or to key 1, which is not marked.
+# `true_means` asks any function the same, and needs nothing but `import torch`. It gives the function a
+# mask that is True only for key 2, and checks whether query 0 reacts to key 2, or to key 1, which is not
+# marked.
 
 
 # %%
@@ -169,16 +113,15 @@ def true_means(call) -> str:
     x = torch.randn(1, 4, 8, requires_grad=True)
     chosen = torch.zeros(4, 4, dtype=torch.bool)
     chosen[:, 2] = True
-    (reaction,) = one.gradients(call(x, chosen)[0, 0], [x])  # (1, 4, 8)
+    (reaction,) = torch.autograd.grad(call(x, chosen)[0, 0, 0], x)  # (1, 4, 8)
     _, other, marked, _ = reaction[0].norm(dim=-1).tolist()
     assert (marked == 0) != (other == 0)
     return "blocked" if marked == 0 else "allowed"
 
 
 # %% [markdown]
-# Now find out what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
-# layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently.
-# Look for the one line that differs from the others.
+# Ask this package and PyTorch, whose encoder layer ([Transformer layers](08_transformer_layers.ipynb))
+# contains attention, too. Look for the one line that differs from the others.
 
 # %% tags=["fold-input"]
 from annotated_attention import MultiheadAttention
@@ -207,49 +150,39 @@ display.show(means, columns=["True means"])
 
 # %% [markdown]
 # PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
-# it [[PyTorch](../docs/references.md#pytorch)].
-#
-# Of the seven designs in [Published code](18_published_code.ipynb), four mean allowed, and three blocked.
+# it [[PyTorch](../docs/references.md#pytorch)]. Of the seven designs in [Published
+# code](18_published_code.ipynb), four mean allowed, and three blocked.
 #
 # To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
 # once, at the point where it comes in.
 #
-# A tokenizer, for example, cuts a text into words or pieces. It also returns a mask, with 1 for
-# each word and 0 for padding:
-
-# %% tags=["fold-input"]
-from tokenizers import Tokenizer, models, pre_tokenizers
-
-vocabulary = {word: number for number, word in enumerate(["·", *one.WORDS, "sweet"])}
-tokenizer = Tokenizer(models.WordLevel(vocabulary))
-tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-tokenizer.enable_padding(pad_token="·")
-encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
-attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
-print(attention_mask)
-
-# %% [markdown]
-# The tensor is called `attention_mask`, and its 1 means *allowed*. The models of Hugging Face's
-# library *transformers* take it as it is. For your own attention, `masks.as_blocked` converts it,
-# and makes you state what True, or 1, means. The result should equal `blocked` from the first cell.
-
-# %%
-converted = masks.as_blocked(attention_mask, true_means="allowed")  # (b, m)
-display.show(converted, ["sentence 1", "sentence 2"], labels)
+# A tokenizer, for example, returns an `attention_mask`, integers with 1 for each word and 0 for padding: its
+# 1 means *allowed*. The models of Hugging Face's library *transformers* take it as it is. For your own
+# attention, `masks.as_blocked(attention_mask, true_means="allowed")` converts it, and makes you state what 1
+# means.
 
 # %% tags=["proof"]
-assert converted.equal(blocked)
-print("✓ This is `blocked`, made from the lengths above.")
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+vocabulary = {word: number for number, word in enumerate(["pad", *one.WORDS, "sweet"])}
+tokenizer = Tokenizer(models.WordLevel(vocabulary))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.enable_padding(pad_token="pad")
+encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
+attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
+assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
+print("✓ For the two sentences, this turns a tokenizer's mask into `blocked`.")
 
 # %% [markdown] name="the-shape-to-pass"
 # ## The shape to pass
 #
-# The second question is which axes a function expects. Pass masks of seven shapes to
-# `F.scaled_dot_product_attention` and to the two mask arguments of `nn.MultiheadAttention`. The
-# sizes all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the mask is refused.
+# Which axes does a function expect? Pass masks of eight shapes to `F.scaled_dot_product_attention` and
+# to the two mask arguments of `nn.MultiheadAttention`. The sizes all differ: b = 2, h = 4, n = 3, m = 5.
+# A dot means that the mask is refused.
 
 # %% tags=["fold-input"]
 SHAPES = {
+    "(m,)": (5,),
     "(n, m)": (3, 5),
     "(b, m)": (2, 5),
     "(b, n, m)": (2, 3, 5),
@@ -268,26 +201,25 @@ takers = {
 }
 
 
-# %%
-def fits(call, sizes: tuple[int, ...]) -> str:
-    """Try a call with a mask of these sizes."""
+# %% tags=["fold-input"]
+def fits(call, given: Tensor) -> bool:
+    """Say whether a call takes a mask."""
     try:
-        call(torch.zeros(sizes, dtype=torch.bool))
-    except (AssertionError, RuntimeError):
-        return "·"
-    return "yes"
+        call(given)
+    except (AssertionError, IndexError, RuntimeError):
+        return False
+    return True
 
 
-taken = {
-    shape: [fits(call, sizes) for call in takers.values()]
-    for shape, sizes in SHAPES.items()
-}
-display.show(taken, columns=[*takers])
+taken = {}
+for shape, sizes in SHAPES.items():
+    given = torch.zeros(sizes, dtype=torch.bool)
+    taken[shape] = [fits(call, given) for call in takers.values()]
+display.show(taken, columns=[*takers], corner="takes")
 
 # %% [markdown]
-# `nn.MultiheadAttention` is strict. The function takes whatever broadcasts to the scores, which are
-# `(b, h, n, m)` here. Every size is different, so a wrong shape is refused. What if two sizes are
-# equal?
+# `nn.MultiheadAttention` is strict. The function takes two axes or more that broadcast to the scores,
+# `(b, h, n, m)` here. Every size is different, so a wrong shape is refused. What if two sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -301,9 +233,41 @@ display.show(taken, columns=[*takers])
 #
 # </details>
 #
-# The cell checks whether the heads of sample 1 react to its padding, which would be a leak.
+# Four arrows say which mask each head gets. The thick ones carry the mask of the other sample:
 
-# %%
+# %% tags=["hide-input"]
+from matplotlib.patches import Rectangle
+
+drawing, axes = display.panels(560, 170, columns=2)
+colours, got = [display.COLOURS["n"], display.COLOURS["m"]], []
+aligned = {
+    "(b, n, m): no error": torch.arange(2).expand(2, 2),
+    "(b, 1, n, m)": torch.arange(2)[:, None].expand(2, 2),
+}
+for ax, (name, source) in zip(axes, aligned.items()):
+    for sample, top in enumerate((0.5, 2.5)):
+        look = {"color": colours[sample], "alpha": 0.3, "lw": 0}
+        ax.add_patch(Rectangle((0, top), 2.6, 0.8, **look))
+        ax.text(1.3, top + 0.42, f"mask of sample {sample}", ha="center", va="center")
+        for head in (0, 1):
+            row, given = 2 * sample + head, int(source[sample, head])
+            ax.add_patch(Rectangle((4.6, row), 3, 0.8, **look))
+            ax.text(
+                6.1, row + 0.42, f"sample {sample}, head {head}", ha="center", va="center"
+            )
+            wrong = given != sample
+            arrow = {"arrowstyle": "->", "color": "black" if wrong else "#808080"}
+            arrow["lw"] = 1.8 if wrong else 1.2
+            ax.annotate("", (4.55, row + 0.4), (2.65, 2 * given + 0.9), arrowprops=arrow)
+            got.append(f"in {name}, head {head} of sample {sample} gets mask {given}")
+    ax.set(xlim=(-0.1, 7.7), ylim=(3.9, -0.1), title=name)
+    ax.axis("off")
+display.finish(drawing, name="broadcast-trap", alt=f"{'; '.join(got)}.")
+
+# %% [markdown]
+# Do the heads of sample 1 react to its padding, which would be a leak?
+
+# %% tags=["fold-input"]
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
 allowed = ~padding[:, None, :].expand(2, 3, 5)          # (b, n, m)
 queries = torch.randn(2, 2, 3, 6)                       # (b, h, n, d)
@@ -311,7 +275,7 @@ keys = torch.randn(2, 2, 5, 6, requires_grad=True)      # (b, h, m, d)
 leaks = {}
 for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
-    (reaction,) = one.gradients(output[1], [keys])                       # (b, h, m, d)
+    (reaction,) = gradients(output[1], [keys])                           # (b, h, m, d)
     leaks[name] = reaction[1, :, 3:].flatten(1).any(1).tolist()
 display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
 
@@ -324,15 +288,12 @@ display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
 # ## Heads folded into the batch
 #
 # Much code gives samples and heads a single axis of b * h **slices**, `(b * h, n, d)`, because
-# `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From batch-first data,
-# `split_heads(x, h).flatten(0, 1)` makes them. From sequence-first data, PyTorch's class makes them
-# with one reshape, `(n, b, h * d)` to `(n, b * h, d)`, and one transpose. Slice i · h + j is head j of
-# sample i, so all heads of sample 0 come first.
+# `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. PyTorch's class does so, too. Slice
+# i · h + j is head j of sample i, so all heads of sample 0 come first.
 #
-# In the folded layout a mask cannot broadcast along the heads: each head needs its own copy. A mask
-# for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`, the second shape that
-# `nn.MultiheadAttention` takes as its `attn_mask`. Two PyTorch functions make such copies, each in a
-# different order. See which order fits:
+# In this layout a mask cannot broadcast along the heads. A mask for each sample, `(b, n, m)`, is copied h
+# times and becomes `(b * h, n, m)`, the second shape that the class takes as its `attn_mask`. Two PyTorch
+# functions make such copies, each in a different order. See which order fits:
 
 # %%
 samples = torch.arange(2)  # (b,)
@@ -345,15 +306,16 @@ display.show(rows, columns=range(8), corner="slice")
 
 # %% [markdown]
 # > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
-# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
-# > test with one sample cannot tell them apart.
+# > get the mask of sample 1, and vice versa. With a single sample the two functions agree.
 
 # %% [markdown]
-# <!-- deeper: Folded, by name, and four axes -->
+# <!-- deeper: One number in five layouts -->
 #
-# ### Going deeper: Folded, by name, and four axes
+# ### Going deeper: One number in five layouts
 #
-# Follow one number through the layouts. The last column shows the shape of a padding mask that fits.
+# Follow one number through the layouts. The last column shows the shape of a padding mask that fits. From
+# batch-first data, `split_heads(x, h).flatten(0, 1)` makes the slices; from sequence-first data one reshape,
+# `(n, b, h * d)` to `(n, b * h, d)`, and one transpose.
 
 # %% tags=["fold-input"]
 numbers = torch.arange(2 * 3 * 24).view(2, 3, 24)             # (b, n, h * d)
@@ -403,52 +365,9 @@ choices["repeat"] = per_sample.repeat(4, 1, 1)
 rows = {}
 for name, per_head in choices.items():
     output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]  # (b, m, e)
-    (reaction,) = one.gradients(output[1, :3], [tokens])               # (b, m, e)
+    (reaction,) = gradients(output[1, :3], [tokens])                   # (b, m, e)
     rows[name] = [torch.allclose(output, expected), bool(reaction[1, 3:].any())]
 display.show(rows, columns=["right", "leaks"])
-
-# %% [markdown]
-# In `einsum`, a letter that does not appear after the arrow is summed over: d in the scores, m in
-# the mixture.
-
-
-# %%
-def folded(q: Tensor, k: Tensor, v: Tensor, h: int, blocked=None) -> Tensor:
-    """Attend with samples and heads on one axis, and a mask for each slice."""
-    parts = (split_heads(each, h).flatten(0, 1) for each in (q, k, v))
-    heads, _ = attend(*parts, blocked=blocked)       # (b * h, n, d), (b * h, n, m)
-    return merge_heads(heads.unflatten(0, (-1, h)))  # (b, n, h * d)
-
-
-def by_name(q: Tensor, k: Tensor, v: Tensor, h: int, blocked=None) -> Tensor:
-    """Attend with named axes, and a mask that broadcasts to the scores."""
-    q, k, v = (each.unflatten(-1, (h, -1)) for each in (q, k, v))
-    scores = torch.einsum("bnhd,bmhd->bhnm", q, k) / math.sqrt(q.size(-1))  # (b, h, n, m)
-    if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)
-    heads = torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v)  # (b, n, h, d)
-    return heads.flatten(-2)                                        # (b, n, h * d)
-
-
-# %% [markdown]
-# Compare both with four axes, under a padding mask and a mask of pairs:
-
-# %% tags=["proof"]
-q_k_v = [torch.randn(2, length, 24).double().requires_grad_() for length in (3, 5, 5)]
-pairs = masks.block_future(3, 5)               # (n, m), any mask would do
-broadcast = padding[:, None, None, :] | pairs  # (b, 1, n, m)
-mixed, _ = attend(*(split_heads(each, 4) for each in q_k_v), blocked=broadcast)
-four_axes = merge_heads(mixed)  # (b, n, h * d)
-expected = one.gradients(four_axes, q_k_v)
-
-copied = padding.repeat_interleave(4, 0)[:, None] | pairs  # (b * h, n, m)
-for output in (folded(*q_k_v, 4, copied), by_name(*q_k_v, 4, broadcast)):
-    torch.testing.assert_close(output, four_axes)
-    torch.testing.assert_close(one.gradients(output, q_k_v), expected)
-assert (broadcast.numel(), copied.numel()) == (30, 120)
-print(
-    "✓ Both give what four axes give, gradients too; folded, the mask is 4 times as large."
-)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -482,10 +401,7 @@ display.show(gets, columns=["padding gets"])
 # %% [markdown]
 # `blocked.double()` *adds one* to the scores that it should hide, so padding gets more weight than
 # without any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is
-# NaN. One NaN score makes all the weights of its row NaN, including those of padding.
-#
-# PyTorch's class and its function both add such a mask to the scores, so that each weight is multiplied
-# by $e^{\text{fee}}$ before its row is made to sum to one again:
+# NaN, and one NaN score makes its whole row NaN.
 
 # %% tags=["proof"]
 fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -499,45 +415,56 @@ shrunk = plain * fee.exp()                           # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
 print("✓ The function and the class both add the fee to the scores.")
 
+# %% [markdown] name="which-dtypes"
+# The **dtype** of a mask decides, too. Each row is a mask, each column a function and the dtype of its query;
+# a dot is an error.
+
+
+# %% tags=["fold-input"]
+def in_class(dtype: torch.dtype, **options):
+    """Make a call of PyTorch's class."""
+    module = nn.MultiheadAttention(24, 4, batch_first=True, dtype=dtype)
+    x = five.to(dtype)
+    return lambda given: module(x, x, x, attn_mask=given, **options)
+
+
+by_query = {}
+for query in (torch.float32, torch.bfloat16):
+    halved = k.to(query)
+    by_query[f"function, {str(query)[6:]}"] = partial(their_attend, halved, halved, halved)
+    by_query[f"class, {str(query)[6:]}"] = in_class(query)
+rows = {}
+for dtype in (torch.bool, torch.int64, torch.float32, torch.bfloat16):
+    given = torch.ones(5, 5, dtype=dtype)
+    rows[str(dtype)[6:]] = [fits(call, given) for call in by_query.values()]
+for dtype, other in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)):
+    without = in_class(dtype, need_weights=False)
+    assert fits(without, torch.ones(5, 5, dtype=other)) == (dtype == torch.bfloat16)
+display.show(rows, columns=[*by_query], corner="mask")
+
 # %% [markdown]
+# Neither takes integers, so a tokenizer's mask needs `.bool()` first. A float32 mask passes beside a bfloat16
+# query in the function, and in the class if it asks for no weights; the other way round, never.
+#
 # > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation mode
 # > and without gradients it can take a faster route in C++, which in the version that runs here
 # > reads the float mask as a boolean one: every number but 0 blocks its key. A mask of 0 and
 # > $-\infty$ comes through unharmed; a penalty does not.
 
 # %% [markdown]
-# <!-- deeper: Booleans and floats together -->
+# <!-- deeper: The encoder layer's fast route -->
 #
-# ### Going deeper: Booleans and floats together
+# ### Going deeper: The encoder layer's fast route
 #
-# `masks.merge_masks` takes masks of both kinds. It merges the boolean masks into one, called
-# `hides` in the cell, and adds up the float masks to give one `bias`. The padding mask and the
-# causal mask are boolean, and the penalty of one point for each step of distance is a float mask.
-# PyTorch's function gets all three as one additive mask, and must give the same output.
+# The fast route should give the same as the slow one. Try a penalty of one point for each step of
+# distance, and a mask of 0 and $-\infty$.
 
 # %%
 place = torch.arange(8)
 penalty = -(place[:, None] - place).abs().double()  # (n, m)
-future = masks.block_future(8)                      # (n, m)
-hides, bias = masks.merge_masks(blocked[:, None, :], future, penalty)
-added = penalty.masked_fill(hides, -math.inf)  # (b, n, m)
-display.show(added[1], one.WORDS, labels, decimals=0)
-
-# %% tags=["proof"]
-apart, _ = attend(x, x, x, blocked=hides, bias=bias)
-together = F.scaled_dot_product_attention(x, x, x, added)  # (b, n, d)
-torch.testing.assert_close(apart, together)
-torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
-print("✓ One mask of numbers does what boolean and bias do apart: outputs and gradients.")
-
-# %% [markdown]
-# Now the encoder layer of the pitfall: its fast route should give the same as its slow route, with
-# the penalty and with a mask of 0 and $-\infty$.
-
-# %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
-sentence = torch.randn(2, 8, 8, dtype=torch.float64)             # (2, 8, 8)
-hard = torch.zeros_like(penalty).masked_fill(future, -math.inf)  # (n, m)
+sentence = torch.randn(2, 8, 8, dtype=torch.float64)                   # (2, 8, 8)
+hard = torch.zeros_like(penalty).masked_fill(penalty < -3, -math.inf)  # (n, m)
 differs = {}
 for name, given in (("penalty", penalty), ("0 and -inf", hard)):
     slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
@@ -559,22 +486,16 @@ display.show(differs, columns=["the fast route differs by up to"])
 # ## Fills in half precision
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
-# exponential is 0, too. A fully masked row does not become NaN either, because the softmax first
-# subtracts the largest score of a row. So the largest exponential is always 1, and the sum is never
-# 0. But large models compute in half precision, with 16 bits per number. **bfloat16** has the range
-# of float32 but fewer digits. **float16** has more digits than bfloat16, but a much smaller range.
+# exponential is 0, too, and a fully masked row does not become NaN, because the softmax first
+# subtracts the largest score of a row. But large models compute with 16 bits per number. **bfloat16** has
+# the range of float32 but fewer digits. **float16** has more digits than bfloat16, but a much smaller range.
 #
-# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and
-# `masked_fill` replaces its score by the fill. In the other two tables all keys are blocked: in one
-# the fill replaces the scores, in the other the product `mask * fill` is added to them. Look for two
-# things: a fill that does not fit into its dtype, and what a fully masked row gets from a finite
-# fill.
+# Take a query whose three scores are 3, 1 and -2, and all of whose keys are blocked. `masked_fill` puts the
+# fill in the place of the scores; other code adds the product `mask * fill` to them. What weights does the
+# row get?
+
 
 # %% tags=["fold-input"]
-blocks_one, blocks_all = torch.tensor([[False, False, True], [True, True, True]])
-FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
-
-
 def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> str:
     """Say what weights the scores 3, 1 and -2 get."""
     scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)  # (m,)
@@ -584,42 +505,46 @@ def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> 
     except RuntimeError as error:
         return "overflow" if "overflow" in str(error) else "error"
     weights = filled.softmax(-1)  # (m,)
-    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
+    if weights.isnan().any():
+        return "NaN"
+    if not weights[blocked].any():
+        return "hidden"
+    if weights.allclose(scores.softmax(-1)):
+        return "as unmasked"
+    assert weights.allclose(torch.tensor(1 / 3, dtype=dtype), atol=1e-2)
+    return "a third each"
 
 
-# %%
+# %% tags=["fold-input"]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-found = {}
-for name, hidden, added in (
-    ("one key blocked, fill replaces", blocks_one, False),
-    ("all keys blocked, fill replaces", blocks_all, False),
-    ("all keys blocked, mask * fill is added", blocks_all, True),
-):
-    for dtype in DTYPES:
-        row = [fill_with(fill, hidden, dtype, added) for fill in FILLS.values()]
-        found[f"{name}, {str(dtype)[6:]}"] = row
-display.show(found, columns=[*FILLS])
+FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
+every, tables = torch.ones(3, dtype=torch.bool), []
+for way, added in (("the fill replaces the scores", False), ("mask * fill is added", True)):
+    rows = {
+        str(dtype)[6:]: [fill_with(fill, every, dtype, added) for fill in FILLS.values()]
+        for dtype in DTYPES
+    }
+    tables.append(display.show(rows, columns=[*FILLS], title=way))
+display.beside(*tables)
 
 # %% tags=["proof"]
-kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
-assert kept == ["all keys blocked, mask * fill is added, float32"]
-print(
-    "✓ Only in float32, and only where −10⁴ is added, does a blocked row keep its scores."
-)
+last = torch.tensor([False, False, True])  # (m,)
+for dtype, (name, fill) in itertools.product(DTYPES, FILLS.items()):
+    fit = "overflow" if (dtype, name) == (torch.float16, "-1e9") else "hidden"
+    assert fill_with(fill, last, dtype, added=False) == fit
+print("✓ With one key blocked, each fill that fits its dtype hides the key.")
 
 # %% [markdown]
-# With one blocked key, every fill that fits has the same effect. -1e9 does not fit into float16:
-# `masked_fill` raises an error. The product in the third table quietly becomes $-\infty$, and the
-# fully masked row NaN.
+# A finite fill gives weight to keys that the query must not see, and no number looks suspicious. One that
+# replaces the scores makes them equal, so each key gets a third. One that is added shifts all three scores by
+# the same amount, so -1e4 in float32 changes nothing: the row has the weights that it has without any mask.
+# Where else the sum is finite, it has too few digits to tell the scores apart.
 #
-# With all keys blocked, a finite fill gives weight to keys that the query must not see, and no
-# number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
-# third. A fill that is added shifts all three scores by the same amount, so -1e4 in float32 changes
-# nothing: 0.88, 0.12 and 0.01 are the weights without any mask. Where else the sum is finite,
-# it has too few digits to tell the scores apart, and each key gets a third.
+# -1e9 does not fit into float16: `masked_fill` raises an error, with one blocked key as with all. The product
+# quietly becomes $-\infty$, and the fully masked row NaN.
 #
 # This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
-# separately: they get zeros.
+# apart: they get zeros.
 
 # %% [markdown]
 # <!-- deeper: The lowest number of a dtype -->
@@ -660,12 +585,11 @@ for sample in (0, 1):
 #    softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024.)
 # 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
 #    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
-#    heads and boolean masks: with a float mask, the class itself takes route 1 or 2. (Only the encoder
-#    layer goes the fast way even then, and misreads the mask, as the pitfall above says.)
+#    heads, `bias=True` and boolean masks. Otherwise the class takes route 1 or 2. (Only the encoder layer
+#    goes the fast way with a float mask, too, and misreads it, as the pitfall above says.)
 #
-# In the cell, query 1 is fully masked. The first column says what becomes of its row. The second
-# says whether the gradient of output row 0 is finite, as it should be: row 0 is not masked. The fast
-# path runs without gradients, so there the second column is empty.
+# In the cell, query 1 is fully masked. The first column says what becomes of its row, the second
+# whether the gradient of output row 0, which is not masked, is finite. The fast path runs without gradients.
 
 
 # %% tags=["fold-input"]
@@ -677,10 +601,10 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     with torch.set_grad_enabled(training):
         output, _ = module(x, x, x, attn_mask=nothing_for_1, need_weights=need_weights)
     row = "NaN" if output[0, 1].isnan().any() else "zeros"
-    assert row == "NaN" or output[0, 1].equal(module.out_proj.bias)  # which is 0 here
+    assert row == "NaN" or not output[0, 1].any()  # the output's bias is 0 here
     if not training:
         return row, ""
-    (gradient,) = one.gradients(output[:, 0], [x])
+    (gradient,) = gradients(output[:, 0], [x])
     return row, "NaN" if gradient.isnan().any() else "finite"
 
 
@@ -703,15 +627,18 @@ display.show(rows, columns=["row 1", "gradient of row 0"], corner="nn.MultiheadA
 # %% tags=["proof"]
 assert ["NaN" in rows[route] for route in ROUTES] == [True, False, True, True]
 assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
+for other in ({"bias": False}, {"num_heads": 3}):
+    module = nn.MultiheadAttention(**(sizes | other))
+    assert bad_row(module, need_weights=False, training=False)[0] == "zeros"
 print("✓ This package's class gives zeros, and finite gradients, on all four routes.")
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
 # it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN.
 # If fully masked rows can occur, mend the mask first, or switch the path off for the whole program,
-# as the cell does: the same call then gives zeros, if it asks for no weights. (These are the
-# zeros of the attention itself. A trained model then adds the bias of its output projection, which is 0
-# here.)
+# as the cell does: the same call then gives zeros, if it asks for no weights. (A trained model adds the bias
+# of its output projection, which is 0 here.) On other devices the function has other kernels: on Apple's MPS
+# such a row was NaN ([156707](https://github.com/pytorch/pytorch/issues/156707)). So measure on yours.
 #
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
@@ -747,13 +674,11 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 # %% [markdown] name="which-corner"
 # ## Corners when n ≠ m
 #
-# The three newest words of the beginning saw one key, two and three because the flag's diagonal begins at
-# the top left, in the left panel. A word belongs to its place in the text, so the diagonal has to *end* at
-# the bottom right. Blocked keys are filled in.
+# A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
+# before it: 6, 7 and 8 keys. So the diagonal has to *end* at the bottom right. A causal mask for n = 3 and
+# m = 8 that begins at the top left gives them 1, 2 and 3. Blocked keys are filled in.
 
 # %% tags=["fold-input"]
-from matplotlib.patches import Rectangle
-
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
 drawing, axes = display.panels(620, 180, columns=2)
 of_keys, of_queries = display.COLOURS["m"], display.COLOURS["n"]
@@ -771,11 +696,82 @@ for ax, (name, mask) in zip(axes, CORNERS.items()):
 alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
 
+# %% [markdown] name="need-weights-decides"
+# You give PyTorch's class the right mask as `attn_mask`, and `is_causal=True` with it, because causal it is.
+# `need_weights` says whether the weights come back, and has nothing to do with masks. Do the three words see
+# the same keys when you ask for the weights and when you do not?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. Without weights, this call takes the flag for a promise that the mask is the square causal one,
+# and drops yours. The square begins at the top left: the newest word sees three keys of eight, the
+# oldest.
+#
+# </details>
+
+# %% tags=["hide-input"]
+torch.manual_seed(6)
+small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
+right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
+none_padded = torch.zeros(8, dtype=torch.bool)  # (m,)
+ways = {
+    "with weights": {},
+    "no weights": {"need_weights": False},
+    "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
+}
+
+# %%
+rows = {name: [] for name in ways}
+for name, options in ways.items():
+    for i in range(3):
+        output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
+        (reaction,) = gradients(output[i], [words])  # (m, d)
+        rows[name].append(reaction.any(-1).sum())
+display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
+
 # %% [markdown]
-# `torch.nn.attention.bias` names both corners: `causal_upper_left` and `causal_lower_right`. On its
-# own, the newest word should get what it gets in the whole sentence: the last row of `whole`.
-# Compare that row with both corners, and with the flag `is_causal` in PyTorch's function and in
-# ours.
+# A padding mask that hides nothing brings your mask back. In self-attention inference can, too, if the call
+# takes the [fast path](#cell-id=what-a-fully-masked-row-gets): then a model with a sliding window and the flag
+# trains under the square, and runs under its window. But with an odd number of heads, `bias=False`, or the
+# default `batch_first=False`, your mask is dropped in inference as well. So leave out `is_causal`, unless n = m
+# and the mask is the square one.
+
+# %% tags=["proof"]
+square = masks.block_future(8)                                 # (n, m)
+window = square | torch.ones(8, 8, dtype=torch.bool).tril(-3)  # (n, m)
+changes = {"batch_first": False}, {"num_heads": 3}, {"bias": False}
+fast = {"embed_dim": 12, "num_heads": 2, "batch_first": True, "dtype": torch.float64}
+for other, training, grad in itertools.product(
+    ({}, *changes), (True, False), (True, False)
+):
+    module = nn.MultiheadAttention(**(fast | other)).train(training)
+    sentence = torch.randn(1, 8, 12).double().transpose(0, int(not module.batch_first))
+    with torch.set_grad_enabled(grad):
+        flagged, follows, drops = (
+            module(*[sentence] * 3, None, False, given, is_causal=flag)[0]
+            for given, flag in ((window, True), (window, False), (square, False))
+        )
+    kept = not (other or training or grad)
+    torch.testing.assert_close(flagged, follows if kept else drops)
+    assert not follows.allclose(drops)
+print("✓ Without weights the flag drops a window, but for inference on the fast path.")
+
+# %% [markdown]
+# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
+# text, and the first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
+# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
+# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`, and its own `is_causal`
+# begins at the top left. The two corners agree only where n = m, so a test that queries all words at once
+# sees no difference.
+
+# %% [markdown]
+# <!-- deeper: Any number of newest words, and a mask with the flag -->
+#
+# ### Going deeper: Any number of newest words, and a mask with the flag
+#
+# The function has the flag, too, and `torch.nn.attention.bias` names both corners. On its own, the newest word
+# should get what it gets in the whole sentence, the last row of `whole`:
 
 # %% tags=["fold-input"]
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -790,27 +786,14 @@ calls = {
 }
 rows = {}
 for name, call in calls.items():
-    output = call(last, words)                                 # (1, d)
-    seen = one.gradients(output, [words])[0].norm(dim=-1) > 0  # (m,)
+    output = call(last, words)                             # (1, d)
+    seen = gradients(output, [words])[0].norm(dim=-1) > 0  # (m,)
     rows[name] = [seen.sum(), torch.allclose(output[0], whole[-1])]
 display.show(rows, columns=["sees, of 8", "right"])
 
 # %% [markdown]
-# Our function deliberately uses the same corner as PyTorch's, so that a call with `is_causal` gives
-# the same in both. For the newest words, pass a mask to either of them, without the flag.
-#
-# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
-# text. The first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
-# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
-# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`. The two corners
-# agree only where n = m, so a test that queries all words at once sees no difference.
-
-# %% [markdown]
-# <!-- deeper: Any number of newest words, and a mask with the flag -->
-#
-# ### Going deeper: Any number of newest words, and a mask with the flag
-#
-# To catch a wrong corner, compare the output with that of the whole sentence, for every n:
+# Our function uses PyTorch's corner on purpose. To catch a wrong corner, compare the output with that of the
+# whole sentence, for every n:
 
 # %% tags=["proof"]
 for n in range(1, 9):
@@ -822,8 +805,9 @@ for n in range(1, 9):
 print("✓ triu is right for n = 1 to 8; the top left gives the same mask for n = 8 alone.")
 
 # %% [markdown]
-# What does PyTorch's function make of a mask *and* the flag? In the version that runs here, on the
-# CPU, it combines them for four axes and refuses them for three.
+# What does PyTorch's function make of a mask *and* the flag? That depends on the kernel that the call gets. In
+# the version that runs here, the CPU's fused kernel combines them. What it does not take is refused: three axes,
+# dropout, values of another width than the keys.
 
 # %%
 some = torch.ones(5, 5, dtype=torch.bool)
@@ -833,10 +817,15 @@ combined = F.scaled_dot_product_attention(four, four, four, some, is_causal=True
 expected = F.scaled_dot_product_attention(four, four, four, some.tril())
 torch.testing.assert_close(combined, expected)
 print("four axes: combined")
-try:
-    F.scaled_dot_product_attention(four[0], four[0], four[0], some, is_causal=True)
-except RuntimeError as error:
-    print("three axes:", error)
+for name, q_k_v, dropout in (
+    ("three axes", [four[0]] * 3, 0.0),
+    ("dropout", [four] * 3, 0.1),
+    ("wider values", [four, four, torch.randn(2, 4, 5, 7)], 0.0),
+):
+    try:
+        F.scaled_dot_product_attention(*q_k_v, some, dropout, is_causal=True)
+    except RuntimeError as error:
+        print(f"{name}:", error)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -850,52 +839,58 @@ except RuntimeError as error:
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. A position decides how a key is rotated, so it changes the score. Only a mask takes the key out of the
-# softmax.
+# No. A position changes the score: a rotary one turns the query and the key. Only a mask takes the key out
+# of the softmax.
 #
 # </details>
 #
-# A row holds a document of five tokens and one of four. Change the first one, and measure how far the outputs
-# of the second move.
+# A row holds a document of five tokens and one of four, under a causal mask and with rotary positions. Change
+# the first document, and measure how far the outputs of the second move.
+
+# %%
+from annotated_attention.modern import RotaryEmbedding
+
+rotary = RotaryEmbedding(6)
+anew = torch.cat([torch.arange(5), torch.arange(4)])  # (9,)
+documents = torch.tensor([0] * 5 + [1] * 4)           # (9,)
+later = masks.block_future(9)                         # (9, 9)
+others = documents[:, None] != documents              # (9, 9)
+
+
+def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
+    """Attend within a row, with rotary positions."""
+    turned = rotary(x, positions)
+    return their_attend(turned, turned, x, ~blocked)
+
 
 # %% tags=["fold-input"]
-from annotated_attention.modern import CachedAttention, RotaryEmbedding
-from attention_doctor.mistakes import MISTAKES
-
-
-def made(kind: type[nn.Module], **options) -> nn.Module:
-    """Make an attention from a fixed seed."""
-    torch.manual_seed(5)
-    return kind(24, 4, batch_first=True, dtype=torch.float64, **options)
-
-
-leak = MISTAKES["documents-leak"]
-documents = torch.tensor([[0] * 5 + [1] * 4])  # (1, 9)
-alone = made(CachedAttention, rotary=RotaryEmbedding(6))
-anew, masked = made(leak.version), made(leak.of)
-runs = {
-    "one text": alone,
-    "positions anew": lambda x: anew(x, documents),
-    "and a mask": lambda x: masked(x, documents),
-}
-row = torch.randn(1, 9, 24, dtype=torch.float64)  # (1, 9, 24)
+row = torch.randn(1, 1, 9, 6, dtype=torch.float64)  # (1, 1, 9, 6)
 other = row.clone()
-other[:, :5] = torch.randn(1, 5, 24, dtype=torch.float64)
+other[:, :, :5] = torch.randn(5, 6)
+runs = {
+    "one text": (torch.arange(9), later),
+    "positions anew": (anew, later),
+    "and a mask": (anew, later | others),
+}
 moved = {
-    name: (run(other)[0] - run(row)[0])[0, 5:].norm(dim=-1) for name, run in runs.items()
+    name: (packed(other, *given) - packed(row, *given))[0, 0, 5:].norm(dim=-1)
+    for name, given in runs.items()
 }
 display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
 
 # %% tags=["proof"]
-parts = [alone(part)[0] for part in row.split([5, 4], dim=1)]
-torch.testing.assert_close(masked(row, documents)[0], torch.cat(parts, 1))
+together = packed(row, *runs["and a mask"])
+alone = [
+    packed(x, torch.arange(n), masks.block_future(n))
+    for x, n in zip(row.split([5, 4], dim=2), (5, 4))
+]
+torch.testing.assert_close(together, torch.cat(alone, 2))
 print("✓ With the mask, each document comes out as it does alone.")
 
 # %% [markdown]
-# With positions anew, the second document moves about as much as in one long text; with the mask, by exactly 0.
-# Published training code had this leak [[nanoVLM](../docs/references.md#documents-leak)]. The mask is
-# the causal one, joined with `documents[:, None] != documents`: it is **block-diagonal**. (Kernels are told
-# the lengths of the documents instead.) You write it in the [last exercise](#cell-id=stop-the-leak).
+# With positions anew, the second document moves about as much as in one long text; with the mask, not at all.
+# Published training code had this leak [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
+# **block-diagonal**. (Kernels are told the lengths of the documents instead.)
 
 # %% [markdown]
 # ## Exercises
@@ -1049,7 +1044,7 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # %% [markdown]
 # ## What you have now
 #
-# You have five questions to ask about every mask that comes from elsewhere, and the table at the
+# You have six questions to ask about every mask that comes from elsewhere, and the table at the
 # top has PyTorch's answers.
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
