@@ -54,8 +54,12 @@ k = x @ w_k                         # (n, h * d)
 # %% [markdown]
 # Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
 # neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
-# where to cut. (Usually d = e / h. That is a habit and not a law: some models of today choose d freely, and $W_O$
-# brings h · d columns back to e.)
+# where to cut.
+#
+# Usually d = e / h, but that is a habit and no law. The larger gpt-oss of OpenAI is 2,880<!-- quoted --> numbers wide and
+# has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!-- quoted --> wide, so
+# together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to 2,880<!-- quoted -->.
+# (These are the defaults of `GptOssConfig` in `transformers`.)
 
 # %% tags=["proof"]
 assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
@@ -74,8 +78,9 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # </details>
 #
-# Here the query of *it* meets four keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. On the
-# right is what the softmax makes of them, with *thirsty* as the last word.
+# Here the query of *it* meets four keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. Then the
+# softmax makes the weights on the right, with *thirsty* as the last word. Before it, a sum is divided by the root of
+# the width that was added up: for a head √2, since d = 2, and not √4, which belongs to the uncut sheet.
 
 # %% tags=["hide-input"]
 four = ["cat", "milk", "thirsty", "sweet"]
@@ -86,26 +91,23 @@ display.two_sums(
 )
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight: *it* cannot
-# look for an animal and a food separately.
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight: *it*
+# cannot look for an animal and a food separately.
 #
-# And what does *it* receive? You need a border to read the next numbers: *because* asks nothing, so what it receives is
-# the average. More than that under *animal* means *yes, something is said about an animal*; under *food*, about a food.
+# And what does *it* receive? With *thirsty* it should hear of an animal, with *sweet* of a food.
 
 # %% tags=["fold-input"]
-rows = {"“because”": two.two_heads(x)[0][one.WORDS.index("because")]}
+rows = {}
 for word, words in endings.items():
-    rows[f"“it”, {word}, cut"] = two.two_heads(words)[0][it]
+    rows[f"cut, {word}"] = two.two_heads(words)[0][it, :2]
 for word, words in endings.items():
     mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    rows[f"“it”, {word}, uncut"] = (mixed @ two.W_O)[it]
-answers = {who: row[:2] for who, row in rows.items()}
-display.show(answers, columns=one.FEATURES[:2])
+    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it, :2]
+display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# Uncut, 1.09 and 1.09, far above the 0.38: a yes to both questions. Both strips hold *quality*, and uncut they are
-# collected with the same weights, so *animal* and *food* receive the same, whatever the last word is. (Uncut, there is
-# one head of width four, divided by √4.)
+# Uncut, 1.09 four times. That is louder than any true answer, 0.97, and it answers nothing. Both strips hold *quality*,
+# and uncut they are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -113,14 +115,6 @@ for word in (*one.WORDS, "sweet"):
     mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
-twice = torch.cat([q_1, 2 * q_2], dim=1)  # (e, h * d)
-found = []
-for words in endings.values():
-    mixed, _ = one.attend(words @ twice, words @ w_k, words @ w_v)  # (n, h * d)
-    animal, food, *_ = (mixed @ two.W_O)[it]
-    torch.testing.assert_close(animal, food)
-    found.append(animal)
-assert found[1] - found[0] > 0.5  # with such a query, “sweet” gives more than “thirsty”
 print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
 
 # %% [markdown]
@@ -153,40 +147,33 @@ for head, matrices in enumerate(two.HEADS):
 print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
 
 # %% [markdown]
-# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head,
-# d = 2. Now stack with `dim=1`, and take the strips back from the same axis. What does *it* receive: an error, the right
-# numbers, or others?
-
-
-# %%
-def stack_in_the_middle(x: Tensor, num_heads: int) -> Tensor:
-    """Cut the features into heads, and keep the pieces of each word together."""
-    pieces = x.split(x.size(-1) // num_heads, dim=-1)  # h times (n, d)
-    return torch.stack(pieces, dim=1)                  # (n, h, d)
-
+# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2. Now
+# stack with `dim=1`, and take the strips back from the same axis. Not a number is lost on the way, there or back. What
+# does *it* receive: an error, the right numbers, or others?
 
 # %% tags=["fold-input"]
 rows = {}
-for dim, stack in enumerate((split_and_stack, stack_in_the_middle)):
+for dim in (0, 1):
     for word, words in endings.items():
-        mixed, looks = one.attend(*(stack(words @ w, 2) for w in (w_q, w_k, w_v)))
+        wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
+        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
         merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
         rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it, :2]
 display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them
-# for independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and the heads of
-# one word attend to each other.
+# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for
+# independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and its heads attend to
+# each other.
 
 # %% tags=["hide-input"]
 titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
 display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
 
 # %% [markdown]
-# With `dim=1`, each head of *it* gives 0.50 to the other and 0.50 to itself: both pieces of *it* have the key (1, 1), so
-# they tie. Both hold the *quality* of *it*, 1, hence the 1.00. So two heads take two things: **cut between the strips,
-# and keep all words of a strip together.**
+# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
+# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
+# strips, and keep all words of a strip together.**
 
 # %% tags=["proof"]
 all_three = w_q, w_k, w_v
@@ -213,14 +200,14 @@ assert len(one.attend(*single)[0]) == 8
 print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
 
 # %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another: change one word, and see
-# > whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch refuses to pair 3
-# > problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
+# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
+# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
+# > refuses to pair 3 problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
 #
 # ## Back together, and what W_O is for
 #
-# After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* should have
-# heard about a food. Under which feature does the row of *it* say so, before $W_O$ and after?
+# After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* has heard about
+# a food, 0.97. Under which feature does that number stand, before $W_O$ and after?
 
 
 # %%
@@ -314,9 +301,23 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
-# mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which you notice where little is
-# multiplied in it: in short texts with many narrow heads. So do not expect eight heads to be eight times as fast;
-# [Speed](15_speed.ipynb) compares a list of heads with the finished class.
+# mix, and one for $W_O$. What you save is calls, and each costs a fixed time. So how much longer does a list of eight
+# heads take, eight times? [Speed](15_speed.ipynb) has measured it against all heads at once; here are the smallest and
+# the largest of its ratios.
+
+# %% tags=["hide-input"]
+from annotated_book.measured import find
+
+ratios = [
+    row["ratios"]["all heads at once"]["a list of heads"][1] for row in find("one by one")
+]
+display.show(
+    {"list of 8 heads": [min(ratios), max(ratios)]}, columns=["from", "to, times as long"]
+)
+
+# %% [markdown]
+# Between 1.06 and 1.36 times, with 512<!-- setting --> tokens and more. A fixed time shows where little is multiplied
+# in a call: in short texts with many narrow heads.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -481,9 +482,9 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
-# > one matrix, and h is a setting that says where to cut. Cut between the strips (uncut, the sheet is one wide head),
-# > and keep all words of a strip together: heads first, because `@` multiplies the last two axes.
+# > The heads share the columns of one matrix, and h is a setting that says where to cut. Cut between the strips
+# > (uncut, the sheet is one wide head), and keep all words of a strip together: heads first, because `@` multiplies the
+# > last two axes.
 #
 # `torch.stack` and `torch.cat` copy every number into new memory. The chapter
 # [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -154,3 +154,11 @@ def test_deepseek_v4_slows_down_without_larger_scores():
     assert config.rope_parameters["compress"]["attention_factor"] == 1.0
     said = inspect.getsource(inspect.getmodule(type(config))).replace("\n        # ", " ")
     assert "Compress layers use `theta=compress_rope_theta` (160000) with yarn factor=16" in said
+
+
+def test_heads_of_gpt_oss_are_together_wider_than_the_model():
+    """What *Split and stack* says of the larger one, whose shapes are the defaults."""
+    config = pytest.importorskip("transformers").GptOssConfig()
+    assert (config.hidden_size, config.num_attention_heads, config.head_dim) == (2880, 64, 64)
+    assert 64 * 45 == 2880
+    assert 64 * 64 == 4096
