@@ -15,9 +15,10 @@
 # ask for the weights, that kernel cannot be used. All of them have to be written, and this decides the
 # speed more than anything else in this chapter.
 #
-# All times come from one machine with two threads on a CPU. Yours will differ, and `make bench`
-# measures them there. On a GPU, a fused kernel saves the memory of the weights, too, but these times do
-# not carry over.
+# All times come from one machine with two threads on a CPU. Each is the median of several **rounds**, in
+# which all that is compared takes turns; the **quartiles** enclose the middle half of the rounds. Yours
+# will differ, and `make bench` measures them there. What carries over to a GPU stands
+# [below](#cell-id=and-on-a-gpu).
 
 # %% tags=["hide-input"]
 from annotated_book import display, measured
@@ -33,36 +34,70 @@ print("measured {date:.10}, commit {commit:.7}".format(**RUN))
 # %% [markdown] name="the-price-of-the-weights"
 # ## Should I ask for the weights?
 #
-# Here is one call of the final class in evaluation, at three sizes: many short sequences, some of medium
-# length, and a single long one. The matrix products are the same with weights and without. Look at the
-# last two columns, which say how many times as long the call takes with them as without, each under the
-# same memory (the second column is with memory kept).
+# Here is one call of the final class, at three sizes: many short sequences, some of medium length, and a
+# single long one, with 8 heads (and e = 512, but 256 for the short ones). The matrix products are the same with weights and without. How many times as long does
+# the call take with them? That depends on what happens to memory that is freed: whether the process
+# keeps it for the next call, or returns it to the system. The last column is what you get on Linux if you
+# change nothing.
 
 # %% tags=["hide-input"]
 table = {}
 for size in SIZES:
-    b, n, e, h = size
+    b, n, _, h = size
     same = {"size": list(size), "mask": "none", "mode": "inference"}
     times = {
         (row["memory"], row["weights"]): row["milliseconds"]["final class"][MIDDLE]
         for row in find("final class", **same)
     }
     longer = [times[memory, True] / times[memory, False] for memory in ("kept", "returned")]
+    (row,) = find("versions", mode="forward", size=list(size))  # with the default's memory
+    both = (
+        row["milliseconds"][f"07 final class{with_}"][MIDDLE] for with_ in ("", ", weights")
+    )
+    without, with_them = both
+    longer.append(with_them / without)
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
-    name = f"b = {b}, n = {n:,}, e = {e}, h = {h}"
-    table[name] = [fill, times["kept", False], *(f"×{ratio:.2f}" for ratio in longer)]
-columns = ["weights fill", "without, ms", "with, memory kept", "with, memory returned"]
-display.show(table, columns=columns, decimals=1)
+    name = f"n = {n:,}, b = {b}"
+    table[name] = [fill, *(f"×{ratio:.2f}" for ratio in longer)]
+columns = ["weights fill", "memory kept", "memory returned", "default, in training"]
+display.show(table, columns=columns, corner="with weights")
 
 # %% [markdown]
-# Depending on what happens to freed memory, the call takes 1.2 to 1.7 or 1.6 to 1.9 times as long. So
+# With weights the call takes 1.2 to 1.7 times as long where memory is kept, 1.6 to 1.9 times where it is
+# returned, and 1.5 to 2.1 times by default (there in the forward pass of training, else in evaluation). So
 # write `need_weights=False` unless you look at them: this class and PyTorch's both return the weights by
-# default.
+# default. Here is what the fused kernel spares you:
+
+# %% tags=["hide-input"]
+drawing, axes = display.panels(620, 250, columns=2)
+apart = ["Q, K ↑", "scores ↓", "scores ↑", "weights ↓", "weights, V ↑", "output ↓"]
+trips = {"step by step": apart, "fused": ["Q, K, V ↑", "output ↓"]}
+ink, alt = display.COLOURS, "What travels between processor and memory. "
+for ax, (name, travels) in zip(axes, trips.items()):
+    ax.set(xlim=(-0.6, 5.6), ylim=(-0.5, 3.5), title=name)
+    ax.axis("off")
+    for y, place in ((3, "processor"), (0, "memory")):
+        ax.axhspan(y - 0.35, y + 0.35, color=ink["b"], alpha=0.18, lw=0)
+        ax.text(2.5, y, place, ha="center", va="center", fontsize=13)
+    for x, what in zip([1.2, 4.2] if name == "fused" else range(6), travels):
+        large = what.startswith(("scores", "weights"))
+        start, end = (0.4, 2.6) if "↑" in what else (2.6, 0.4)
+        hue, width = (ink["h"], 4) if large else (ink["n"], 1)
+        arrow = {"arrowstyle": "-|>", "color": hue, "lw": width, "mutation_scale": 14}
+        ax.annotate("", (x, end), (x, start), arrowprops=arrow)
+        ax.text(x - 0.15, 1.5, what[:-2], rotation=90, ha="right", va="center", fontsize=12)
+    alt += f"{name.capitalize()}: {', '.join(travels)}. "
+caption = (
+    "Thick arrows carry n × m numbers for each head, thin ones a few rows for each token."
+)
+display.finish(drawing, name="traffic", alt=alt, caption=caption)
+
+# %% [markdown]
+# Step by step, every score goes down to memory and comes up again, and so does every weight. Fused, a block
+# of scores is made, used and forgotten in the processor.
 #
-# New memory has its price. The system hands it out in **pages** of 4 KiB (the paper for the receipt) and
-# first fills each page with zeros. In the last column all freed memory went back to the system, so every
-# call needed new pages. In the column before, it was kept for the next call.
-#
+# New memory has its price as well. The system hands it out in **pages** of 4 KiB (the paper for the
+# receipt) and first fills each page with zeros. Where freed memory is returned, every call needs new ones.
 # The figure shows both at n = 2048: blue is the time with memory kept, and orange comes on top when
 # it is returned. Compare the lowest bar, the only one with weights, with the top one. Do new pages
 # make up more or less than half of the difference?
@@ -98,20 +133,22 @@ for y, (name, (kept, returned)) in enumerate(times.items()):
     ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
     ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
     alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
-ax.set(xlabel="milliseconds at n = 2048", xlim=(0, 215), yticks=range(3), yticklabels=times)
+ax.set(xlim=(0, 200), xticks=range(0, 121, 40), yticks=range(3), yticklabels=times)
+ax.spines["bottom"].set_bounds(0, 120)
+ax.set_xlabel("milliseconds at n = 2048", x=0.3)
 ax.tick_params(labelsize=12)
 handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
-ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory", frameon=False)
+ax.legend(handles, labels, loc="center right", fontsize=12, title="memory", frameon=False)
 display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 
 # %% [markdown]
-# Less: of the 55 ms that the weights take, 23 are for new pages. The rest is for writing the weights
-# and reading them again, in several steps instead of one kernel.
+# Less: of the 55 ms that the weights take, 23 are for new pages. The rest is the traffic of the picture.
 #
-# glibc, the C library of most Linux systems, returns every block of 32 MiB or more by default
-# [[mallopt](../docs/references.md#mallopt)], so weights as in the last two rows cost you new pages in every
-# call. To keep freed memory, set two variables before Python starts; the second must be larger than your
-# peak memory:
+# By default you get the worst of both: about 112.8 ms with weights against 47.9 without. For glibc,
+# the C library of most Linux systems, returns every block of 32 MiB or more
+# [[mallopt](../docs/references.md#mallopt)]. Weights as in the last two rows of the table are such blocks,
+# and nothing else in the call is. To keep freed memory, set two variables before Python starts; the
+# second must be larger than your peak memory:
 #
 # ```bash
 # MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
@@ -148,8 +185,8 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # ## What does a mask cost?
 #
 # How long does a call with a mask take, as a multiple of the same call without one? Here are the
-# slowest cases at n = 512, without weights. "Every head" is a boolean mask of shape (b · h, n, m),
-# as large as the scores; all others are much smaller.
+# slowest cases at n = 512, without weights, and one at n = 2,048. "Every head" is a boolean mask of shape
+# (b · h, n, m), as large as the scores; all others are much smaller.
 
 # %% tags=["hide-input"]
 most = {}
@@ -160,13 +197,18 @@ for kind, every in (("every head", True), ("all other masks", False)):
         for name, ratio in row["ratios"]["no mask"].items()
         if name.endswith("every head") == every
     )
-    most[kind] = [longest]
-display.show(most, columns=["at most, times as long"])
+    most[f"{kind}, n = 512"] = [longest]
+alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
+before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
+skipped = (row["milliseconds"]["final class"] for row in (before, after))
+before, after = skipped
+most["is_causal, n = 2,048"] = [after[MIDDLE] / before[MIDDLE]]
+display.show(most, columns=["times as long"])
 
 # %% [markdown]
 # The reason is memory again: a mask for every head is written out as floats, as many as there are
-# scores, and the kernel reads all of them. The other masks cost little. One can even save time: with
-# `is_causal`, the kernel skips blocks of keys that lie in the future, as the figure above shows.
+# scores, and the kernel reads all of them. The other masks cost a tenth at most. And one saves time on a
+# long sequence: with `is_causal`, the kernel skips blocks of keys that lie in the future.
 
 # %% [markdown]
 # <!-- deeper: All masks -->
@@ -193,9 +235,7 @@ display.show(table, columns=["forward", "forward and backward"])
 # <!-- /deeper -->
 
 # %% tags=["proof"]
-alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
-before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
-assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
+assert after[2] < before[0]
 print("✓ At n = 2,048 is_causal saves time: the quartiles do not touch.")
 
 # %% [markdown] name="is-the-fast-path-fast"
@@ -221,9 +261,11 @@ for row in find("fast path"):
 display.show(table, columns=["times as long", "lower quartile", "upper quartile"])
 
 # %% [markdown]
-# For long sequences, switch it off with `torch.backends.mha.set_fastpath_enabled(False)`. The final class
-# goes through the fused kernel in both cases. Putting it in PyTorch's place costs you next to no time as
-# long as you ask for no weights:
+# (All three with the default's memory.) For long sequences, switch it off with
+# `torch.backends.mha.set_fastpath_enabled(False)`. Without weights, the final class goes through the
+# fused kernel everywhere, and so you lose next to nothing when you put it in PyTorch's place. Here are all
+# cases of three sizes, five masks, training and evaluation, with memory kept and with memory returned. In
+# evaluation PyTorch's class takes its fast path wherever it can:
 
 # %% tags=["proof"]
 cases = find("final class", weights=False)
@@ -238,6 +280,16 @@ assert max(ratios["bare minimum"]) < 1.2
 total = len(cases)
 print(f"✓ Without weights, {longer} of {total} cases take longer than in PyTorch's class.")
 
+# %% [markdown] name="and-on-a-gpu"
+# ## And on a GPU?
+#
+# Three things carry over, because they are counts. `need_weights=False` still chooses the fused kernel, and
+# with weights all $b \cdot h \cdot n \cdot m$ are still written; the work still grows with $n^2$; and
+# `is_causal` still lets the kernel skip what lies in the future.
+#
+# The ratios do not carry over, nor do the pages: there PyTorch keeps freed memory for itself
+# [[CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)].
+
 # %% [markdown]
 # ## How to measure
 #
@@ -246,14 +298,23 @@ print(f"✓ Without weights, {longer} of {total} cases take longer than in PyTor
 #
 # - Give all contenders the same input and the same parameters. Before the clock starts, assert that
 #   their outputs and gradients are equal.
-# - Run them in rounds, so that a busy minute on the machine affects all of them.
-# - Divide the times within each round, and report the median of these ratios: 0.90<!-- invented -->
-#   means a tenth less time.
-# - Report the **quartiles**, too: a quarter of the rounds lie below the lower quartile, and a
-#   quarter above the upper. If one quartile is below 1 and the other above, call it "even".
+# - Warm up: the first calls load kernels and fetch memory. On a GPU, call `torch.cuda.synchronize()`
+#   before you read the clock, because a call returns before its work is done.
+# - Set the number of threads, and say it. `torch.utils.benchmark.Timer` warms up and synchronizes for you,
+#   but it runs on one thread unless you pass `num_threads`.
+# - Run the contenders in rounds, so that a busy minute on the machine affects all of them. Divide the
+#   times within each round, and report the median of these ratios: 0.90<!-- invented --> means a tenth
+#   less time.
+# - Report the quartiles, too. If one is below 1 and the other above, call it "even".
 # - Say what happens to freed memory, or measure both ways, as above.
 #
 # Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
+
+# %% tags=["proof"]
+from torch.utils.benchmark import Timer
+
+assert Timer("pass").timeit(1).task_spec.num_threads == 1
+print("✓ A Timer that is told nothing runs on one thread.")
 
 # %% [markdown]
 # <!-- deeper: A list of heads, or all heads at once? -->
@@ -290,7 +351,7 @@ display.show(table, columns=columns, decimals=1)
 # *Easy, 2 minutes.* Here are the milliseconds of two versions in five rounds; the second,
 # the third and the fifth met a busy machine. Divide our time by theirs in each round. With five rounds, the lower
 # quartile is the second smallest ratio, the median the third, and the upper quartile the fourth.
-# Write down the three, and decide: is our version slower?
+# Write down the three. Is our version slower? Decide before you run the check, which tells you.
 #
 # | round | 1 | 2 | 3 | 4 | 5 |
 # |---|---|---|---|---|---|
@@ -322,8 +383,8 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # ## What you have now
 #
 # > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all
-# > $b \cdot h \cdot n \cdot m$ are written, into new pages where freed memory is returned to the
-# > system, and that is what makes a call slow. Without them, memory grows no faster than $n$.
+# > $b \cdot h \cdot n \cdot m$ are written and read again, and that is what makes a call slow; where freed
+# > memory goes back to the system, new pages come on top. Without weights, memory grows no faster than $n$.
 # >
 # > ```python
 # > output, _ = attention(x, x, x, need_weights=False)  # through the fused kernel
