@@ -345,11 +345,13 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # thing and be found by another.)
 #
 # Here is a head of width 2, set by hand, for one question: *is something said about an animal?* It answers with a single
-# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average. That is the
-# border: above it the answer is *yes*, below it *no*.
+# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average of its sentence,
+# which is what an answer is worth that has not looked. So that is the border, in this sentence: above it the answer is
+# *yes*, below it *no*.
 #
-# Words are found by *animal* and *quality*, and hand over their *quality*. Let *it* ask for *animal* alone, as before,
-# then for a bit of *quality* as well. The sentence with *thirsty* wants a clear yes:
+# Words are found by *animal* and *quality*, and hand over their *quality*. To find an animal about which something is said,
+# what should *it* ask for? For *animal*, as before, the query (2, 0). Or for a bit of *quality* as well, (2, 1), so that
+# a word with both is not outdone by one that is all animal. The sentence with *thirsty* wants a clear yes:
 
 # %%
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d)
@@ -370,8 +372,8 @@ columns = ["cat scores", "thirsty scores", "it receives", "because receives"]
 display.show(rows, columns=columns, corner="it asks with", decimals=[0, 0, 2, 2])
 
 # %% [markdown]
-# With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat*, all animal, outscores *thirsty*, and has no
-# quality to hand over. The 1, found by trying, lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
+# With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat* outscores *thirsty*, and has no quality to
+# hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
 # through all four matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
 # rows. Queries and keys are two wide, so the root is now √2.)
 
@@ -460,8 +462,6 @@ display.needle(
 #
 # - Lay the arrow flat, at (2, 0), and with *thirsty* you are back at 0.40: *cat* stands farther along.
 # - Make it longer, and the winners take more. (*Temperature* divides the scores once more, beside the root.)
-# - Turn it away from *animal* and towards *quality*, to (−1, 1), and *it* collects more than twice as much
-#   with *sweet* as with *thirsty*.
 
 # %% tags=["proof"]
 away = torch.tensor([-1.0, 1.0])

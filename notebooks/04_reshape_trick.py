@@ -43,13 +43,13 @@ def shelf(x):
 
 n, h, d = 3, 2, 2  # words, heads, width of a head
 x = torch.arange(12.0).view(n, h * d)  # (n, h * d), each number is its place
-cut = x.view(n, h, d)                  # (n, h, d)
+cut = x.unflatten(-1, (h, d))          # (n, h, d)
 heads = cut.transpose(0, 1)            # (h, n, d)
 print("the same shelf:", shelf(x) == shelf(heads))
 
 # %% [markdown]
-# That is the whole trick, and no number has moved: only the walk along the shelf is another. `view` reads each row of
-# four as two heads of two, and `transpose` puts the heads in front.
+# That is the whole trick, and no number has moved: only the walk along the shelf is another. `unflatten` reads each row
+# of four as two heads of two, and `transpose` puts the heads in front.
 
 # %% tags=["proof"]
 assert torch.equal(heads, split_heads(x, h))
@@ -75,8 +75,9 @@ places = x.int()  # (n, h * d)
 walks(places, split_heads(places, h), spell(x), place=10, name="walks")
 
 # %% [markdown]
-# Both walks end at place 10: `transpose` has only exchanged two sizes and their strides. But whoever now reads `heads`
-# from first to last has to jump, and PyTorch calls such a tensor *not contiguous*.
+# Both walks end at place 10. Between them lies `cut`, with the strides (4, 2, 1): 4 to the next word, 2 to the next
+# head, 1 to the next feature. `transpose` has only exchanged the first two. But whoever now reads `heads` from first to
+# last has to jump, and PyTorch calls such a tensor *not contiguous*.
 #
 # ## The shorter way
 #
@@ -92,7 +93,7 @@ print("in their place:", (short == heads).sum().item(), "of 12")
 
 # %% tags=["hide-input"]
 layouts = {
-    "x.view(n, h, d).transpose(0, 1)": ("h, n, d", places.view(n, h, d).transpose(0, 1)),
+    "x.unflatten(-1, (h, d)).transpose(0, 1)": ("h, n, d", split_heads(places, h)),
     "x.reshape(h, n, d)": ("h, n, d", places.reshape(h, n, d)),
 }
 display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
@@ -126,8 +127,8 @@ print("the same shelf:", shelf(merged) == shelf(mixed))
 
 # %% [markdown]
 # On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1.
-# No single stride walks like that, so `view` refuses. `reshape` does not: where no walk will do, it copies all
-# 12 numbers, and does not say so.
+# No single stride walks like that, so `view`, which never copies, refuses. `reshape` does not: where no walk will do, it
+# copies all 12 numbers, and does not say so.
 #
 # Here the merge writes from the upper shelf to the lower one, with its transpose and without. A corner marks each
 # number that lands in a wrong place:
@@ -146,8 +147,7 @@ landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-sh
 # fall straight down. The same shape, and nothing to copy: that is the temptation. But the row of *cat* now holds two
 # numbers of *drank*.
 #
-# The package's split and merge count axes from the end, so that others may stand in front. `unflatten` cuts the last
-# one in two, `flatten` joins the last two:
+# The package's split and merge do just this, and count axes from the end, so that others may stand in front:
 
 # %% tags=["hide-input"]
 display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
@@ -159,9 +159,13 @@ display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, 
 # rearrange(x, "... n (h d) -> ... h n d", h=h)
 # rearrange(heads, "... h n d -> ... n (h d)")
 # ```
+#
+# One letter it does not guard: `(d h)` in the place of `(h d)` runs as silently, and gives head 1 every second feature.
 
 # %% tags=["proof"]
 assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
+assert torch.equal(x.unflatten(-1, (d, h)).permute(2, 0, 1)[0], x[:, ::h])  # (d h)
+assert [each.stride() for each in (x, cut, heads)] == [(4, 1), (4, 2, 1), (2, 4, 1)]
 assert torch.equal(merged, merge_heads(mixed))
 assert torch.equal(merged, three.unstack_and_concatenate(mixed))
 assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
@@ -259,8 +263,8 @@ display.live(static, "where_numbers_go", data, room=(250, 420))
 
 
 # %% [markdown]
-# With both transposes gone, 2c is back in its place, and so is every number. A reshape never changes the reading order,
-# so two of them cancel. But between split and merge comes attention, and each head has attended to the wrong numbers.
+# With both transposes gone, 2c is back in its place, and so is every number. But between split and merge comes attention,
+# and each head has attended to the wrong numbers.
 #
 # What does a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
 # merge, and ask what *it* collects when the last word is *thirsty*, and when it is *sweet*:
@@ -351,9 +355,9 @@ tried = {name: [test(*way) for test in tests.values()] for name, way in WAYS.ite
 caught(tried, [*tests])
 
 # %% [markdown]
-# There is none. But shuffle and change together find all four mistakes. *Heads in the middle* escapes the shuffle:
-# there the heads of one word attend to each other, equally wrongly wherever the word stands. Only the change sees that
-# no word hears another.
+# There is none. But shuffle and change together find all four mistakes. Why does the change miss the wrong merge? The row
+# of *it* holds what was found for *drank* and *milk*, and they hear *cat*, too: the wrong row reacts as the right one
+# would. Where no word hears another, as with the heads in the middle, the change alone sees it.
 
 # %% tags=["proof"]
 one_wrong = [False, False, True]
@@ -594,7 +598,7 @@ def repaired(x: Tensor, num_heads: int) -> Tensor:
         x: (n, h * d), one row per word.
         num_heads: how many.
     """
-    cut = x.view(x.size(0), num_heads, -1)  # (n, h, d)
+    cut = x.unflatten(-1, (num_heads, -1))  # (n, h, d)
     return cut.transpose(0, 1)              # (h, n, d)
 
 
@@ -607,7 +611,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # >
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i \cdot d + j}$$
 # >
-# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
+# > - split: `x.unflatten(-1, (h, d)).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
 # >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them, unless n = 1
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
