@@ -3,7 +3,7 @@
 #
 # *What must a model compute again for each word, and what can it keep?*
 #
-# *26 minutes and 8 of exercises. Afterwards you can size a KV cache, tell prefill from decode,
+# *21 minutes and 8 of exercises. Afterwards you can size a KV cache, tell prefill from decode,
 # share pages, and find four mistakes.*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
@@ -16,7 +16,8 @@
 # [prefill and decode](#cell-id=prefill-and-decode) · [tokens per second](#cell-id=bytes-over-bandwidth) ·
 # [quantised cache](#cell-id=fewer-bits) · [continuous batching](#cell-id=different-lengths) ·
 # [PagedAttention, prefix caching](#cell-id=pages) ·
-# [speculative decoding](#cell-id=going-back-and-branching)
+# [speculative decoding](#cell-id=going-back-and-branching) ·
+# [names in transformers and vLLM](#cell-id=their-names)
 
 # %% tags=["hide-input"]
 import itertools
@@ -33,10 +34,9 @@ from annotated_book import chapters, display, measured
 # %% [markdown]
 # ## Without a cache
 #
-# A small writer has an embedding for each word, two layers of causal attention with rotary
-# [positions](20_positions.ipynb), and a score for each word that could come next. It has learned two
-# sentences by heart. To write, it takes the word with the highest score, adds it, and goes on (greedy
-# decoding). How many words does it have to read to write eight?
+# A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has
+# learned two sentences by heart. To write, it takes the word with the highest score, adds it, and goes on
+# (greedy decoding). How many words does it have to read to write eight?
 
 # %% [markdown]
 # <!-- deeper: The writer, and how it learns -->
@@ -111,21 +111,20 @@ def spell(ids: Tensor) -> str:
     return " ".join(SIGNS[i] for i in ids.tolist())
 
 
-# %%
+# %% tags=["fold-input"]
 for prompt in ("the", "because"):
     text, read = write(model, encode([prompt]), 8)
     print(f"{read} words read to write 8:", spell(text[0]))
 anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, and so on up to eight. For n words it reads
-# $n(n + 1)/2$, so a text twice as long takes about four times the reading.
+# To write 8 words, the model reads 36: one, then two, and so on up to eight. A text twice as long takes about
+# four times the reading: $n(n + 1)/2$ for n words.
 #
 # ## The KV cache: what does not change
 #
-# Give the model *the cat drank milk*, and then the same words followed by *because*. Compare what
-# the two layers compute for the four old words: their queries, keys, values and outputs. What
-# changes when a word is added: the outputs, the keys and values, or nothing at all?
+# Give the model *the cat drank milk*, and then the same words followed by *because*. What changes for the
+# four old words when a word is added: the outputs of the layers, the keys and values, or nothing at all?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -159,12 +158,10 @@ for i, layer in enumerate(noting.layers):
 print("✓ In both layers, query, key, value and output of the four words are as before.")
 
 # %% [markdown]
-# Nothing about the old words has changed, because the causal mask hides the new word from them in
-# every layer. What does the new word need from all this? Its query is
-# compared with all keys, and then the values are mixed. The old words' queries and outputs are not
-# needed again: the next layer has already made its own keys and values from these outputs. So keep
-# the **keys and values** of each layer, and nothing else. This is the **KV cache**. The class
-# `KVCache` holds two tensors, and this is how it grows:
+# The causal mask hides the new word from the old ones in every layer. What does the new word need of them?
+# Its query is compared with all keys, and then the values are mixed. The old words' queries and outputs are
+# not needed again: the next layer has already made its own keys and values from these outputs. So keep
+# the **keys and values** of each layer, and nothing else. This is the **KV cache**, two tensors that grow:
 
 # %%
 display.annotated(KVCache.append)
@@ -177,10 +174,8 @@ display.annotated(KVCache.append)
 # > **KV cache size** = 2 · layers · KV heads · d · bytes of a number · tokens (· texts in the batch)
 #
 # Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
-# attention only those that the others share.
-#
-# The cell below takes published sizes. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16 bits.
-# How much does one text of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
+# attention only those that the others share. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16
+# bits. How much does one text of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
 
 # %% tags=["fold-input"]
 SHAPES = {  # layers, KV heads, d, the longest text
@@ -208,19 +203,18 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 
 # %% [markdown]
 # As much again: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
-# each of 32 heads keeps keys of its own ([fewer keys](22_fewer_keys.ipynb) tells how the others share
-# them). Llama's sizes are those of [Llama Team, table 3](../docs/references.md#llama-2024), the others'
-# of their configuration. Three kinds of layers keep less than the formula says: one with a
-# [window](24_windows.ipynb) no more tokens than fit into it, latent attention
-# ([MLA](22_fewer_keys.ipynb)) one short vector for all heads, and linear attention, as in three of the
-# [models of today](20_positions.ipynb#cell-id=models-of-today), a state of fixed size.
+# each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
+# table 3](../docs/references.md#llama-2024), the others' of their configuration.) Three kinds of layers
+# keep less than the formula says: one with a [window](24_windows.ipynb) only the tokens within it,
+# latent attention ([MLA](22_fewer_keys.ipynb)) one short vector for all heads, and linear attention, as in
+# three of the [models of today](20_positions.ipynb#cell-id=models-of-today), a state of fixed size.
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
 #
-# With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
-# or a part of it (**chunked prefill**, so that a long prompt need not hold up the texts that others are
-# writing [[Agrawal et al.](../docs/references.md#agrawal-2023)]), then one word after another. Here n words
+# With a cache, attention receives some new words at a time, a **chunk**: first the prompt, whole or in parts
+# (**chunked prefill**, so that a long prompt need not hold up the texts that others are writing [[Agrawal
+# et al.](../docs/references.md#agrawal-2023)]), then one word after another. Here n words
 # come, and afterwards there are m keys. Four lines stand between the projections and the scores:
 #
 # ```python
@@ -229,47 +223,54 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # k, v = cache.append(k, v)                          # now those of all words
 # blocked = torch.arange(m) > positions[:, None]     # the mask
 # ```
-#
-# In the class, lines two and three are in the method `rotate_and_append`, and line four is in
-# `block`. The keys have g heads, here as many as the queries.
-
-# %%
-display.annotated(CachedAttention.rotate_and_append, CachedAttention.block)
 
 # %% [markdown]
-# <!-- deeper: The method that calls both -->
-# ### Going deeper: The method that calls both
+# <!-- deeper: The three methods of the class -->
+# ### Going deeper: The three methods of the class
 #
-# `forward` projects, calls the two methods, and attends. `_block_if_needed` calls `block`, except
-# when there is a single new token that may see every key.
+# Lines two and three are in the method `rotate_and_append`, and line four is in `block`. The keys have g
+# heads, here as many as the queries. `forward` projects, calls the two methods, and attends.
+# `_block_if_needed` calls `block`, except when there is a single new token that may see every key.
 
 # %%
-display.annotated(CachedAttention.forward)
+display.annotated(
+    CachedAttention.rotate_and_append, CachedAttention.block, CachedAttention.forward
+)
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# The mask deserves a closer look. When two new words follow three kept ones, the first query stands
-# at position 3. It may see keys 0 to 3, and the second query may see one more:
+# The last line deserves a picture. When *sweet the* follow three kept words, *sweet* stands at position 3. It
+# may see keys 0 to 3, and *the* one more. Here is the chunk's mask, with the weights of the first layer,
+# averaged over its heads:
 
-# %%
+# %% tags=["fold-input"]
 from annotated_attention.modern import block_by_position
 
-positions = 3 + torch.arange(2)
-print(block_by_position(positions, 5).int())
-assert block_by_position(positions, 5).equal(block_future(5)[3:])
+kept, chunk = ["because", "it", "was"], ["sweet", "the"]
+blocked = block_by_position(3 + torch.arange(2), 5)  # (2, 5)
+assert blocked.equal(block_future(5)[3:])
+with torch.no_grad():
+    x = model.norms[0](model.words(encode([*kept, *chunk])))
+    weights = model.layers[0](x, need_weights=True)[1][0].mean(0)  # (5, 5)
+display.masked_map(
+    weights[3:],
+    blocked,
+    chunk,
+    [*kept, *chunk],
+    name="chunk-mask",
+    caption="Hatched: blocked.",
+)
 
 # %% [markdown]
-# A 1 means blocked. These are the last two rows of the causal mask for five words. Mark the last
-# key that each query may see, 3 and 4: the marks run down to the **lower right** corner, because
-# the newest query and the newest key belong to the same word. In terms of positions: for a query at
-# position p, block key j if j > p.
+# These are the last two rows of the causal mask for five words. Its diagonal ends in the **lower right**
+# corner, because the newest query and the newest key belong to the same word. In terms of positions: for a
+# query at position p, block key j if j > p.
 
 # %% [markdown]
-# Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
-# ways, and compares outputs and gradients with those of a single call. Gradients flow through a
-# growing cache because its tensors keep their graph.
+# Does it matter how a text is cut into chunks? Random tokens, cut in four ways, are compared with a single
+# call. (Gradients flow through a growing cache, because its tensors keep their graph.)
 
 # %% tags=["proof"]
 b, n, h, d = 2, 12, 4, 6
@@ -290,12 +291,11 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 print("✓ All at once, in chunks or one by one: the same outputs and gradients.")
 
 # %% [markdown]
-# However the text is cut, the outputs are the same, and so are the gradients. (The numbers here have
-# 64 bits. In 16 each cut rounds in its own way, so compare a cache in 32:
-# [How close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits))
-#
-# Now the writer can keep what it has read. In the loop, the new function differs from `write` in two
-# lines: the model gets a cache for each layer, and from the second call on only the new word.
+# However the text is cut, the outputs are the same. (These numbers have 64 bits. In 16 each cut rounds in
+# its own way, so compare a cache in 32: [How
+# close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer can keep what it has
+# read. The loop differs from `write` in two lines: the model gets a cache for each layer, and from the
+# second call on only the new word.
 
 
 # %%
@@ -319,22 +319,16 @@ assert text.equal(anew)
 print("✓ The same text as without a cache.")
 
 # %% [markdown]
-# The words are the same, and the model has read 8 words instead of 1 + 2 + … + 8 = 36. The figure
-# shows the same sentence being written. A box that says *new* is computed in this step, one that
-# says *kept* is read from the cache, and an empty one is not needed. The numbers are the weights of
-# the first layer, averaged over its heads.
+# The words are the same, and the model has read 8 words instead of 36. In the figure, *new* is computed in
+# this step, *kept* is read from the cache, and an empty box is not needed. The numbers are the weights of
+# the first layer, averaged over its heads. If it has controls, move *words* from 1 to 8, with a cache and
+# without.
 
 # %% tags=["fold-input"]
 with torch.no_grad():
     embedded = model.norms[0](model.words(encode(one.WORDS)))
     weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
 display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
-
-# %% [markdown]
-# If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With
-# a cache each step adds one query, key and value (a column above) and one row of weights (below).
-# Without a cache, every step computes all queries, keys and values again, plus a full square of
-# weights: 6 · 6 in step 6, including those that the mask hides.
 
 # %% [markdown]
 # <!-- deeper: How many FLOPs it saves -->
@@ -377,17 +371,15 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # %% [markdown] name="fixed-size"
 # ## Static cache: a cache of fixed size
 #
-# The growing cache has two disadvantages. First, `torch.cat` copies everything kept so far in every
-# step, to a new place in memory. Second, `torch.compile`, which translates a module into a faster
-# program, compiles for the first shape it meets, and once more, for any length, when the shape changes, while you
-# wait. A `StaticCache` avoids both: it reserves room for the longest
-# text once and writes each new key into its place.
+# The growing cache has two disadvantages. `torch.cat` copies everything kept so far in every step, to a new
+# place in memory. And its shape changes: `torch.compile` compiles again, and a **CUDA graph**, which
+# replays a recorded step without starting each of its many small kernels from Python, demands the same
+# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest text once, and
+# writes each new key into its place.
 #
-# The price is that `append` returns all places, including those not yet written, which hold zeros.
-# Now take a single query and a
-# cache of 16 places, 5 of them written, and leave out the mask. One query has no future to hide,
-# after all. How much weight do the 11 empty places get: none, because they are zero; a little; or
-# more than half? The output begins with the line that leaves the mask out.
+# The price is that `append` returns all places, including those not yet written, which hold zeros. Now take
+# a single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no future
+# to hide, after all. How much weight do the 11 empty places get: none, a little, or more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -482,10 +474,10 @@ display.show(counts, columns=["programs compiled"])
 # %% [markdown] name="prefill-and-decode"
 # ## Prefill and decode, measured
 #
-# Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
-# cost behind 960, in milliseconds (the median of some rounds), for one text and one layer with e =
-# 512, in float32 on two threads of the processor of [Speed](15_speed.ipynb). The *bare minimum* is the
-# projections and PyTorch's kernel alone, with the keys already in place.
+# What does one more token cost behind 255, 1,023 and 4,095 others, and what do 64 tokens at once cost behind
+# 960? In milliseconds (medians), for one text and one layer with e = 512, in float32 on two threads of the
+# processor of [Speed](15_speed.ipynb). The *bare minimum* is the projections and PyTorch's kernel alone, with
+# the keys already in place. The growing cache copies all of them in each step.
 
 # %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept")
@@ -514,21 +506,19 @@ title = "Without a cache, compared with one of fixed size"
 display.show(table, columns=columns, decimals=",.0f", title=title)
 
 # %% [markdown]
-# With a cache, only scoring and mixing take longer as the text grows, because they read all keys and
-# values. The growing cache also copies all of them in each step.
-#
-# The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
-# parameters and all keys have to be fetched for very little arithmetic. That is **decode**. In a
-# chunk of 64 tokens they are fetched once for all of them. So in **prefill** a prompt is read in large
-# chunks, and on the same processor a token of it takes less time than one that is written.
+# Behind 4,095 tokens, the cache divides the FLOPs by 4,096, but the time only by 130. A single token cannot
+# keep the processor busy: all parameters and all keys have to be fetched for very little arithmetic. That is
+# **decode**. In a chunk of 64 tokens they are fetched once for all of them: the chunk takes 1.80 milliseconds,
+# and a token alone 0.41. So in **prefill** a prompt is read in large chunks, and on the same processor a token
+# of it takes less time than one that is written.
 
 # %% [markdown] name="bytes-over-bandwidth"
 # ### Decode speed: bytes over bandwidth
 #
 # So tokens per second have a ceiling that can be computed. For each token, every weight is read once
 # (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that
-# memory delivers in a second by these. The figure does so for Llama 3.1 8B on an H100, whose speeds are
-# those on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of
+# memory delivers in a second by these. The figure does so for Llama 3.1 8B on an H100, with the speeds that
+# are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of
 # a batch, caches are not. Do 32 texts at once bring 32 times as many tokens a second?
 
 # %% tags=["fold-input"]
@@ -544,7 +534,7 @@ def ceiling(tokens: int, texts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(600, 300)
+drawing, (ax,) = display.panels(340, 270)
 many, said = torch.logspace(0, 11, 200, base=2), []
 for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-.")):
     memory, arithmetic = ceiling(tokens, many)
@@ -552,15 +542,17 @@ for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-."))
     fits = many <= (80e9 - 2 * 8.03e9) / (tokens * KEPT)  # into 80 GB, beside all weights
     ax.loglog(many, y, style, linewidth=0.8, color=ink)
     ax.loglog(many[fits], y[fits], style, linewidth=2.5, color=ink)
-    ax.text(2048, y[-1] * 1.15, f"{tokens:,} tokens", color=ink, ha="right")
+    ax.text(2048, y[-1] * 1.2, f"{tokens:,} tokens", color=ink, ha="right", fontsize=12)
     for texts in (1, 32) if tokens > 128 else ():
         found = ceiling(tokens, texts)[0]
         ax.plot([texts], [found], "o", color=ink)
-        ax.text(texts * 1.1, found * 0.6, f"{found:,.0f}", color=ink)
+        below = 0.7 if (texts, tokens) == (1, 1024) else 0.55
+        ax.text(texts * 1.2, found * below, f"{found:,.0f}", color=ink, fontsize=12)
         said.append(f"{texts} of {tokens:,}: {found:,.0f}")
 full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
 ax.minorticks_off()
 ax.set_xticks([1, 8, 32, 128, 512, 2048], ["1", "8", "32", "128", "512", "2,048"])
+ax.tick_params(labelsize=12)
 ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
 ax.set(xlabel="texts at once", ylabel="tokens a second", ylim=(50, 130_000))
 alt = f"The ceiling of tokens a second, texts of so many tokens. {'; '.join(said)}."
@@ -577,11 +569,8 @@ display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 # multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
 # the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
 # limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and those of 1,024 never get there:
-# decode of long texts is **memory-bound**. (Prefill shares each weight among all tokens of a long chunk: there
+# decode of long texts is **memory-bound**. (In prefill, each weight serves all tokens of a long chunk, and
 # arithmetic is the limit.)
-#
-# Besides many texts at once, [speculative decoding](#cell-id=going-back-and-branching) reads the weights
-# once for several words: it checks several words of one text in one call.
 
 # %% [markdown]
 # <!-- deeper: Is that ceiling reached? Measured on a processor -->
@@ -660,11 +649,11 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 #
 # Where memory is the limit, fewer bytes take less time. A **quantised cache** holds whole numbers, in 8
 # bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8, floating-point
-# numbers of 8 bits, is its rival on recent GPUs.) The simplest scale is one for each token and head:
-# a new token then needs nothing of the others. How much does that harm? The cell rounds random keys
-# and values, 64 wide, and compares what attention gives. In the last column one feature of the keys is
-# 20<!-- invented --> times as large, and the same feature of the queries as much smaller, so that all
-# scores are what they were. (The cell only rounds: to save memory with 4 bits, pack two numbers into a byte.)
+# numbers of 8 bits, is its rival on recent GPUs.) With a scale for each token and head, a new token needs
+# nothing of the others. How much does that harm? The cell rounds random keys and values, 64 wide, and
+# compares what attention gives. In the last column one feature of the keys is 20<!-- invented --> times as
+# large, and the same feature of the queries as much smaller, so that all scores are what they were. (The
+# cell only rounds: to save memory with 4 bits, pack two numbers into a byte.)
 
 
 # %%
@@ -692,20 +681,20 @@ for bits, axis, of in ((8, -1, "token"), (4, -1, "token"), (4, -2, "feature")):
 display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 
 # %% [markdown]
-# With 8 bits a key takes about half the bytes, and outputs are off by a hundredth.
-# With 4 bits it is 0.16, and one loud feature makes it 0.64: the scale must fit that feature, and for
-# the others few steps are left. Keys of trained models do have such features, always the same ones. A
-# scale for each *feature* of the keys, here over 256 tokens, brings the error back to 0.17. KIVI comes
-# down to 2 bits in this way, with a lowest value beside each scale, a scale for every 32 tokens, and the
-# newest tokens left as they are [[Liu et al. 2024](../docs/references.md#liu-2024)]. [A model of
+# With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
+# and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
+# Keys of trained models do have such features, always the same ones. A scale for each *feature* of the keys,
+# here over 256 tokens, brings the error back to 0.17. KIVI comes down to 2 bits in this way, with a lowest
+# value beside each scale, a scale for every 32 tokens, and the newest tokens left as they are [[Liu et al.
+# 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
 
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #
 # Three of these mistakes have been reported in published code, the fourth in the review of such code
-# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every shape as it is. If a whole text
-# goes in at once, even the result is right. So a test that calls the model only once finds none.
+# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every shape as it is, and
+# if a whole text goes in at once, even the result is right.
 #
 # | mistake | what goes wrong |
 # |---|---|
@@ -714,10 +703,10 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
 # | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* word: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
 #
-# Here are the four lines as people write them. Below each line, the same writer, with that mistake
+# Here are the four lines as people write them. Below each, the same writer, with that mistake
 # built in, continues *because it* with a cache of 16 places.
 
-# %%
+# %% tags=["fold-input"]
 WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
 
 
@@ -734,13 +723,10 @@ for code, entry in WRONG.items():
 print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
-# Three of the mistakes show in the text: one repeats a single word, two stumble after *sweet*. The
-# zeros change no word at all, although 13 of 16 places are empty when the first single word goes
-# in. So do not judge a cache by reading the text that comes out. Feed the text in chunks and
-# compare the numbers.
-#
-# Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one by one? And does
-# it matter whether the cache grows?
+# Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
+# when the first single word goes in. So do not judge a cache by reading its text: feed a text in chunks, and
+# compare the numbers. Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one
+# by one? And does it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -750,7 +736,7 @@ print(f"right\n    {writes(CachedAttention, model)}")
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
 
 
@@ -773,12 +759,11 @@ for code, entry in {**WRONG, "right": None}.items():
 display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 
 # %% [markdown]
-# The first column, a single call, is all zeros. *One by one* finds every mistake if the cache has a fixed
-# size; in one that grows (the last column) no zeros are attended to. The largest number, 1.70, belongs to
-# the mistake that changed no word: with one token in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
-# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
-# mask can be right for one query and wrong for several, or the other way round. The check needs no
-# second implementation: each way of cutting serves as the reference for the others.
+# A single call shows nothing. *One by one* finds every mistake if the cache has a fixed size; in one that
+# grows (the last column) no zeros are attended to. And the largest number, 1.70, belongs to the mistake that
+# changed no word. So check your own code like this: **feed in the same text at once, in uneven chunks and
+# token by token, with the cache that you will use, and compare the outputs.** The check needs no second
+# implementation: each way of cutting serves as the reference for the others.
 #
 # <details><summary>What the check finds with other positions</summary>
 #
@@ -794,18 +779,15 @@ display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 # %% [markdown] name="different-lengths"
 # ## Left padding and continuous batching
 #
-# Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
-# short sentence was padded at its end. As long as all texts share one length in the cache, a
-# text that will be continued must end at the right-hand edge, where the next word goes, so it is
-# **padded on the left**. The padding mask has a column for
-# each key that `append` returns (in a cache of fixed size, for each place), and a new word is never
-# padding. Rotary positions make this easy: every word of a padded text is moved by the same number of
-# places, so all distances stay the same.
+# Suppose two people ask at once, and their prompts differ in length. As long as all texts share one length
+# in the cache, a text that will be continued must end at the right-hand edge, where the next word goes, so
+# the shorter one is **padded on the left**. The padding mask has a column for each key that `append`
+# returns, and a new word is never padding. Rotary positions make this easy: every word of a padded text is
+# moved by the same number of places, so all distances stay the same.
 #
 # A server does not wait until all texts of such a batch have ended. After any token, one that is finished
 # leaves, and the next prompt takes its place: **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. Then each text needs a length of its own in the cache, which
-# [pages](#cell-id=pages) give it.
+# al.](../docs/references.md#yu-2022)]. Then each text needs a length of its own in the cache.
 
 # %% [markdown]
 # <!-- deeper: Two prompts in one batch -->
@@ -851,12 +833,12 @@ for words, text in zip(prompts, texts):
 # Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
 # this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
 # et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
-# table says which pages a text consists of. A text takes as many pages as it needs.
+# table says which pages a text consists of.
 #
-# Here two prompts have ten and three words. (An engine such as vLLM reads them end to end, without padding. This class
+# Here two prompts have ten and three words. (vLLM reads them end to end, without padding. This class
 # takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
 # `crop` forgets it at once.) From there each text goes on at its own position: `cache.length` is one number
-# per text, so the positions are (b, n), and m is that of the longest text.
+# per text.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
@@ -879,12 +861,12 @@ print("positions of the next words:", paged.length.tolist())
 # The first text has three pages of four tokens, the second has one, and each word comes out as it
 # would alone.
 #
-# Pages have a second use. Texts that begin alike, with the same instructions or in a beam search, point to
-# the same pages (**prefix caching**). A new request finds them by a hash of each full page's tokens and
-# all tokens before them, and computes only from the first page that is missing, at least the last token. Where one text goes on in
-# several ways, the page that they are about to fill is shared, too, until the first of them writes: it gets its own
-# copy of that one page. The figure shows a text of ten words that
-# goes on in two ways, after one more word each. Which pages are shared, and which one is the copy?
+# Texts that begin alike, with the same instructions, can point to the same pages (**prefix caching**). A new
+# request finds them by a hash of each full page's tokens and all tokens before them, and computes only from
+# the first page that is missing, at least the last token. Where one text goes on in several ways, the page
+# that they are about to fill is shared, too, until the first of them writes: it gets its own copy of that
+# one page. In the figure, a text of ten words goes on in two ways, after one more word each. Which pages are
+# shared, and which one is the copy?
 
 # %% tags=["fold-input"]
 shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
@@ -892,38 +874,32 @@ with torch.no_grad():
     layer(two[:1], shared)
     shared.reorder(torch.tensor([0, 0]))  # both go on from the same text
     layer(new, shared)
-drawing, (ax,) = display.panels(620, 220)
-ax.set(xlim=(-2, 24), ylim=(-0.5, 6.6))
+drawing, (ax,) = display.panels(340, 200)
+ax.set(xlim=(-0.5, 24), ylim=(-2.2, 7.4))
 ax.axis("off")
 filled = {page: 4 for table in shared.tables for page in table[:-1]}
 filled |= {table[-1]: shared.length % 4 for table in shared.tables}
+for page, slot in itertools.product(range(6), range(4)):
+    alpha = 0.5 if slot < filled.get(page, 0) else 0.08
+    ax.bar(4 * page + 0.8 * slot, 1, 0.7, 3, color=display.COLOURS["m"], alpha=alpha)
 for page in range(6):
-    for slot in range(4):
-        look = {
-            "color": display.COLOURS["m"],
-            "alpha": 0.5 if slot < filled.get(page, 0) else 0.08,
-        }
-        ax.bar(4 * page + 0.8 * slot, 1, 0.7, 3, **look)
-    ax.text(4 * page + 1.2, 2.2, f"page {page}", ha="center", fontsize=11)
-for y, table, name, letter in zip((5.8, -0.3), shared.tables, ("text 1", "text 2"), "nh"):
-    ink = display.COLOURS[letter]
-    ax.text(-2, y + 0.15, name, color=ink, fontweight="bold")
+    ax.text(4 * page + 1.2, 2.1, f"page {page}", ha="center", fontsize=12)
+for y, table, name, letter in zip((5.8, -0.8), shared.tables, ("text 1", "text 2"), "nh"):
+    look = {"color": display.COLOURS[letter], "fontweight": "bold", "fontsize": 12}
+    ax.text(-0.3, y + (1.0 if y > 3 else -1.2), name, **look)
     for i, page in enumerate(table):
-        x_here = 3 + 4 * i
-        ax.text(x_here, y + 0.15, f"{page}", ha="center", color=ink, fontweight="bold")
+        ax.text(3 + 4 * i, y + 0.15, f"{page}", ha="center", **look)
         ends = (y - 0.2, 4.1) if y > 3 else (y + 0.9, 1.9)
-        ax.plot([x_here, 4 * page + 1.2], ends, color=ink, linewidth=1.4)
+        ax.plot([3 + 4 * i, 4 * page + 1.2], ends, color=look["color"], linewidth=1.4)
 told = " and ".join(str(table) for table in shared.tables)
 alt = f"A pool of six pages of four tokens. Two texts share pages; their tables: {told}."
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
-# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3.
-#
-# **Beam search** continues a prompt in several ways at once and keeps the best few after each step. Two
-# of these may come from the same text of the previous step, while another text is dropped.
-# `reorder(index)` rearranges the cache to match: sequence i continues what was kept for sequence
-# `index[i]`. A growing cache copies whole texts for it, a paged one only entries of the tables.
+# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3. **Beam search** lives on this: it
+# continues a prompt in several ways and keeps the best few after each step. `reorder(index)` lets sequence i
+# continue what was kept for sequence `index[i]`. A growing cache copies whole texts for it, a paged one only
+# entries of the tables.
 
 # %% tags=["proof"]
 with torch.no_grad():
@@ -1000,21 +976,20 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # %% [markdown] name="going-back-and-branching"
 # ## Speculative decoding: going back
 #
-# Sometimes the last words are taken back: `crop` forgets all but the first tokens. **Speculative
-# decoding** lives on that [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft*
-# proposes some words, the large model reads them all in one chunk, and keeps those that it would have
-# written itself. Then comes one word of its own, and the rest is cropped. Say that *the cat drank* stands
-# there, and the draft proposes *milk because sweet*:
+# Decode reads all weights for a single word. **Speculative decoding** reads them once for several
+# [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some words, the large
+# model reads them all in one chunk, and keeps those that it would have written itself. Then comes one word
+# of its own, and `crop` takes the rest back. Say that *the cat drank* stands there, and the draft proposes
+# *milk because sweet*:
 #
 # | read in one call | drank | milk | because | sweet |
 # |---|---|---|---|---|
 # | the model's own next word | milk | because | it | … |
 # | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
 #
-# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. *Sweet* is
-# cropped, and *it* has not been read yet, so the cache keeps one word less than the text. In the function,
-# the draft is a table: which word followed which in the first sentence. What does a bad draft do to the
-# text?
+# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. (That word has
+# not been read yet, so the cache keeps one word less than the text.) The draft here is a table: which word followed
+# which in the first sentence. What does a bad draft do to the text?
 
 
 # %%
@@ -1054,21 +1029,17 @@ for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()
 display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
 
 # %% [markdown]
-# Nothing: the text is the same with any draft, as the cell asserts. Where words are drawn, **speculative
-# sampling** keeps the large model's probabilities p, whatever the draft's probabilities q:
+# Nothing: the text is the same with any draft. Where words are drawn, **speculative
+# sampling** keeps the large model's probabilities p, whatever the draft's probabilities q: accept a guess x
+# with probability min(1, p(x) / q(x)); at the first one refused, draw from max(0, p − q), divided by its sum,
+# and drop the later guesses; if none is refused, draw one more word from p.
 #
-# - Accept a guess x with probability min(1, p(x) / q(x)).
-# - At the first one refused, draw from max(0, p − q), divided by its sum, and drop the later guesses.
-# - If none is refused, draw one more word from p.
+# Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head on the large
+# model's own features: EAGLE [[Li et al. 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's
+# multi-token prediction (MTP) [[DeepSeek-AI 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
 #
-# Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head that
-# guesses on from the large model's own features: EAGLE [[Li et al.
-# 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's multi-token prediction (MTP) [[DeepSeek-AI
-# 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
-#
-# Only the number of calls differs. Is that faster?
-# Say that each of k guesses is right with probability α, whatever came before, and that one guess
-# costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
+# Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one
+# guess costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
 #
 # $$\text{words a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
 #
@@ -1105,7 +1076,29 @@ display.show(rows, columns=["words a call", "by the formula", "times as fast"])
 # A draft that is right one time in five makes writing slower. And the last column counts a call with four
 # words as one. That is nearly so for a single text, where reading the weights takes the time. In a large batch
 # arithmetic takes it, and then four words cost up to four times as much.
+
+# %% [markdown] name="their-names"
+# ## Their names in transformers and vLLM
 #
+# What you built, by the names of `transformers` 5 (classes, and settings of `generate` and of its
+# `ContinuousBatchingConfig`) and of vLLM [[vLLM 2026](../docs/references.md#vllm-arguments)], which always
+# batches continuously, on pages:
+
+# %% tags=["fold-input"]
+NAMES = {
+    "KV cache": ("DynamicCache", "–"),
+    "chunked prefill": ("prefill_chunk_size", "enable_chunked_prefill"),
+    "static cache": ('cache_implementation="static"', "–"),
+    "quantised cache": ('cache_implementation="quantized"', 'kv_cache_dtype="fp8"'),
+    "continuous batching": ("generate_batch", "max_num_seqs"),
+    "pages": ("page_size", "block_size"),
+    "prefix caching": ("allow_block_sharing", "enable_prefix_caching"),
+    "speculative decoding": ("assistant_model", "speculative_config"),
+    "guesses from the text": ("prompt_lookup_num_tokens", 'method: "ngram"'),
+    "CUDA graphs": ("use_cuda_graph", "enforce_eager=False"),
+}
+display.show(NAMES, columns=["transformers", "vLLM"], corner="here", decimals="<")
+
 # %% [markdown]
 # ## Exercises
 #

@@ -162,3 +162,17 @@ def test_heads_of_gpt_oss_are_together_wider_than_the_model():
     assert (config.hidden_size, config.num_attention_heads, config.head_dim) == (2880, 64, 64)
     assert 64 * 45 == 2880
     assert 64 * 64 == 4096
+
+
+def test_the_caches_have_the_names_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    from transformers.generation import configuration_utils as settings
+    from transformers.generation.continuous_batching import ContinuousMixin
+
+    generate = inspect.signature(transformers.GenerationMixin.generate).parameters
+    batching = inspect.signature(settings.ContinuousBatchingConfig).parameters
+    known = {*dir(transformers), *dir(transformers.GenerationConfig()), *dir(ContinuousMixin)}
+    for name, _ in chapters.load("21_cache").NAMES.values():
+        setting, _, value = name.partition("=")
+        assert setting in known | {*generate, *batching} or name == "–", name
+        assert not value or value.strip('"') in settings.ALL_CACHE_IMPLEMENTATIONS
