@@ -38,7 +38,7 @@ GRIDS = {"mask_merger"}
 
 def attention_over_training(data):
     for done, at in [
-        (None, 0),
+        (None, -1),
         (("slider", "training step", "Home"), 0),
         (("slider", "training step", "ArrowRight"), 1),
         (("slider", "training step", "End"), -1),

@@ -36,7 +36,7 @@ export default {
     const time = slider({
       label: "training step",
       max: last,
-      value: 0,
+      value: last, // what was learned; the way there is one press away
       say: (index) => String(steps[index]),
       move: (index) => {
         stop();
@@ -67,7 +67,7 @@ export default {
       ...(calm() ? [] : [play]),
     );
     el.append(drawing.root, controls, said);
-    show(0);
+    show(last);
     return () => clearInterval(timer);
   },
 };
