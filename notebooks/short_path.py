@@ -186,17 +186,19 @@ table = torch.stack(said).view(2, 2)
 display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 
 # %% [markdown]
-# *Sweet* is not about an animal, so it scores 2, and most of the attention goes to *cat*, which gives nothing: *no*,
-# 0.19. Without the cat, the attention has to go somewhere, for the shares make one whole. Most of it goes to *it* and
-# *sweet*, which both have a quality to give, and the *no* rises to 0.95: as loud as the *yes* was. (The *yes* rises,
-# too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word with nothing to give.**
+# *Sweet* is not about an animal, so it scores 2, and most of the attention goes to *cat*, which gives nothing: the answer
+# is *no*, 0.19. Without the cat, that attention has to go somewhere, for the shares make one whole. Most of it goes to
+# *it* and *sweet*, which both have a quality to give, and the *no* rises to 0.95, as loud as the *yes* was. (The *yes*
+# rises, too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word with nothing to give.**
 
 # %% tags=["proof"]
 left = second[fewer]
-brings = (left @ W_K @ (second[it] @ W_Q) / math.sqrt(2)).softmax(-1) * (left @ W_V)[:, 0]
+looks = (left @ W_K @ (second[it] @ W_Q) / math.sqrt(2)).softmax(-1)
+brings = looks * (left @ W_V)[:, 0]
+assert looks[[it - 1, -1]].sum() > 0.6
 assert [f"{brings[place]:.2f}" for place in (it - 1, -1)] == ["0.48", "0.47"]
 torch.testing.assert_close(brings[[it - 1, -1]].sum(), table[1, 1])
-print("✓ Without the cat, “it” and “sweet” bring all of the no, half each.")
+print("✓ Without the cat, “it” and “sweet” get most attention, and bring all of the no.")
 
 # %% [markdown]
 # ## 4. Why the root
@@ -568,12 +570,12 @@ class PlainAttention(nn.Module):
 display.built(
     PlainAttention,
     {
-        "class": ("", "New: a module, so that an optimiser finds the matrices in it."),
+        "class": ("", "A module, as before: an optimiser finds the matrices in it."),
         "if embed_dim": ("6", "The matrices are cut into h pieces, each e / h wide."),
         "self.num_heads": ("6", "How many heads: a setting, in no matrix."),
         "layers": (
             "3 5",
-            "Four matrices. New: training sets them; each layer adds a bias.",
+            "Four matrices; the seven lines had three of them in one.",
         ),
         "def split": ("7", "Cut the last axis, move the heads to the front."),
         "def merge": ("7", "Transpose back first, or the answers stand at other words."),
@@ -608,7 +610,9 @@ print(
 #
 # Is the class right? `compare` lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, and
 # compares outputs, weights and gradients up to rounding. Of the three sentences the first has five words, the second
-# one, and the third none. Copy it out of the fold, with the class: it needs `math`, `torch` and `nn`.
+# one, and the third none. (For that one PyTorch's class gives NaN when it returns weights, its default. So outputs are
+# compared without them, and its NaN weights count as 0.) Copy `compare` out of the fold, with the class: it needs
+# `math`, `torch` and `nn`.
 
 
 # %% tags=["fold-input"]
@@ -650,10 +654,10 @@ compare(PlainAttention)
 print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time, such as
-# `w_v(key)` in the place of `w_v(value)`. There is an easier version of the test for each, which lets it pass. This one
-# lets none pass: its sizes all differ and none is 1, its three inputs differ, the sentence of one word has
-# padding that the causal mask leaves in sight, and one sentence is empty.
+# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time. Take `w_v(key)`
+# in the place of `w_v(value)`: a test that gives key and value the same numbers lets it pass. Each of the five passes
+# such an easier test, and none passes this one: its sizes all differ and none is 1, its three inputs differ, the
+# sentence of one word has padding that the causal mask leaves in sight, and one sentence is empty.
 
 # %% tags=["proof"]
 SOURCE = display.source(PlainAttention).text
