@@ -345,9 +345,8 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # thing and be found by another.)
 #
 # Here is a head of width 2, set by hand, for one question: *is something said about an animal?* It answers with a single
-# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average of its sentence,
-# which is what an answer is worth that has not looked. So that is the border, in this sentence: above it the answer is
-# *yes*, below it *no*.
+# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average of its sentence, as
+# anyone does who has not looked. So that is the border, in this sentence: above it the answer is *yes*, below it *no*.
 #
 # Words are found by *animal* and *quality*, and hand over their *quality*. To find an animal about which something is said,
 # what should *it* ask for? For *animal*, as before, the query (2, 0). Or for a bit of *quality* as well, (2, 1), so that
@@ -373,8 +372,8 @@ display.show(rows, columns=columns, corner="it asks with", decimals=[0, 0, 2, 2]
 
 # %% [markdown]
 # With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat* outscores *thirsty*, and has no quality to
-# hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words
-# through all four matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
+# hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words through all four
+# matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
 # rows. Queries and keys are two wide, so the root is now √2.)
 
 # %% tags=["hide-input"]

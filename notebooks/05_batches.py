@@ -139,8 +139,8 @@ layouts = {"right": right, "batch as words": taken, "reshaped": reshaped}
 display.rooms(*house_of, layouts, (0, it), name="rooms")
 
 # %% [markdown]
-# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each, and no
-# last word. Both have 1 of quality to hand over, so whatever *it* asks, it collects 1.00.
+# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and the *it* of the other
+# sentence, 0.50 each, and no last word. Both have 1 of quality to hand over, so whatever *it* asks, it collects 1.00.
 #
 # ## The obvious repair
 #
@@ -294,8 +294,8 @@ print("✓ Together, the new test and the old one find all four mistakes.")
 #
 # <!-- -->
 #
-# > **Pitfall.** In cross-attention, with n queries and m keys, that mistake stops with an error only where n and m differ
-# > and neither is 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1. Test with such sizes.
+# > **Pitfall.** In cross-attention, with n queries and m keys, a batch taken for words stops with an error only where n
+# > and m differ and neither is 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1. Test with such sizes.
 
 # %% tags=["proof"]
 for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
