@@ -3,7 +3,7 @@
 #
 # *How far is this word from that one?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
+# *21 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
 # with YaRN, bias scores by distance, and say what each does on long texts.*
 #
 # > the cat drank milk because it was thirsty
@@ -179,27 +179,12 @@ display.annotated(rotary.rotate)
 # %% [markdown]
 # Each angle is a position times the speed of a pair: a row for each of n positions, a column for each
 # of r = d / 2 pairs. `RotaryEmbedding` makes this table, in float32 even for a model in bfloat16, and
-# calls `rotate`:
-
-# %%
-TURNING = RotaryEmbedding(4, layout="interleaved")
-
-positions = torch.arange(8)                                        # (8,)
-angle = positions[:, None] / 10000 ** (torch.arange(0, 4, 2) / 4)  # (8, 2)
-cos, sin = angle.cos(), angle.sin()                                # (8, 2), (8, 2)
-x = rotary.rotate(one.EMBEDDINGS, cos, sin, layout="interleaved")  # (8, 4)
-print("angles at position 4:", *(f"{x:.2f}" for x in angle[4]))
-
-# %% tags=["proof"]
-torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
-print("✓ `RotaryEmbedding` turns the words in the same way.")
-
-# %% [markdown]
-# Now our sentence. *Animal* and *food* turn by 1 per word, *action* and *quality* by
+# calls `rotate`. Now our sentence. *Animal* and *food* turn by 1 per word, *action* and *quality* by
 # 0.01<!-- setting -->. The table shows the scores of *it*: without turning, turned with the sentence at
 # 0, and turned with the sentence at 100.
 
 # %%
+TURNING = RotaryEmbedding(4, layout="interleaved")
 
 
 def turned_scores(begin: int) -> Tensor:
@@ -211,6 +196,14 @@ def turned_scores(begin: int) -> Tensor:
 plain = one.EMBEDDINGS @ one.EMBEDDINGS.T / math.sqrt(4)                       # (8, 8)
 rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  # (3, 8)
 display.show(rows, ["plain", "at 0", "at 100"], one.WORDS, corner="score of “it”")
+
+# %% tags=["proof"]
+positions = torch.arange(8)                                        # (8,)
+angle = positions[:, None] / 10000 ** (torch.arange(0, 4, 2) / 4)  # (8, 2)
+cos, sin = angle.cos(), angle.sin()                                # (8, 2), (8, 2)
+x = rotary.rotate(one.EMBEDDINGS, cos, sin, layout="interleaved")  # (8, 4)
+torch.testing.assert_close(x, TURNING(one.EMBEDDINGS, positions))
+print("✓ `RotaryEmbedding` is `rotate` with cosines and sines of position times speed.")
 
 # %% tags=["proof"]
 for begin in range(1, 300):
@@ -679,9 +672,7 @@ for run in TRAINED_TURNS:
     for query, key in zip(torch.tensor(run["queries"]), torch.tensor(run["keys"])):
         score = by_pair(query, key).sum(-1)  # (512,)
         assert score[SHORT:].max() > score[:SHORT].max()
-print(
-    "✓ In all 20 heads of the five models, some key beyond 31 scores more than all others."
-)
+print("✓ In all 20 heads of the five first layers, the best of 512 keys lies beyond 31.")
 
 # %% [markdown]
 # The two fast hands show nearly the same time at all four distances: they have come round. In training,
@@ -700,7 +691,7 @@ print(
 # - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
 #   al.](../docs/references.md#chen-2023)].
 # - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
-#   [[Peng et al., section 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel:
+#   [[Peng et al., sections 3.1 and 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel:
 #   that theory says that a network hardly learns fine differences if its inputs lack fast-changing
 #   features, so the fast pairs should stay.
 # - **YaRN** (`yarn`) keeps the fastest pairs, and divides the speed of those that turn less than once
@@ -805,8 +796,7 @@ print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained d
 # %% [markdown]
 # With `linear` every hand is slower, also the fast ones that tell neighbours apart: the head that looked
 # one letter back now looks 12 back. (With some training afterwards `linear` works, and Gemma 3 ships it.)
-# With YaRN, the previous letter wins again. (That is one head. All four of its kind decide together, and a
-# second layer reads them.)
+# With YaRN, the previous letter wins again. (This is one head of four, and a second layer reads them all.)
 #
 # `llama3` costs more on short texts here, because its ramp slows the second pair, which counts (the fold
 # shows it). In a large model YaRN slows more pairs, so this says nothing against `llama3` there.
@@ -1003,35 +993,7 @@ for kind in ("ALiBi", "rotary"):
 # How does an ALiBi model find a seat that none of its heads prefers? It subtracts: one head looks at both
 # seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look at the first
 # seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
-# buckets leave it to training. And RoPE needs no bias inside the [kernel](23_tiles.ipynb), which buckets
-# do: FlashAttention 2 takes ALiBi's slopes and no other bias
-# [[`alibi_slopes`](../docs/references.md#flash-attention-code)], while FlexAttention computes any from a
-# rule.
-
-# %% tags=["proof"]
-import warnings
-
-from torch.nn.attention.flex_attention import flex_attention
-
-warnings.filterwarnings("ignore", "flex_attention called without")  # slow: not compiled
-q, k, v = torch.randn(3, 1, 4, 40, 8)  # four heads, 40 places
-places = torch.arange(40)
-apart, options = places - places[:, None], {"max_distance": 32, "bidirectional": False}
-bucket = biases.relative_buckets(apart, **options)
-learned = BucketedBias(4, **options).requires_grad_(False)
-nn.init.normal_(learned.table)
-bias = learned(places, places).masked_fill(places[:, None] < places, -torch.inf)
-stored = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-by_rule = flex_attention(
-    q,
-    k,
-    v,
-    lambda score, b, head, p, j: torch.where(
-        p < j, -torch.inf, score + learned.table[bucket[p, j], head]
-    ),
-)
-torch.testing.assert_close(by_rule, stored)
-print("✓ FlexAttention, with a rule that looks up buckets: as with a stored mask.")
+# buckets leave it to training.
 
 # %% [markdown]
 # <!-- deeper: the task, the model, and what its heads do -->
