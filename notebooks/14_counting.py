@@ -9,7 +9,7 @@
 # How many parameters does a model have? How much arithmetic does a call take? How many numbers must
 # training keep for the backward pass? All three follow from the sizes alone, just as the price of a
 # carpet follows from its length and width. In this chapter you derive short formulas from a single
-# matrix product. You check each one against PyTorch's own count, to the last digit.
+# matrix product, and check each one against PyTorch's own count, to the last digit.
 
 # %% tags=["hide-input"]
 import torch
@@ -32,32 +32,67 @@ display.chapter_map("project in", "score", "mix", "project out")
 # %% [markdown]
 # The four highlighted steps are matrix products, the only arithmetic that this chapter counts.
 
+# %% [markdown] name="the-calculator"
+# ## Which row explodes?
+#
+# This calculator has all the answers of the chapter. **Forward** is the work of a forward pass, in
+# multiplications and additions. **Kept** is what a training step holds for its backward pass, and **kept,
+# fused** the same without the attention weights. It begins with the original Transformer. Double the
+# length: which row explodes, and what does not change at all?
+#
+# <details><summary>What do you expect?</summary>
+#
+# *Scores and mix*: four times the work, and four times as much is kept. The other rows double, and so does
+# *kept, fused* in this one. The parameters do not change. What follows says where each number comes from.
+#
+# </details>
+
+# %%
+display.calculator("transformer-base", length=1024)
+
+# %% tags=["proof"]
+base = counting.PRESETS["transformer-base"]
+for cost in (base.flops, base.kept):
+    short, long = (cost(length=n) for n in (1024, 2048))
+    grows = {part: long[part] / short[part] for part in short if short[part]}
+    assert {part for part in grows if grows[part] == 4} == {"scores and mix"}
+    assert {grows[part] for part in grows if part != "scores and mix"} == {2}
+print("✓ Twice the length: four times the scores and mix, twice the rest.")
+
+# %% [markdown]
+# <!-- deeper: What the calculator counts -->
+# ### Going deeper: What the calculator counts
+#
+# It counts without dropout and the loss. Queries, keys and values stand under *projections*, including
+# those of cross-attention. Source and target have the same length. The original Transformer's embeddings
+# and output layer share one matrix, which counts once.
+#
+# A *decoder layer* is one with cross-attention, and its cache holds the keys and values of both
+# attentions. So in one more step its cross-attention projects the query and the output alone, $4be^2$.
+# GPT-2 is called a decoder, but its layers have no cross-attention, so they count as plain *layers*.
+#
+# In a terminal, `python -m annotated_attention.counting --preset gpt2 --length 1024` prints the table.
+
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="one-product"
 # ## One product
 #
-# Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products.
-# That takes $nmd$ multiplications and, since the first term needs no addition, $nm(d - 1)$
-# additions. The usual count is the rounder $2nmd$, with one addition for each multiplication: a
-# linear layer really does that addition, because it adds a bias to each number. PyTorch's own
-# counter uses $2nmd$, and so does this chapter:
+# `(n, d)` times `(d, m)` has $nm$ numbers, and each is a sum of $d$ products: $nmd$ multiplications and, by
+# custom, as many additions. That makes $2nmd$ **FLOPs**, floating-point operations, an amount of work.
+# (A *multiply-accumulate*, or MAC, is two of them.) **FLOPS**, with a capital S, are FLOPs per second, a
+# speed, which has to be [measured](15_speed.ipynb). PyTorch has a counter of its own:
 
 # %%
 n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
 with FlopCounterMode(display=False) as counter:
     left @ right
-display.show(
-    {"(3, 6) @ (6, 5)": [counter.get_total_flops(), 2 * n * m * d]},
-    columns=["counted", "2nmd"],
-)
+numbers = {"(3, 6) @ (6, 5)": [counter.get_total_flops(), 2 * n * m * d]}
+display.show(numbers, columns=["counted", "2nmd"])
 
 # %% [markdown]
-# Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
-# of work, which you can know in advance. **FLOPS**, with a capital S, are FLOPs per second. That
-# is a speed: it depends on the machine and the task, and has to be [measured](15_speed.ipynb). A
-# *multiply-accumulate*, or MAC, is a multiplication with its addition, so a count of MACs is half as
-# large.
-#
 # ## Attention, product by product
 #
 # Take b samples, n queries, m keys and h heads of width d. Together the heads are as wide as the
@@ -138,7 +173,9 @@ print("✓ Forward, the formulas; backward, twice as much: to the last operation
 #
 # > **Pitfall.** If you do not ask for the weights (`need_weights=False`), the class calls the CPU's
 # > fused kernel, which computes scores, softmax and mix in one operation. PyTorch's counter does
-# > not know this operation and counts nothing for it.
+# > not know this operation and counts nothing for it. On a GPU it does count them: it knows CUDA's fused
+# > kernels (FlashAttention, memory-efficient, cuDNN), with a backward pass of five products instead of
+# > four, because the scores are computed again.
 
 # %%
 b, n, h, d = 2, 64, 4, 8
@@ -150,6 +187,16 @@ with sdpa_kernel(SDPBackend.MATH):  # the same formula, in separate operations
     opened, _ = count(module, x, x, x, need_weights=False)
 rows = {"with weights": [step_by_step], "fused": [fused], "kernel off": [opened]}
 display.show(rows, columns=["FLOPs counted"])
+
+# %% tags=["proof"]
+from torch.utils.flop_counter import flop_registry
+
+known = {
+    str(operation).partition("aten._scaled_dot_product_")[2] for operation in flop_registry
+}
+assert known >= {"flash_attention", "efficient_attention", "cudnn_attention"}
+assert "flash_attention_for_cpu" not in known
+print("✓ The counter knows the fused kernels of CUDA, and not that of the CPU.")
 
 # %% [markdown]
 # The fused count leaves out score and mix, which are half of the work at this size. The machine
@@ -188,17 +235,37 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
     return counts[torch.ops.aten.addmm], counts[torch.ops.aten.bmm]
 
 
-e = 512
-rows = {}
-for n in (64, e, 2 * e, 16384):
-    projections, scores = measure_parts(n, e)
-    share = projections / (projections + scores)
-    rows[n] = [projections, share, scores, scores / projections]
-columns = ["projections", "of all", "scores and mix", "ratio"]
-display.show(rows, columns=columns, decimals=(0, ".0%", 0, 3), corner="n")
+e, lengths = 512, (64, 512, 1024, 4096, 16384)
+counted = [measure_parts(n, e) for n in lengths]
+for n, (projections, scores) in zip(lengths, counted):
+    assert scores / projections == n / (2 * e)
+share = counted[0][0] / sum(counted[0])
+
+# %% tags=["hide-input"]
+drawing, (ax,) = display.panels(460, 300)
+for part, name in enumerate(("projections", "scores and mix")):
+    work = [count[part] / 1e9 for count in counted]
+    hue = display.COLOURS["nh"[part]]
+    ax.loglog(lengths, work, color=hue, marker="o")
+    below = (0, -34) if part == 0 else (0, 12)
+    spot = {"xytext": below, "textcoords": "offset points", "ha": "right", "color": hue}
+    ax.annotate(name, (16384, work[-1]), fontsize=13, **spot)
+ax.axvline(2 * e, color=display.COLOURS["b"], linestyle=":")
+ax.annotate("n = 2e", (2 * e, 0.02), (6, 0), textcoords="offset points", fontsize=13)
+ax.set(xlabel="tokens n, at e = 512", ylabel="GFLOP")
+ax.set_xticks(
+    [64, 512, 1024, 4096, 16384], ["64", "512", "", "4,096", "16,384"], minor=False
+)
+ax.minorticks_off()
+caption = f"Counted by PyTorch. At n = 64 the projections are {share:.0%} of the work."
+alt = (
+    "Two lines cross at n = 1,024: projections grow with n, scores and mix with its square."
+)
+display.finish(drawing, name="crossing", alt=alt, caption=caption)
 
 # %% [markdown]
-# The ratio is n / 2e in every row.
+# Each step along an axis multiplies, so the line of the scores, which grow with the square, is twice as
+# steep. The lines cross at n = 2e.
 #
 # So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
 # with e much smaller than n, only the second term matters: $O(n^2e)$. [[Vaswani et al., table
@@ -210,7 +277,7 @@ display.show(rows, columns=columns, decimals=(0, ".0%", 0, 3), corner="n")
 #
 # Four matrices of shape $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Neither
 # the parameters nor the FLOPs depend on h, because the h heads share the width e. The number of
-# weights does depend on h: each head has its own n × m matrix of weights. Compare all three for
+# attention weights does: each head has its own n × m matrix of them. Compare all three for
 # different numbers of heads, at $n = 48$ and $e = 64$. The module `annotated_attention.counting`
 # holds this chapter's formulas.
 
@@ -224,7 +291,7 @@ for h in (1, 8, 64):
     _, weights = module(x, x, x, average_attn_weights=False)  # (b, n, e), (b, h, n, n)
     size = sum(p.numel() for p in module.parameters())
     rows[h] = [e // h, size, flops, weights.numel()]
-display.show(rows, columns=["d", "parameters", "FLOPs", "weights"], corner="h")
+display.show(rows, columns=["d", "parameters", "FLOPs", "attention weights"], corner="h")
 
 # %% tags=["proof"]
 assert {row[1] for row in rows.values()} == {4 * e**2 + 4 * e}
@@ -234,8 +301,8 @@ print(
 )
 
 # %% [markdown]
-# Eight times the heads make eight times the weights, while parameters and FLOPs stay the same. Each weight
-# takes up memory and costs one exponential in the softmax, which the FLOPs leave out.
+# Eight times the heads make eight times the attention weights, while parameters and FLOPs stay the same.
+# Each of these weights takes up memory and costs one exponential in the softmax, which the FLOPs leave out.
 
 # %% [markdown]
 # <!-- deeper: What a narrow head cannot do -->
@@ -439,7 +506,8 @@ print("✓ One by one, the same outputs and gradients, and 8be² + 4bme FLOPs at
 # feed-forward network also keeps its hidden numbers (once, after the ReLU; a GELU would keep its
 # input as well). A norm also keeps the mean and the inverse standard deviation of each token.
 #
-# `counting.Model` adds up all parts of a model, and the calculator below shows the result.
+# `counting.Model` adds up all parts of a model, and [the calculator](#cell-id=the-calculator) shows the
+# result.
 
 # %% [markdown]
 # <!-- deeper: Published models -->
@@ -547,63 +615,66 @@ print("✓ For a small model, too: FLOPs and numbers kept are what PyTorch count
 rows = {}
 for name in ("gpt2", "gpt2-xl"):
     model = counting.PRESETS[name]
-    size = sum(model.parameters().values())
+    parts, size = model.parameters(), sum(model.parameters().values())
+    both = size, size - parts["embeddings, output"]
     for n in (1024, 16384):
         step = 3 * sum(model.flops(length=n).values())
-        rows[f"{name}, n = {n:,}"] = [size, step, 6 * size * n, step / (6 * size * n)]
-columns = ["N", "FLOPs of a step", "6ND", "ratio"]
-display.show(rows, columns=columns, corner="one text", decimals=2)
+        cells = [cell for N in both for cell in (N / 1e6, step / (6 * N * n))]
+        rows[f"{name}, n = {n:,}"] = [round(step / 1e9), *cells]
+columns = ["GFLOP a step", "N, million", "÷ 6ND", "N without embeddings", "÷ 6ND"]
+display.show(rows, columns=columns, corner="one text", decimals=(0, 1, 2, 1, 2))
 
 # %% [markdown]
 # At 1,024 tokens the truth is 1.14 and 1.10 times the rule. At 16,384 the scores, which the rule leaves
-# out, cost more than all that it counts. (The paper leaves the embeddings out of N.)
+# out, cost more than all that it counts.
+#
+# The last two columns use the N of the paper, which leaves the embeddings out. With it the small model is
+# at 1.67, because GPT-2's embeddings are its output layer, too: looking a word up costs nothing, but as the
+# output layer the same matrix is multiplied with every token. So count a tied matrix once, and count it.
+# In the larger model it hardly matters.
 
 # %% [markdown] name="why-decoding-waits"
 # ## Why decoding waits for memory
 #
 # Reading a prompt, the **prefill**, and writing an answer, the **decode**, cost the same 2 FLOPs for each
-# parameter and token. Yet the answer comes far more slowly. What differs is how often the parameters are
-# read: once for a whole prompt, and once for *every* token that is written. Count the FLOPs that each byte of parameters buys, in 16 bits, for one text and for 64 that
-# are written together:
+# parameter and token. Yet the answer comes far more slowly. What differs is what has to be read: for a
+# whole prompt the parameters once; for an answer the parameters again for *every* token, and with them the
+# keys and values of all tokens before. Writing for 64 people at once, the parameters are read for all
+# together. Does each byte then buy 64 times as many FLOPs?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Nine times as many. The parameters are shared, but each text has a cache of its own, and 64 caches are
+# soon larger than the model.
+#
+# </details>
+#
+# Here is GPT-2 XL in 16 bits. The last column divides the bytes by the 3.35<!-- quoted --> TB that the memory of an
+# H100 delivers in a second [[Shah et al. 2024](../docs/references.md#shah-2024), section 2]:
 
 # %%
 model = counting.PRESETS["gpt2-xl"]
 size, rows = sum(model.parameters().values()), {}
-for name, tokens in (
-    ("prefill, 1,024 tokens", 1024),
-    ("decode, one text", 1),
-    ("decode, 64 texts", 64),
+for name, tokens, texts, past in (
+    ("prefill, 1,024 tokens", 1024, 1, 0),
+    ("decode, its first token", 1, 1, 0),
+    ("decode, after 1,024", 1, 1, 1024),
+    ("64 texts, after 1,024", 64, 64, 1024),
 ):
-    rows[name] = [2 * size * tokens, 2 * size, 2 * size * tokens / (2 * size)]
-display.show(rows, columns=["FLOPs", "bytes read", "FLOPs a byte"], decimals=0)
+    cache = texts * model.layers * 2 * past * model.embed_dim * 2  # bytes
+    flops, read = 2 * size * tokens, 2 * size + cache
+    rows[name] = [2 * size / 1e9, cache / 1e9, flops / read, read / 3.35e12 * 1e3]
+columns = ["GB of parameters", "GB of cache", "FLOPs a byte", "ms to read"]
+display.show(rows, columns=columns, decimals=(2, 2, 1, 2))
 
 # %% [markdown]
 # A GPU can do hundreds of FLOPs in the time in which it reads one byte, and decoding one text gives it one.
-# So the time for a token is about bytes divided by bandwidth: the parameters, read for all texts together,
-# and the KV cache, read for each. [The cache](21_cache.ipynb) goes on from here.
+# So the time for a token is about bytes divided by bandwidth. That is a prediction that you can test: on an
+# H100, GPT-2 XL needs at least 0.93 ms for a token, however fast its arithmetic. A step of
+# 64 texts takes 6.94 ms, because their caches have grown to 20.13 GB beside the 3.12 of the parameters; but
+# it writes 64 tokens. [The cache](21_cache.ipynb) goes on from here.
 
 # %% [markdown]
-# ## The calculator
-#
-# This calculator gives all these counts for sizes of your choice. **Forward** is the FLOPs of a
-# forward pass. **Kept** is what a training step holds for its backward pass, without dropout and
-# the loss. **Kept, fused** is the same without the weights. Queries, keys and values are counted
-# under *projections*, including those of cross-attention. Source and target have the same length. It
-# begins with the original Transformer, whose embeddings and output layer share one matrix, so $ev$
-# counts once.
-#
-# Here, a *decoder layer* is one with cross-attention, and its cache holds the keys and values of
-# both attentions. So in one more step its cross-attention projects the query and the output alone,
-# $4be^2$. GPT-2 is called a decoder, but its layers have no cross-attention, so the calculator counts
-# them as plain *layers*.
-
-# %%
-display.calculator("transformer-base", length=1024)
-
-# %% [markdown]
-# In a terminal, `python -m annotated_attention.counting --preset gpt2 --length 1024` prints the
-# table.
-#
 # ## Exercises
 #
 # ### How long can it get?
@@ -705,7 +776,7 @@ exercises.counting.check_decoder_layer.folded(decoder_layer)
 #
 # > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs
 # > forward and twice that backward. This book's class keeps $5bne$ numbers for the backward pass,
-# > and $bhn^2$ more if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers for
+# > and $bhn^2$ more if the attention weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers for
 # > each attention module.
 # >
 # > ```python
@@ -716,7 +787,7 @@ exercises.counting.check_decoder_layer.folded(decoder_layer)
 # >
 # > Training takes about $6ND$ FLOPs; decoding takes about as long as reading all parameters and the cache.
 # >
-# > The number of heads affects neither parameters nor FLOPs, only the number of weights. Up to
+# > The number of heads affects neither parameters nor FLOPs, only the number of attention weights. Up to
 # > $n = 2e$, most of attention's FLOPs are in the projections. Beyond that, most are in the scores
 # > and the mix, which grow with the square of the length.
 #

@@ -59,7 +59,7 @@ for size in SIZES:
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
     name = f"n = {n:,}, b = {b}"
     table[name] = [fill, *(f"×{ratio:.2f}" for ratio in longer)]
-columns = ["weights fill", "memory kept", "memory returned", "default, in training"]
+columns = ["weights fill", "memory kept", "memory returned", "by default"]
 display.show(table, columns=columns, corner="with weights")
 
 # %% [markdown]
