@@ -76,7 +76,7 @@ def whole_transformer(
         name: the figure's name, see ``finish``.
     """
     drop = _HIGH + _OUT - 28  # the memory leads straight into the first cross-attention
-    low = drop + _TOP + 3 * _HIGH + 84
+    low = drop + _TOP + 3 * _HIGH + 119
     drawing, (left, right) = panels(2 * _WIDTH, low + 16, columns=2)
     end = _draw_stack(left, _ENCODER, 0, sentences[0], encoder, {"self-attention": "padding mask"})
     _line(left, [_ENCODER.stream] * 2, [end, end + _OUT], _ENCODER.ink, 4)
@@ -93,8 +93,8 @@ def whole_transformer(
         f"Encoder: the ids of “{sentences[0]}” become rows of the table times √e, plus clocks, and "
         f"go through N layers: {_said(encoder)}. What comes out, the memory, enters each "
         f"cross-attention of the decoder. Decoder: “{sentences[1]}” goes the same way through N "
-        f"layers: {_said(decoder)}. The table, transposed, scores the next words: "
-        f"“{sentences[2]}”. {letters}."
+        f"layers: {_said(decoder)}. The table, transposed, scores the next words, and a softmax "
+        f"makes probabilities of the scores: “{sentences[2]}”. {letters}."
     )
     return finish(drawing, name=name, alt=alt)
 
@@ -105,8 +105,11 @@ def _draw_scores(ax: Axes, top: float, words: str) -> None:
     _line(ax, [x, x], [top, top + 20], _DECODER.ink, 4)
     _box(ax, x, top + 32, "tableᵀ", "", "b")
     _note(ax, _DECODER, top + 32, "scores (b, n, v)")
-    _arrow(ax, (x, top + 44), (x, top + 62), _DECODER.ink, 3)
-    ax.text(_WIDTH - 6, top + 72, words, ha="right", fontweight="bold", **_TEXT)
+    _line(ax, [x, x], [top + 43, top + 55], _DECODER.ink, 4)
+    _box(ax, x, top + 67, "softmax", "", "b")
+    _note(ax, _DECODER, top + 67, "probabilities")
+    _arrow(ax, (x, top + 79), (x, top + 97), _DECODER.ink, 3)
+    ax.text(_WIDTH - 6, top + 107, words, ha="right", fontweight="bold", **_TEXT)
 
 
 def _draw_legend(ax: Axes, top: float) -> None:
