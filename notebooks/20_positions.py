@@ -734,9 +734,9 @@ caption = "Right of the line, a pair turns less than once within 8,192 tokens."
 display.finish(drawing, name="slower-pairs", alt=alt, caption=caption)
 
 # %% [markdown]
-# Now the trained rotary models again, without a single further step of training, with rotations for texts
-# 16 times as long. (`dynamic` has its speeds for a length of 512 in every column.) What does each way gain
-# in the last column, and what does it cost in the first?
+# Only `linear` slows the fastest pair. Now the trained rotary models again, without a single further step of
+# training, with rotations for texts 16 times as long. (`dynamic` has its speeds for a length of 512 in every
+# column.) What does each way gain in the last column, and what does it cost in the first?
 
 # %% tags=["fold-input"]
 TESTED = ("as trained", "linear", "dynamic", "llama3", "yarn")
