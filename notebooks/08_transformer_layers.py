@@ -49,8 +49,8 @@ def apart(x: Tensor) -> float:
 # Take the eight words of [One head](01_one_head.ipynb), widened by a random matrix to e = 24 numbers, and eight
 # attention modules with random weights. In each round a word may either be *replaced* by what it has collected,
 # or keep its numbers and have the collected ones *added*. (`MultiheadAttention` is the package's from here on:
-# your class with PyTorch's names.) After each round, measure how different the words still are: what share of the
-# numbers is not the mean of the eight words, 0.74 at the start.
+# your class with PyTorch's names.) After each round, measure how different the words still are: the size of what
+# differs from the mean of the eight words, as a share of the whole. At the start it is 0.74.
 #
 # If every word is replaced, what is left of this share after two rounds: about half, about a tenth, or nothing?
 #
@@ -102,7 +102,8 @@ display.finish(
 # ever faster.) Where the collected numbers are added, the words are still different after eight rounds. Adding
 # instead of replacing is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the
 # module that computes what is added is a **sublayer**. What passes from sublayer to sublayer, collecting one addition
-# after another, is the **residual stream**.
+# after another, is the **residual stream**. Here the picture of the table limps: people can always note down one thing more,
+# but the stream has e numbers, and all that is ever added has to share them.
 #
 # ## The feed-forward network: time to think
 #
@@ -288,7 +289,7 @@ found |= {name: [x[i] for i in DEPTHS] for name, x in (("post-LN", post), ("pre-
 display.show(found, columns=DEPTHS, decimals=1, corner="pairs")
 
 # %% [markdown]
-# Both do their work. With post-LN every sublayer reads the stream at size 1. With pre-LN the stream still grows, but
+# Both do their work. With post-LN the stream has size 1 from the first norm on. With pre-LN the stream still grows, but
 # only to 3.2, because each sublayer reads a copy of size 1 and adds no more than that gives. What the last sublayer
 # adds has no norm after it, so a pre-LN stack ends in one more, the **final norm**.
 #
@@ -397,8 +398,8 @@ display.finish(drawing, name="five-seeds", alt=f"Exact match of five seeds. {sai
 # Why? The obvious suspect is the gradient: in an untrained post-LN stack that of the last layers is large, however
 # deep the stack, as [Xiong et al.](../docs/references.md#xiong-2020) prove. But Adam divides the size of a gradient out.
 # [Liu et al.](../docs/references.md#liu-2020) point at the step instead, and you have seen their reason in the table
-# above. With post-LN the stream is back at size 1 before each sublayer, so whatever a step changes in a sublayer
-# changes a large share of the stream, in every layer. With pre-LN the stream has grown to 3.2, and the same change
+# above. With post-LN the stream is back at size 1 before each sublayer, so what a sublayer adds, and any change of
+# it, is a large share of the stream, however deep the layer. With pre-LN the stream has grown to 3.2, and the same change
 # weighs less. Warm-up makes these first steps small. (That this is what failed here is their explanation; we have
 # not measured it.)
 #
