@@ -95,15 +95,16 @@ display.finish(
 )
 
 # %% [markdown]
-# Two rounds are enough: in the middle picture (each has its own scale) all eight rows are the same, and everybody repeats the
-# average. (These
-# untrained modules give nearly equal weights. Larger scores slow this down, but [Dong et
-# al.](../docs/references.md#dong-2021) showed that with any number of heads, attention alone draws the words together
-# ever faster.) Where the collected numbers are added, the words are still different after eight rounds. Adding
-# instead of replacing is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the
+# Two rounds are enough: in the middle picture all eight rows are the same, and everybody repeats the average. (Blue is
+# above zero, orange below; each picture has its own scale. These untrained modules give nearly equal weights. Larger
+# scores slow this down, but [Dong et al.](../docs/references.md#dong-2021) showed that with any number of heads,
+# attention alone draws the words together ever faster.) Where the collected numbers are added, the words are still
+# different after eight rounds.
+#
+# Adding instead of replacing is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the
 # module that computes what is added is a **sublayer**. What passes from sublayer to sublayer, collecting one addition
-# after another, is the **residual stream**. Here the picture of the table limps: people can always note down one thing more,
-# but the stream has e numbers, and all that is ever added has to share them.
+# after another, is the **residual stream**. Here the picture of the table limps: people can always note down one thing
+# more, but the stream has e numbers, and all that is ever added has to share them.
 #
 # ## The feed-forward network: time to think
 #
