@@ -193,7 +193,8 @@ def _table(step: str) -> str:
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{x}</td>" for x in row)}</tr>'
         for name, row in zip(names, rows, strict=True)
     )
-    return f'<div class="aa-its"><table><tr><td></td>{head}</tr>{body}</table></div>'
+    table = f'<table class="aa-numbers"><tr><td></td>{head}</tr>{body}</table>'
+    return f'<div class="aa-its aa-scroll">{table}</div>'
 
 
 _ONE_OF = {"queries": "query", "keys": "key", "values": "value"}
