@@ -200,7 +200,7 @@ print("✓ The counter knows the fused kernels of CUDA, and not that of the CPU.
 
 # %% [markdown]
 # The fused count leaves out score and mix, which are half of the work at this size. The machine
-# still does that work. To count it, ask for the weights or switch the fused kernel off.
+# still does that work. To count it, ask for the attention weights or switch the fused kernel off.
 #
 # ## Where the scores overtake the projections
 #
@@ -242,20 +242,21 @@ for n, (projections, scores) in zip(lengths, counted):
 share = counted[0][0] / sum(counted[0])
 
 # %% tags=["hide-input"]
-drawing, (ax,) = display.panels(460, 300)
+drawing, (ax,) = display.panels(340, 260)
 for part, name in enumerate(("projections", "scores and mix")):
     work = [count[part] / 1e9 for count in counted]
     hue = display.COLOURS["nh"[part]]
     ax.loglog(lengths, work, color=hue, marker="o")
     below = (0, -34) if part == 0 else (0, 12)
     spot = {"xytext": below, "textcoords": "offset points", "ha": "right", "color": hue}
-    ax.annotate(name, (16384, work[-1]), fontsize=13, **spot)
+    ax.annotate(name, (16384, work[-1]), fontsize=12, **spot)
 ax.axvline(2 * e, color=display.COLOURS["b"], linestyle=":")
-ax.annotate("n = 2e", (2 * e, 0.02), (6, 0), textcoords="offset points", fontsize=13)
+ax.annotate("n = 2e", (2 * e, 0.02), (6, 0), textcoords="offset points", fontsize=12)
 ax.set(xlabel="tokens n, at e = 512", ylabel="GFLOP")
 ax.set_xticks(
     [64, 512, 1024, 4096, 16384], ["64", "512", "", "4,096", "16,384"], minor=False
 )
+ax.set_yticks([0.01, 0.1, 1, 10, 100], ["0.01", "0.1", "1", "10", "100"])
 ax.minorticks_off()
 caption = f"Counted by PyTorch. At n = 64 the projections are {share:.0%} of the work."
 alt = (
@@ -355,7 +356,7 @@ display.show(rows, columns=["d", "rank", "orders of the keys"], corner="h")
 # one **storage**, the memory that holds their numbers, which counts once. The parameters exist anyway,
 # and do not count.
 #
-# Run one layer with and without the weights, and list the sizes of what is kept:
+# Run one layer with and without the attention weights, and list the sizes of what is kept:
 
 
 # %% tags=["fold-input"]
@@ -394,12 +395,12 @@ assert sorted(fused) == sorted([3 * bne, bne, bne, sums])
 print(f"✓ bne is {bne}, bhn² is {weights}, and bhn is {sums}.")
 
 # %% [markdown]
-# With the weights, six tensors are kept: the input, keys, queries, the weights, values, and the
+# With the attention weights, six tensors are kept: the input, keys, queries, these weights, values, and the
 # merged heads that go into $W_O$. The scores are not, because the softmax can be differentiated
 # from its result alone. Five of the six are as large as the input, which makes $5bne$ numbers
 # together. The weights add $bhn^2$. (PyTorch's class keeps $bne$ more than that.)
 #
-# The fused kernel keeps no weights. It keeps the input and the merged heads as before, and
+# The fused kernel keeps no attention weights. It keeps the input and the merged heads as before, and
 # queries, keys and values in a single storage. It also keeps one number for each query and head:
 # the logarithm of the sum of exponentials in the softmax. In the backward pass, it computes the
 # scores a second time. That is one more product, which the count of twice the forward pass leaves
@@ -408,7 +409,7 @@ print(f"✓ bne is {bne}, bhn² is {weights}, and bhn is {sums}.")
 # $$\text{weight} = \exp(\text{score} - \text{kept number}).$$
 
 # %% [markdown]
-# Without the weights, the amount kept grows linearly with n; with them, it grows with $n^2$. Take
+# Without the attention weights, the amount kept grows linearly with n; with them, it grows with $n^2$. Take
 # one attention layer of the original model, with 8 heads and e = 512. At a length of 16,384 tokens,
 # how much does it keep with the weights: twice as much as without them, ten times, or about fifty
 # times?
