@@ -3,7 +3,7 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
+# *22 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
 # two devices, and say what limits a kernel.*
 #
 # You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
@@ -15,7 +15,7 @@
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
 # kernel gives the same output with a slip of three lines, two sums and the unit in which they are
 # written [[Dao et al.](../docs/references.md#dao-2022)]. You met it in [Speed](15_speed.ipynb). Here you
-# build it, in plain PyTorch: the four boxes below become one loop. Two slips can be
+# build it, in plain PyTorch: scores, mask, softmax and mix become one loop. Two slips can be
 # merged, and **split-KV** and **ring attention** rest on that. A **roofline** at the end says when all this
 # is faster, for whole texts and for one new token.
 
@@ -25,13 +25,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention.counting import attention_traffic, score_flops, short
 from annotated_book import chapters, display, measured
-
-display.chapter_map("score", "mask", "softmax", "mix")
 
 # %% [markdown]
 # ## Two sums
@@ -43,9 +40,9 @@ display.chapter_map("score", "mask", "softmax", "mix")
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
 #
-# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the
-# upper sum the **mix** and the lower one the **total**. Both can be added up piece by piece. The
-# cell takes four keys, then the other four, and prints the two sums after each piece.
+# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the upper sum the
+# **mix**, $O$, and the lower one the **total**, $\ell$. Both can be added up piece by piece: four keys, then the
+# other four.
 
 # %%
 one = chapters.load("01_one_head")
@@ -86,7 +83,8 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 # score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
 # score from all of them, so that no exponential is above 1. This changes no weight, because
 # $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
-# in which both sums are written: the third line of the slip.
+# in which both sums are written: the third line of the slip. (The papers write $\ell$ and $O$ as here, and the unit as
+# m, which in this book is the number of keys.)
 #
 # With keys in pieces, this leads to a difficulty: the largest score is not known before the last
 # piece has been seen. What can you do without keeping the scores?
@@ -106,13 +104,11 @@ print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 # comes [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that the unit is c,
 # and that the next piece has a larger score, c′. An exponential that was written down as $e^{s -
 # c}$ should have been $e^{s - c'}$. The two differ by a factor that is the same for all keys:
-# $e^{c - c'}$, the **correction**. So multiply the total by the correction, multiply the mix by the
-# correction, and go on:
+# $e^{c - c'}$, the **correction**. So multiply both sums by it, and go on:
 #
-# $$t' = e^{c - c'}\,t + \sum_j e^{s_j - c'} \qquad o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$$
+# $$\ell' = e^{c - c'}\,\ell + \sum_j e^{s_j - c'} \qquad O' = e^{c - c'}\,O + \sum_j e^{s_j - c'} v_j$$
 #
-# Here t is the total, o is the mix, and the sums run over the keys of the new piece. Try it on the
-# row of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
+# The sums run over the keys of the new piece. Try it on the row of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
 
 # %%
 first, second = scores[:4], scores[4:]  # (4,)
@@ -190,6 +186,117 @@ print(
 # above it, and saves most corrections [[code](../docs/references.md#flash-attention-code)]. And kernels keep
 # both sums in float32, also where the inputs have half precision.
 
+# %% [markdown] name="tiles"
+# ## Tiles
+#
+# `in_pieces` was given scores that stood there already. To never hold all of them, compute each
+# piece when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of
+# queries walks along the keys with its running numbers, is divided at the end, and is written down.
+# Then the next tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a
+# time, however long the text is.
+#
+# Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
+#
+# These are the tiles of the example sentence, two words wide, and the running numbers of the two
+# queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
+# watch when a correction is not 1. Then switch the causal mask on.
+
+# %% tags=["fold-input"]
+display.tiles_visited(scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=9)
+
+# %% [markdown]
+# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
+# correction of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
+#
+# How much of the work does a causal mask save: a half, more, or less?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Less than a half: the tiles on the diagonal are computed in full, although half of their scores
+# are hidden. The smaller the tiles, the closer it comes to a half.
+#
+# </details>
+#
+# The figure draws what `tiles`, the package's list of tiles, gives for texts of 512 and of 4,096 tokens in
+# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks,
+# PyTorch's FlexAttention takes a rule, and skips the tiles in which it shows nothing.)
+
+# %% tags=["fold-input"]
+from annotated_attention.modern.tiles import tiles
+
+drawing, axes = display.panels(460, 270, columns=2)
+for ax, along in zip(axes, (8, 64)):
+    count, look = 0, {"color": display.COLOURS["n"], "lw": 0, "align": "edge"}
+    for rows, visited in tiles(64 * along, 64 * along, True, 64):
+        ax.barh(rows.start, visited[-1].start, 64, alpha=0.25, **look)
+        ax.barh(rows.start, 64, 64, visited[-1].start, alpha=0.6, **look)
+        count += len(visited)
+    if along == 8:
+        ax.grid(lw=0.7)
+    ax.set_xticks(range(0, 64 * along, 64 * along // 8), [])
+    ax.set_yticks(range(0, 64 * along, 64 * along // 8), [])
+    ax.set(xlim=(0, 64 * along), ylim=(64 * along, 0), aspect="equal")
+    ax.set(xlabel="keys", ylabel="queries" if along == 8 else "")
+    title = f"{count:,} of {along**2:,}\n= {count / along**2:.2f}"
+    ax.set_title(title, fontsize=12)
+alt = "Under a causal mask, the tiles below the diagonal are visited, and those on it: "
+alt += "; ".join(ax.get_title().replace("\n", " ") for ax in axes) + "."
+display.finish(drawing, name="tiles-skipped", alt=alt)
+
+# %% [markdown]
+# With eight tiles along each side, 0.56 of the work is left; with 64, 0.51.
+# This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
+# boolean mask with the same entries does not: the kernel would have to read it first.
+#
+# `tiled_attention` of the package is this loop, with your lines from `in_pieces` inside. Read it, test against it, and
+# let the kernel do the work: in Python, each line starts an operation of its own, and writes its result into memory.
+
+# %% [markdown]
+# <!-- deeper: The loop in the package -->
+# ### Going deeper: The loop in the package
+#
+# `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
+# masks. `finite` is the unit. What `ctx` saves is for [the way back](#cell-id=the-way-back).
+
+# %%
+from annotated_attention.modern.tiles import _Tiled
+
+display.annotated(_Tiled.forward)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
+# tilings below the last tile is not full. One mask hides keys at random, and every key from the
+# first query; another adds numbers to the scores. Outputs and gradients must be equal.
+
+# %% tags=["hide-input"]
+from annotated_attention.modern import tiled_attention
+
+torch.manual_seed(3)
+sizes = {"q": (2, 3, 7, 4), "k": (2, 3, 5, 4), "v": (2, 3, 5, 6)}
+q, k, v = (torch.randn(x, dtype=torch.float64, requires_grad=True) for x in sizes.values())
+blocked = torch.rand(7, 5) < 0.4  # (n, m)
+blocked[0] = True
+bias = torch.randn(3, 7, 5, dtype=torch.float64)  # (h, n, m)
+cases = {
+    "no mask": ({}, {}),
+    "causal": ({"is_causal": True}, {"is_causal": True}),
+    "a fully masked row": ({"blocked": blocked}, {"attn_mask": ~blocked}),
+    "a bias": ({"bias": bias}, {"attn_mask": bias}),
+}
+
+# %% tags=["proof"]
+for ours, theirs in cases.values():
+    expected = F.scaled_dot_product_attention(q, k, v, **theirs)  # (2, 3, 7, 6)
+    gradients = one.gradients(expected, [q, k, v])
+    for tile in (1, 2, 3, 4, 64):
+        output, lse = tiled_attention(q, k, v, **ours, tile=tile)  # (2, 3, 7, 6), (2, 3, 7)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(one.gradients(output, [q, k, v]), gradients)
+print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too.")
+
 # %% [markdown] name="two-halves-merged"
 # ## Two halves, merged: split-KV, ring attention
 #
@@ -203,14 +310,14 @@ print(
 #
 # </details>
 #
-# Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log t$. It
+# Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log \ell$. It
 # stays near the largest score, so it cannot overflow. The function `tiled_attention`
-# of the package, which is shown below, returns it beside the output. A half's share of the whole is
+# of the package returns it beside the output. A half's share of the whole is
 # its total divided by both totals. Written with logarithms, this is a *softmax* over the halves,
 # and it has two entries.
 
 # %%
-from annotated_attention.modern import merge_parts, tiled_attention
+from annotated_attention.modern import merge_parts
 
 parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
 outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
@@ -250,172 +357,55 @@ print("✓ Ring attention: four devices, here one after another, give what one d
 
 # %% [markdown]
 # While a device computes with one part, the next is on its way, so with long parts the transfer costs no time.
-# But in each round all wait for the slowest, and under a causal mask the first device hardly has anything to
-# do. The table says how much of the visible scores falls to each of four devices, and how long the rounds take
-# in all, compared with work that is spread evenly.
+# But in each round all wait for the slowest. Is a causal mask good news here, since half of the work falls away?
+# The figure has a row for each device, with its queries, and a column for each round. The number is the part of the
+# keys that it holds: from round to round, each part goes one device down. The bar is the work, the visible scores.
 
-# %%
-rows, place = {}, torch.arange(64)
+# %% tags=["fold-input"]
+place = torch.arange(64)
 early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
 orders = {
     "in order": place.view(4, 16),
     "striped": place.view(16, 4).T,
     "zigzag": torch.cat([early, late.flip(0)], 1),
 }
+works, rows = {}, {}
 for name, held in orders.items():  # the tokens of each device
-    seen = held[:, None, :, None] >= held[:, None]  # (4, 4, 16, 16)
-    work = seen.sum((2, 3)) / seen.sum()            # (4, 4), of a device with each part
+    seen = held[:, None, :, None] >= held[:, None]      # (4, 4, 16, 16)
+    works[name] = work = seen.sum((2, 3)) / seen.sum()  # (4, 4), of a device with each part
     rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
     rows[name] = [*work.sum(1), 4 * sum(rounds)]
-display.show(rows, columns=[*range(4), "time"], corner="device")
-
-# %% [markdown]
-# In order, the last device has 0.43 of the work, and the others wait for it. So tokens are dealt out like cards
-# (**striped** [[Brandon et al. 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a
-# late piece (**zigzag**), as in the training of Llama 3, where no ring turns: each device first gathers the keys
-# and values of all [[Llama Team, section 3.3.2](../docs/references.md#llama-2024)].
-
-# %% [markdown] name="tiles"
-# ## Tiles
-#
-# `in_pieces` was given scores that stood there already. To never hold all of them, compute each
-# piece when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of
-# queries walks along the keys with its running numbers, is divided at the end, and is written down.
-# Then the next tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a
-# time, however long the text is.
-#
-# Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
-#
-# These are the tiles of the example sentence, two words wide, and the running numbers of the two
-# queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
-# watch when a correction is not 1. Then switch the causal mask on.
 
 # %% tags=["fold-input"]
-display.tiles_visited(scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=9)
-
-# %% [markdown]
-# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
-# correction of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
-#
-# How much of the work does a causal mask save: a half, more, or less?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Less than a half: the tiles on the diagonal are computed in full, although half of their scores
-# are hidden. The smaller the tiles, the closer it comes to a half.
-#
-# </details>
-#
-# The figure draws what `tiles`, the package's list of tiles, gives for texts of 512 and of 4,096 tokens in
-# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks,
-# PyTorch's FlexAttention takes a rule, and skips the tiles in which it shows nothing.)
+drawing, axes = display.panels(500, 280, columns=2)
+for ax, name in zip(axes, ("in order", "zigzag")):
+    for device, turn in torch.cartesian_prod(torch.arange(4), torch.arange(4)).tolist():
+        held = (device - turn) % 4
+        high = 0.9 * works[name][device, held] / works["in order"].max()
+        look = {"color": display.COLOURS["n"], "lw": 0}
+        ax.bar(turn + 0.14, -high, 0.56, device + 0.45, **look)
+        look = {"ha": "center", "fontsize": 12, "color": display.COLOURS["m"]}
+        ax.text(turn - 0.32, device + 0.45, held + 1, **look)
+    ax.set(xlim=(-0.5, 3.5), ylim=(3.5, -0.5), aspect="equal")
+    ax.set(xlabel="round", ylabel="device" if name == "in order" else "")
+    ax.set_xticks(range(4), range(1, 5))
+    ax.set_yticks(range(4), range(1, 5))
+    ax.tick_params(length=0)
+    ax.set_title(f"{name}\ntime {rows[name][-1]:.2f}", fontsize=12)
+alt = "Four devices in four rounds, and their work. In order, device 1 works in the first "
+alt += "round only, and device 4 in all; in zigzag, all work alike. "
+alt += "; ".join(ax.get_title().replace("\n", ": ") for ax in axes) + "."
+display.finish(drawing, name="ring", alt=alt)
 
 # %% tags=["fold-input"]
-from annotated_attention.modern.tiles import tiles
-
-drawing, axes = display.panels(640, 320, columns=2)
-for ax, along in zip(axes, (8, 64)):
-    count, look = 0, {"color": display.COLOURS["n"], "lw": 0, "align": "edge"}
-    for rows, visited in tiles(64 * along, 64 * along, True, 64):
-        ax.barh(rows.start, visited[-1].start, 64, alpha=0.25, **look)
-        ax.barh(rows.start, 64, 64, visited[-1].start, alpha=0.6, **look)
-        count += len(visited)
-    if along == 8:
-        ax.grid(lw=0.7)
-    ax.set_xticks(range(0, 64 * along, 64 * along // 8), [])
-    ax.set_yticks(range(0, 64 * along, 64 * along // 8), [])
-    ax.set(xlim=(0, 64 * along), ylim=(64 * along, 0), aspect="equal")
-    ax.set(xlabel="keys", ylabel="queries")
-    title = f"{along} along: {count:,} of {along**2:,}, {count / along**2:.2f}"
-    ax.set_title(title, fontsize=12)
-alt = "Under a causal mask, the tiles below the diagonal are visited, and those on it: "
-alt += "; ".join(ax.get_title() for ax in axes) + "."
-display.finish(drawing, name="tiles-skipped", alt=alt)
+display.show(rows, columns=[*range(1, 5), "time"], corner="share of device")
 
 # %% [markdown]
-# With 64 tiles along each side, a share of 0.51 is left.
-# This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
-# boolean mask with the same entries does not: the kernel would have to read it first.
-#
-# `tiled_attention` of the package is this loop, with your lines from `in_pieces` inside.
-
-# %% [markdown]
-# <!-- deeper: The loop in the package -->
-# ### Going deeper: The loop in the package
-#
-# `_scores` multiplies a tile of queries, already scaled, with a tile of keys, and applies the
-# masks. `finite` is the unit. What `ctx` saves is for [the way back](#cell-id=the-way-back).
-
-# %%
-from annotated_attention.modern.tiles import _Tiled
-
-display.annotated(_Tiled.forward)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
-# tilings below the last tile is not full. One mask hides keys at random, and every key from the
-# first query; another adds numbers to the scores. Outputs and gradients must be equal.
-
-# %% tags=["hide-input"]
-torch.manual_seed(3)
-sizes = {"q": (2, 3, 7, 4), "k": (2, 3, 5, 4), "v": (2, 3, 5, 6)}
-q, k, v = (torch.randn(x, dtype=torch.float64, requires_grad=True) for x in sizes.values())
-blocked = torch.rand(7, 5) < 0.4  # (n, m)
-blocked[0] = True
-bias = torch.randn(3, 7, 5, dtype=torch.float64)  # (h, n, m)
-cases = {
-    "no mask": ({}, {}),
-    "causal": ({"is_causal": True}, {"is_causal": True}),
-    "a fully masked row": ({"blocked": blocked}, {"attn_mask": ~blocked}),
-    "a bias": ({"bias": bias}, {"attn_mask": bias}),
-}
-
-# %% tags=["proof"]
-for ours, theirs in cases.values():
-    expected = F.scaled_dot_product_attention(q, k, v, **theirs)  # (2, 3, 7, 6)
-    gradients = one.gradients(expected, [q, k, v])
-    for tile in (1, 2, 3, 4, 64):
-        output, lse = tiled_attention(q, k, v, **ours, tile=tile)  # (2, 3, 7, 6), (2, 3, 7)
-        torch.testing.assert_close(output, expected)
-        torch.testing.assert_close(one.gradients(output, [q, k, v]), gradients)
-print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too.")
-
-# %% [markdown]
-# <!-- deeper: Where this loop is slow -->
-# ### Going deeper: Where this loop is slow
-#
-# On a CPU the loop is much slower than PyTorch's kernel, although both do the same. Every line of
-# it starts an operation from Python, which takes its time before it computes anything and writes
-# its result into memory. The cell counts the operations that PyTorch is asked for.
-
-
-# %%
-class Operations(TorchDispatchMode):
-    """Count the operations that PyTorch is asked for."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += 1
-        return function(*args, **(kwargs or {}))
-
-
-wide = torch.randn(1, 8, 1024, 64)  # (1, 8, 1024, 64)
-counts = {}
-for run in (F.scaled_dot_product_attention, tiled_attention):
-    with torch.no_grad(), Operations() as operations:
-        run(wide, wide, wide)
-    counts[run.__name__] = [operations.count]
-display.show(counts, columns=["operations"])
-
-# %% [markdown]
-# The kernel is one operation. In it, compiled code goes from tile to tile while the running numbers
-# stay in registers. So read this loop, test against it, and let the kernel do the work.
-#
-# <!-- /deeper -->
+# Not in order. The first device has finished after one round, the last has 0.43 of the work, and everything takes
+# 1.74 times as long as work that is spread evenly. So tokens are dealt out like cards (**striped** [[Brandon et al.
+# 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a late piece (**zigzag**), as in the
+# training of Llama 3, where no ring turns: each device first gathers the keys and values of all [[Llama Team,
+# section 3.3.2](../docs/references.md#llama-2024)].
 
 # %% [markdown] name="the-way-back"
 # ## The way back
@@ -561,8 +551,9 @@ display.show(rows, columns=columns, decimals=",.0f", corner="n")
 #
 # An A100 computes up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
 # 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
-# there are only 32, so most of the time the processors wait for memory. In tiles, at 8,192 tokens, L2 only has
-# to serve a fifth of the repeated reading, and the wait is over. So in practice FlashAttention is limited by arithmetic
+# there are only 32, so most of the time the processors wait for memory. In tiles, at
+# worst and at 8,192 tokens, there are 126, and 126 / 156 is about four fifths. Nearly all of that reading is repeated;
+# so L2 has to serve only a fifth of it, and the wait is over. So in practice FlashAttention is limited by arithmetic
 # for whole texts; exponentials, which are slow on a GPU and which no FLOP here counts, take their share of the time.
 
 # %% [markdown] name="roofline"
@@ -600,11 +591,12 @@ shared = [h * wide / kept for h, wide, _, kept in sharing.WAYS.values()]
 traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
 step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
 edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
-drawing, (ax,) = display.panels(400, 290)
+drawing, (ax,) = display.panels(345, 290)
 draw_roof(ax, reads, does, (0.5, 9000), 1, "T")
 wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
 ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
-ax.annotate(tiled, (900, does), (0, -17), textcoords="offset points", ha="center")
+under = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 12}
+ax.annotate(tiled, (800, does), **under)
 places = dict(zip(("each head", "GQA", "MLA", "step by step"), (*shared, step)))
 looks = {"each head": (9, -9), "GQA": (-9, 3), "MLA": (0, 9), "step by step": (9, -9)}
 for name, x in places.items():
@@ -612,11 +604,11 @@ for name, x in places.items():
     y, (right, up) = min(x * reads, does), looks[name]
     ax.plot(x, y, marker, color=display.COLOURS[letter], markersize=7)
     side = {"ha": "right" if right < 0 else "left" if right else "center"}
-    at = {"xytext": (right, up), "textcoords": "offset points", **side}
+    at = {"xytext": (right, up), "textcoords": "offset points", "fontsize": 12, **side}
     ax.annotate(f"{name} {x:.0f}", (x, y), **at)
 for letter, marker, name in (("n", "o", "decode"), ("h", "s", "prefill")):
     ax.plot([], [], marker, color=display.COLOURS[letter], label=name)
-ax.legend(loc="lower right", frameon=False)
+ax.legend(loc="lower right", frameon=False, fontsize=12)
 said = ", ".join(f"{name} {x:.0f}" for name, x in places.items())
 alt = f"A roofline of an A100, whose edge is at {edge:.0f} FLOPs a byte. {said}; {tiled}."
 display.finish(drawing, name="roofline", alt=alt)
@@ -659,13 +651,13 @@ took = most["milliseconds"]["language model"][1] - few["milliseconds"]["language
 found["its attention alone"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(420, 300)
+drawing, (ax,) = display.panels(345, 300)
 draw_roof(ax, bandwidth, peak, (0.2, 2000), 0.3, "G")
 looks = zip((("n", "o"), ("h", "s"), ("m", "^")), found.items())
 for (letter, marker), (kind, places) in looks:
     style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
     ax.plot([x for x, _ in places], [y for _, y in places], marker, **style)
-ax.legend(loc="lower right", frameon=False)
+ax.legend(loc="lower right", frameon=False, fontsize=12)
 told = "; ".join(
     f"{name}: "
     + ", ".join(f"{x:.1f} FLOPs a byte, {y:.0f} GFLOPs a second" for x, y in places)
@@ -916,10 +908,10 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # ## What you have now
 #
 # > **In short.** With $c' = \max(c, \max_j s_j)$ for each piece of keys:
-# > $t' = e^{c - c'}\,t + \sum_j e^{s_j - c'}$ and $o' = e^{c - c'}\,o + \sum_j e^{s_j - c'} v_j$.
-# > At the end, the output is $o / t$ and the log-sum-exp $c + \log t$.
+# > $\ell' = e^{c - c'}\,\ell + \sum_j e^{s_j - c'}$ and $O' = e^{c - c'}\,O + \sum_j e^{s_j - c'} v_j$.
+# > At the end, the output is $O / \ell$ and the log-sum-exp $c + \log \ell$.
 # >
-# > The largest score $c$ and the total $t$ are `(n, 1)`, the mix $o$ is `(n, d_v)`, and a tile of scores is
+# > The unit $c$ and the total $\ell$ are `(n, 1)`, the mix $O$ is `(n, d_v)`, and a tile of scores is
 # > `(tile, tile)`: no `(n, m)` anywhere.
 # >
 # > ```python
