@@ -4,15 +4,14 @@
 # *What does a chat model of today consist of?*
 #
 # *25 minutes and 8 of exercises. Afterwards you can run one, notice wrong weights, and name what
-# gpt-oss, Qwen3-Next, Kimi Linear and DeepSeek have besides.*
+# gpt-oss, Qwen3.5, Kimi Linear and DeepSeek have besides.*
 #
-# You type a question, and an answer appears, word by word. Behind it there are two things: a file
-# of numbers, and a few hundred lines of code. In this chapter you load the file, ask, and read the
-# lines. Their parts are called RoPE, GQA, RMSNorm and SwiGLU. Then you take the model apart
-# while it runs: what happens without its rotation, with the wrong groups, in a sliding window without
-# its attention sink, or where each query chooses a few keys, as in sparse attention? At the end, [one
-# table](#cell-id=what-this-class-lacks) says who has what: windows, sinks, gates, the delta rule,
-# an indexer, latents, experts.
+# You type a question, and an answer appears, word by word. Behind it there are a file of numbers and a few
+# hundred lines of code, whose parts are called RoPE, GQA, RMSNorm and SwiGLU. In this chapter you load the file,
+# read the lines, and take the model apart while it runs: what happens without its rotation, with the wrong
+# groups, in a sliding window without its attention sink? [One table](#cell-id=what-this-class-lacks)
+# says which models have what else: sinks, gates, the delta rule, an indexer, latents, experts. And at
+# the end, you ask it the question from the first page of this book.
 
 # %% [markdown] name="a-file-of-numbers"
 # ## A file of numbers
@@ -222,11 +221,12 @@ likeliest = llama(model, tokens)[0, -1].argmax()
 print("the same logits; the answer begins with", repr(tokenizer.decode([int(likeliest)])))
 
 # %% [markdown]
-# It is all, for a Llama that scores words by its table of embeddings, as this one does. The package has **one class** for many models: it also keeps keys and values in a cache,
-# knows windows and padding, and has settings for what other models do differently. Qwen3 and others norm the queries and keys of
-# each head before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
-# normed query has length $\sqrt d$, and so has a key. So no score is larger than $\sqrt d$, but for the
-# numbers that the norms learn, however large the states become.
+# It is all, for a Llama that scores words by its table of embeddings, as this one does. The package has **one
+# class** for many models, in the fold below: it also keeps keys and values in a cache, knows windows and padding,
+# and has settings for what other models do differently. Qwen3, for one, norms the queries and keys of each head
+# before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A normed query has
+# length $\sqrt d$, and so has a key. However large the states become, no score is then larger than $\sqrt d$, but
+# for the numbers that the norms learn.
 
 # %% tags=["proof"]
 q, k = F.rms_norm(1000 * torch.randn(2, 50, 64), (64,))  # (50, 64), (50, 64)
@@ -415,13 +415,25 @@ assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another 
 # %% [markdown] name="what-breaks-what"
 # ## What breaks what
 #
-# Now break one part at a time, and measure. A context manager, folded, exchanges an attribute of some
-# modules while its block runs. For the attention, a function takes the place of `attend`, which gets
-# the queries, keys and values of one layer. One function collects nothing. One sees a
-# [window](24_windows.ipynb#cell-id=the-key-that-must-stay) of 64 keys, beside which the first keys of
+# Now break one part at a time, and measure. The model was trained with a rotary base of 100,000, with SiLU in its
+# gates, and with all keys in sight. Which is worse: no attention, or no feed-forward parts? And which costs more:
+# to see the 64 nearest keys only, or 16 that each query chooses?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No feed-forward parts, by far. And the 64 nearest cost more, since the first key of the text is not
+# among them. A cache in 8 bits you would not notice at all.
+#
+# </details>
+
+# %% [markdown]
+# <!-- deeper: How a part is exchanged -->
+# ### Going deeper: How a part is exchanged
+#
+# A context manager gives an attribute of some modules another value while its block runs. For the attention, a
+# function takes the place of `attend`, which gets the queries, keys and values of one layer. One collects nothing.
+# One sees a [window](24_windows.ipynb#cell-id=the-key-that-must-stay) of 64 keys, beside which the first keys of
 # the text may stay. And one lets each query choose the keys with the best scores, each head its own.
-# (DeepSeek's [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of a
-# layer, from scores that only resemble theirs.)
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, block_by_position, repeat_heads
@@ -447,8 +459,8 @@ def choosing(count: int, attend, q: Tensor, k: Tensor, v: Tensor, *others):
 
 
 # %% [markdown]
-# Two more are folded: one gives each group of query heads the KV head of the group before it, and one
-# rounds keys and values to some [bits](21_cache.ipynb#cell-id=fewer-bits).
+# Two more give each group of query heads the KV head of the group before it, and round keys and values to some
+# [bits](21_cache.ipynb#cell-id=fewer-bits).
 
 # %% tags=["fold-input"]
 from collections.abc import Iterator, Sequence
@@ -482,18 +494,6 @@ def rounded(bits: int, attend, q: Tensor, k: Tensor, v: Tensor, *others):
     return attend(q, k, v, *others)
 
 
-# %% [markdown]
-# The model was trained with a rotary base of 100,000, with SiLU in its gates, and with all keys in
-# sight. Which is worse: no attention, or no feed-forward parts? And which costs more: the 64 nearest
-# keys, or 16 that each query chooses?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No feed-forward parts, by far. And the 64 nearest cost more, since the first key of the text is not
-# among them. A cache in 8 bits you would not notice at all.
-#
-# </details>
-
 # %% tags=["needs-weights"]
 layers = model.layers
 attentions, gates = [x.self_attn for x in layers], [x.mlp for x in layers]
@@ -521,6 +521,9 @@ cases = {
     "no norm before attention": (layers, "input_layernorm", identities),
 }
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% tags=["needs-weights", "fold-input"]
 worse = {}
 for name, case in cases.items():
@@ -538,39 +541,42 @@ NOTHING = 49_152  # the perplexity of a model that knows nothing
 bars = {"as it is": as_it_is, "W_Q and W_K as stored": measured["as stored"], **worse}
 told = {name: "NaN" if math.isnan(x) else f"{x:,.0f}" for name, x in bars.items()}
 quiet = sorted((name for name in bars if bars[name] < 1000), key=bars.get, reverse=True)
-drawing, (ax,) = display.panels(560, 26 * len(quiet) + 40)
+drawing, (ax,) = display.panels(345, 38 * len(quiet) + 40)
 for row, name in enumerate(quiet):
     letter = "b" if name == "as it is" else "n"
-    ax.barh(row, bars[name], color=display.COLOURS[letter], height=0.7)
+    ax.barh(row, bars[name], color=display.COLOURS[letter], height=0.4)
+    ax.text(1, row + 0.27, f"{name}: {told[name]}", va="bottom", fontsize=12)
 ax.axvline(as_it_is, color=display.COLOURS["b"], linestyle="--", linewidth=1)
-ax.set(xlim=(0, 155), ylim=(-0.7, len(quiet) - 0.3), xlabel="perplexity")
-ax.set_yticks(range(len(quiet)), [f"{name}: {told[name]}" for name in quiet])
-ax.tick_params(axis="y", length=0)
+ax.set(xlim=(0, 155), ylim=(-0.5, len(quiet) - 0.1), xlabel="perplexity", yticks=[])
 said = "; ".join(f"{name} {told[name]}" for name in reversed(quiet))
 alt = f"Bars of the perplexity of a model with one part changed, from the best: {said}."
 display.finish(drawing, name="what-breaks-what", alt=alt)
 
 # %% [markdown]
-# Four more would not fit beside these. A model that knows nothing has a perplexity of 49,152:
+# These are the ones to fear, because they fail quietly. A window of 64 keys lifts the perplexity to 42. Add a
+# single key, the very first of the text, and it is 28: most of the damage was the missing sink. Sixteen *chosen*
+# keys do about as well as 64 neighbours and a sink. That is the promise of sparse attention, if its cheap scores
+# find such keys. (DeepSeek's [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of
+# a layer, from scores that only resemble theirs; here each head has its own.) A rotary base of 10,000 is the default
+# of many programs, and the wrong activation is one word in a file of settings.
+#
+# Four others are loud. A model that knows nothing has a perplexity of 49,152:
 
 # %% tags=["needs-weights", "fold-input"]
 loud = {name: [told[name]] for name in bars if name not in quiet}
 display.show(loud, columns=["perplexity"])
 
 # %% [markdown]
-# This is one text of 216 tokens and one model. Neighbouring bars may change places with another text.
+# Without feed-forward parts, the model is worse than one that knows nothing: it is sure, and wrong. Without the
+# norm before the attention, it gives no number at all. All this is one text of 216 tokens and one model; neighbouring
+# bars may change places with another text. (The cache in 4 bits has one scale for each token and head, and
+# rounds keys after their rotation.)
+
+# %% [markdown]
+# <!-- deeper: Which number is too large -->
+# ### Going deeper: Which number is too large
 #
-# The bars are those to fear, because they fail quietly. A window of 64 keys lifts the perplexity to
-# 42. Add a single key, the very first of the text, and it is 28: most of the damage was the missing sink.
-# Sixteen *chosen* keys do about as well as 64 neighbours and a sink. That is the promise of sparse
-# attention, if its cheap scores find such keys, and one choice does for all heads. A rotary base of
-# 10,000 is the default of many programs, and the wrong activation is one word in a file of settings. The
-# cache in 4 bits has one scale for each token and head, as in *The cache*, and rounds keys after their
-# rotation.
-#
-# The table is loud. Without feed-forward parts, the model is worse than one that knows nothing: it is sure, and
-# wrong. And without the norm before the attention, it gives no number at all. Are its states too large for a
-# float? Look at the first layer with a score that is infinite.
+# Are the states without a norm too large for a float? Look at the first layer with a score that is infinite.
 
 
 # %% tags=["needs-weights"]
@@ -593,8 +599,10 @@ assert max(q, k) < 1e-10 * limit
 print(f"query {q:.0e}, key {k:.0e}, score {score}; float32 ends at {limit:.0e}")
 
 # %% [markdown]
-# Queries and keys have grown a lot, but they would fit. A score adds up *products* of two such numbers: the **scores**
-# overflow, and the softmax makes NaN of them.
+# Queries and keys have grown a lot, but they would fit. A score adds up *products* of two such numbers: the
+# **scores** overflow, and the softmax makes NaN of them.
+#
+# <!-- /deeper -->
 
 # %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
@@ -718,9 +726,9 @@ for (name, letter), line in zip(letters.items(), ("-", ":", "--")):
     style = {"color": display.COLOURS[letter], "linestyle": line, "label": name}
     ax.plot(range(2, 2 * HALF + 1), curve, **style)
 ax.axvline(HALF + 0.5, color=display.COLOURS["b"], linewidth=1)
-ax.text(HALF + 2, 16.5, "the tokens repeat")
+ax.text(HALF + 2, 16.5, "the tokens repeat", fontsize=12)
 ax.set(xlim=(1, 2 * HALF), ylim=(0, 18), xlabel="token", ylabel="loss")
-ax.legend(loc="lower left", fontsize=10, frameon=False)
+ax.legend(loc="lower left", fontsize=12, frameon=False)
 alt = "The loss of each token. It falls steeply where the tokens repeat, also with other "
 alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
@@ -784,12 +792,20 @@ for heads in (3, 9):
 # %% [markdown]
 # ## Families
 #
-# With other settings, the same class is a Llama, a Mistral or a Qwen. The sizes below are from
-# papers and configuration files [[Touvron et al.](../docs/references.md#touvron-2023-b); [Llama
-# Team](../docs/references.md#llama-2024); [Jiang et al.](../docs/references.md#jiang-2023); [Yang
-# et al. 2024](../docs/references.md#yang-2024); [Yang et al.
-# 2025](../docs/references.md#yang-2025)]. On PyTorch's device `meta`, a model has shapes and no
-# numbers. So you can count the parameters of models that would not fit into memory.
+# With other settings, the same class is another model
+# [[Touvron et al.](../docs/references.md#touvron-2023-b); [Llama Team](../docs/references.md#llama-2024); [Jiang et
+# al.](../docs/references.md#jiang-2023); [Yang et al. 2024](../docs/references.md#yang-2024); [Yang et al.
+# 2025](../docs/references.md#yang-2025)]:
+#
+# - **Llama 2** at 7 billion parameters gives each query head a KV head of its own.
+# - **Llama 3** shares each among four, and has a rotary base of 500,000<!-- setting -->.
+# - **Mistral** 7B, in its first version, adds a window of 4,096<!-- setting --> keys.
+# - **Qwen2** adds biases to queries, keys and values.
+# - **Qwen3** takes them away and norms queries and keys; the width of its heads is a setting of its own.
+# - **SmolLM2** is a Llama, and small.
+#
+# Qwen3 0.6B has a thirteenth of the parameters of Llama 3 8B. How much less does it keep of each token? On PyTorch's
+# device `meta`, a model has shapes and no numbers, so that you can count without the memory:
 
 # %% tags=["fold-input"]
 from annotated_attention.counting import cache_bytes, short
@@ -826,17 +842,13 @@ for name, (sizes, others) in FAMILIES.items():
     settings = Settings(**dict(zip(NAMES, sizes)), tie_embeddings=tied, **others)
     with torch.device("meta"):
         count = sum(x.numel() for x in LanguageModel(settings).parameters())
-    _, e, layers_, h, g, d, _ = sizes
-    kept = short(cache_bytes(1, g * d, layers=layers_), "B")
-    said = ", ".join(key if x is True else f"{key} {x:,.0f}" for key, x in others.items())
-    rows[name] = [f"{count / 1e9:.2f} B", kept, f"{h}, {g}", d, said]
-columns = ["parameters", "cache, a token", "h, g", "d", "apart from that"]
-display.show(rows, columns=columns)
+    kept = short(cache_bytes(1, math.prod(sizes[4:6]), layers=sizes[2]), "B")
+    rows[name] = [f"{count / 1e9:.2f} B", kept]
+display.show(rows, columns=["parameters", "cache, a token"])
 
 # %% [markdown]
-# The rows differ in little: how many KV heads there are, whether queries and keys are normed, whether there
-# is a window or a bias. But look at the cache. Qwen3 has a thirteenth of the parameters of Llama 3, and keeps
-# nearly as much of each token: its 8 KV heads are as wide as Llama's, wider than e / h, and it has almost as many layers.
+# Nearly as much. Its 8 KV heads are as wide as Llama's, and it has almost as many layers. What a model costs
+# while it writes is not written on its label.
 
 # %% [markdown] name="a-second-model"
 # ## A second model, with windows
@@ -1017,24 +1029,82 @@ for name, (sizes, _) in FAMILIES.items():
 # %% [markdown] name="what-this-class-lacks"
 # ## What this class lacks
 #
-# What do well-known open models have beyond it? Here are some as they stood at the end of 2025; DeepSeek-V4, of 2026, has
-# [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head) in place of MLA. Each heading leads to its chapter.
-# *3 in 4* counts layers; a state fades by one gate *per head* or one *per feature*.
+# What do well-known open models have beyond it? Each heading leads to its chapter. *3 in 4* counts layers; a state
+# fades by one gate *per head* or one *per feature*.
 #
 # | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](24_windows.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
 # |---|---|---|---|---|---|---|---|
-# | gpt-oss | 128, 1 in 2 | yes | – | – | – | – | 4 of 128 |
-# | Qwen3-Next | – | – | yes | 3 in 4, per head | – | – | 10 of 512 |
-# | Kimi Linear | – | – | state only | 3 in 4, per feature | – | yes | 8 of 256 |
-# | DeepSeek-V3.2 | – | – | – | – | 2,048 | yes | 8 of 256 |
-# | Gemma 3 | 1,024, 5 in 6 | – | – | – | – | – | – |
+# | Gemma 3, 2025 | 1,024, 5 in 6 | – | – | – | – | – | – |
+# | gpt-oss, 2025 | 128, 1 in 2 | yes | – | – | – | – | 4 of 128 |
+# | Qwen3-Next, 2025 | – | – | yes | 3 in 4, per head | – | – | 10 of 512 |
+# | Kimi Linear, 2025 | – | – | state only | 3 in 4, per feature | – | yes | 8 of 256 |
+# | DeepSeek-V3.2, 2025 | – | – | – | – | 2,048 | yes | 8 of 256 |
+# | GLM-5, 2026 | – | – | – | – | 2,048 | yes | 8 of 256 |
+# | Qwen3.5 35B, 2026 | – | – | yes | 3 in 4, per head | – | – | 8 of 256 |
+# | DeepSeek-V4 Flash, 2026 | 128, in all | yes | – | – | 512 | [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head) | 6 of 256 |
 # | **this class** | **yes** | – | – | – | – | – | – |
 #
 # Two things this book leaves out. **Experts** are many feed-forward parts, of which each token is sent
 # to a few (and mostly to one more that serves all tokens). They are no attention, and therefore have no
 # chapter. And layers with a state first mix each token with the three before it, by a short convolution.
-# (Sizes are those of the largest model of each name; the book's tests compare the rows with the
-# configurations in `transformers`.)
+# (The book's tests compare the rows with the configurations in `transformers`; of Gemma 3 and gpt-oss, it is the
+# largest model.)
+
+# %% [markdown] name="the-first-question"
+# ## The first question, once more
+#
+# This book began with two sentences, and two heads made by hand that tell them apart. Then a
+# [storyteller](10_a_little_world.ipynb) of 53,520<!-- quoted --> parameters learned to. Now ask a model that has two
+# and a half thousand times as many, and was trained on two trillion tokens [[Allal et
+# al.](../docs/references.md#allal-2025)]: *The cat drank milk because it was sweet. What was sweet?* Let its answer
+# begin with *The*, and compare the two words that may follow. How sure will it be of *milk*?
+
+
+# %%
+@torch.no_grad()
+def share_of_cat(
+    model: decoder.LanguageModel, tokenizer, story: str, question: str
+) -> float:
+    """Of the chances of *cat* and *milk* after *The*, give the cat's share."""
+    asked = pretrained.chat_prompt(f"{story} {question}") + "The"
+    logits = model(torch.tensor([tokenizer.encode(asked).ids]))[0, -1]  # (v,)
+    both = [tokenizer.encode(word).ids[0] for word in (" cat", " milk")]
+    return logits[both].softmax(-1)[0].item()
+
+
+# %% tags=["needs-weights"]
+says_cat = partial(share_of_cat, model, tokenizer)
+
+
+# %% tags=["needs-weights"]
+STORIES = {
+    "it was thirsty": ("The cat drank milk because it was thirsty.", "thirsty"),
+    "it was sweet": ("The cat drank milk because it was sweet.", "sweet"),
+    "the milk was sweet": ("The cat drank milk because the milk was sweet.", "sweet"),
+    "the milk, no cat": ("The milk was sweet.", "sweet"),
+}
+rows = {}
+for name, (story, quality) in STORIES.items():
+    rows[name] = [says_cat(story, f"What was {quality}?")]
+display.show(rows, columns=["the cat"], corner="… because", decimals=3)
+
+# %% [markdown]
+# It is as sure of the cat as with *thirsty*. And say it outright, *because the milk was sweet*: the cat, still. It is
+# not that it could not say *milk*. Told of milk alone, it says nothing else. But where somebody acts, this model
+# names who acted, and one word at the end does not change its mind. Perhaps I asked in the wrong way?
+
+# %% tags=["needs-weights", "proof"]
+for story, quality in list(STORIES.values())[:3]:
+    for named in ("the cat or the milk", "the milk or the cat"):
+        assert says_cat(story, f"What was {quality}, {named}?") > 0.7
+print("✓ With both named in the question, in either order, it is the cat again, each time.")
+
+# %% [markdown]
+# The model that writes good English about France fails where one of 53,520<!-- quoted --> parameters answers both. The
+# mechanism is the same in both, line by line. But the storyteller's texts hold little else than this question: to
+# predict their next word, one has to answer it. In ordinary text that pays now and then, and a model this small has
+# probably spent its numbers on something else. Heads look for what lowers the loss. (One small model, three wordings:
+# a larger one may well be right. How to ask it stands [at the end](#cell-id=what-you-can-do-now).)
 
 # %% [markdown]
 # ## Exercises
@@ -1205,12 +1275,19 @@ my_tokens = [0, 1, 2, 3, 0, 2, 1, 3, 1, 0, 3, 2]
 
 exercises.a_model_of_today.check_tokens.folded(my_tokens)
 
-# %% [markdown]
-# ## What you have now
+# %% [markdown] name="what-you-can-do-now"
+# ## What you have now, and can do with it
 #
-# A chat model that others trained answers you, and you have built each part of its attention
-# yourself. You can load its weights, notice when they are in the wrong order, take a part out and say
-# what it was for.
+# On the first page, somebody else's heads told a cat from its milk. Now you can make such heads, train them, load
+# them, take them apart, and say when not to believe them. Four things to do with it:
+#
+# - **Ask a larger model.** `pretrained.load_language_model(folder)` reads what `transformers` saves of a Llama, Mistral,
+#   Qwen2, Qwen3, OLMo 2, SmolLM3 or Gemma 3. `python -m annotated_attention.chat folder` talks with it. Ask it what was sweet.
+# - **Look into it.** [Fool a head](#cell-id=heads-that-continue-what-came-before), [silence
+#   it](11_questions_to_heads.ipynb#cell-id=take-it-away), and tell a bright line from a reason.
+# - **Examine your own attention**: `python -m attention_doctor file.py:ClassName --kind causal --embed-dim 24 --num-heads 4`.
+#   What it says is explained in [Symptoms](../docs/symptoms.md).
+# - **Write the class** [from memory](19_from_memory.ipynb), and have it tested.
 #
 # > **In short.** A block of today: $x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x))$, then
 # > $x \leftarrow x + W_{\text{down}}\,(\mathrm{SiLU}(W_{\text{gate}}\,y) \odot W_{\text{up}}\,y)$
@@ -1228,7 +1305,7 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # > ```
 # >
 # > A sentence that reads well proves nothing about weights: compare logits, and measure a perplexity.
-# > Some heads give what followed an earlier copy, and without them this model cannot repeat random tokens.
 #
 # This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) has multi-head attention on one page
-# and attention today on another. The [package](../docs/package/index.md) has the classes to use.
+# and attention today on another, and the [package](../docs/package/index.md) has the classes to use. *It* was thirsty;
+# you know now how one would find out.

@@ -9,11 +9,14 @@ import pytest
 from press.run import scripts
 
 CLASSES = {
-    "gpt-oss": "GptOssConfig",
-    "Qwen3-Next": "Qwen3NextConfig",
-    "Kimi Linear": "KimiLinearConfig",
-    "DeepSeek-V3.2": "DeepseekV32Config",
-    "Gemma 3": "Gemma3TextConfig",
+    "Gemma 3, 2025": "Gemma3TextConfig",
+    "gpt-oss, 2025": "GptOssConfig",
+    "Qwen3-Next, 2025": "Qwen3NextConfig",
+    "Kimi Linear, 2025": "KimiLinearConfig",
+    "DeepSeek-V3.2, 2025": "DeepseekV32Config",
+    "GLM-5, 2026": "GlmMoeDsaConfig",
+    "Qwen3.5 35B, 2026": "Qwen3_5MoeTextConfig",
+    "DeepSeek-V4 Flash, 2026": "DeepseekV4Config",
 }
 COLUMNS = ["window", "sink", "output gate", "state", "indexer", "MLA", "experts"]
 GATED = {  # a line of code that multiplies what a layer has collected
@@ -45,6 +48,9 @@ def expected(config):
     if local:
         window = {"Gemma3TextConfig": 1024}.get(type(config).__name__, config.sliding_window)
         row["window"] = f"{window:,}, {period - 1} in {period}"
+    if getattr(config, "compress_rates", None):
+        assert not full
+        row["window"] = f"{config.sliding_window}, in all"
     if linear:
         gate = "feature" if "ForgetGate" in code else "head"
         row["state"] = f"{period - 1} in {period}, per {gate}"
@@ -58,6 +64,8 @@ def expected(config):
         row["indexer"] = f"{config.index_topk:,}"
     if getattr(config, "kv_lora_rank", 0):
         row["MLA"] = "yes"
+    elif config.num_key_value_heads == 1:
+        row["MLA"] = "one wide head"
     names = ("num_experts", "num_local_experts", "n_routed_experts")
     if many := next((getattr(config, x) for x in names if getattr(config, x, 0)), 0):
         row["experts"] = f"{config.num_experts_per_tok} of {many}"
