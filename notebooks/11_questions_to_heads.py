@@ -194,12 +194,12 @@ display.show(rows, columns=ANSWERS, corner="blanked")
 # later row can.
 
 # %% [markdown] name="patch-it"
-# ## Where the answer is at noon
+# ## Where the answer is between the layers
 #
 # Between the two layers, every word has a row, and the answer must be on its way in one of them. In which?
 # **Patch** it (*activation patching*): take twins, two questions that differ in the quality alone, so that
-# different ones are meant. Run one, and put one row of the other in its place. If the answer flips, that
-# row carried it.
+# different ones are meant. Run one, and put one row of the other in its place. If the answer becomes the twin's, it
+# **flips**, and that row carried it.
 
 
 # %%
@@ -221,7 +221,7 @@ rows = {
     word: [flipped(model, layer, place) for layer in (0, 1)]
     for word, place in AFTER.items()
 }
-display.show(rows, columns=["before layer 1", "before layer 2"], corner="patched")
+display.show(rows, columns=["before layer 1", "before layer 2"], corner="flips, patched")
 
 # %% [markdown]
 # Before layer 1 it is the quality, of course: twins differ nowhere else. Before layer 2 the quality does
@@ -281,10 +281,10 @@ display.show(on_the_meant(model), columns=columns, corner="head")
 #
 # ## Take it away
 #
-# To **silence** a head, replace its slice of the merged heads before `out_proj`, so that nothing that it
+# To **silence** a head (the field says *ablate*), replace its slice of the merged heads before `out_proj`, so that nothing that it
 # found reaches $W_O$. Replace it by what? Zero is the usual value, but the later layers may never have met
 # a zero there, and then a model fails because it is given something strange. So put the head's own
-# **mean** in its place, over all words of the held-out stories. Now an answer can go wrong in two ways: it
+# **mean** in its place, over all words of the held-out stories (*mean ablation*). Now an answer can go wrong in two ways: it
 # names the other one of the two, or a third word. Which will it be, without head 2.2?
 #
 # <details><summary>What do you expect?</summary>
@@ -369,7 +369,9 @@ print("✓ Without the head that points, third words come; without another, who 
 # %% [markdown]
 # Two heads, two jobs, it seems. Without head 2.2 the choice stands and the name is lost: hardly an answer
 # is the other one, and a third word comes in 0.22 of the questions. So the head with the bright line only
-# **names**. Without head 1.1 a third word never comes, but every answer is the one who acts. So this head,
+# **names**: a *name mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary
+# and John went to the store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
+# 2022](../docs/references.md#wang-2022)]. Without head 1.1 a third word never comes, but every answer is the one who acts. So this head,
 # which looks at the quality and gives the one meant 0.04 of its weight, **decides**. One failure of the
 # choice alone, one of the name alone: neurologists call this a **double dissociation**.
 #
@@ -480,13 +482,14 @@ print("✓ One head alone flips every answer, and none of the others does so in 
 # %% [markdown]
 # Head 1.1 alone flips every answer: it carries the whole choice. Head 2.2 alone flips nearly all about two
 # animals, and half about a thing. There 2.1 has a share, which silencing it did not show, and some of the
-# choice gets past both. So there are not two jobs but one, in two steps.
+# choice gets past both. So there are not two jobs but one, in two steps. (In GPT-2, too, silencing name movers costs
+# little, since others take over, *backup heads*. So what silencing does not show may still be there.)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another
-# seed, other first numbers, and as low a loss. Where is its answer at noon?
+# seed, other first numbers, and as low a loss. Where is its answer between the layers?
 
 # %% tags=["fold-input"]
 second = ten.shipped(4)
@@ -504,12 +507,12 @@ display.show(rows, columns=[*places], corner="flips, patched before layer 2")
 # carries the answer, whatever is asked, and in the second it hardly ever does. About a thing, the answer still
 # sits in the row of the quality; about two animals, that row carries some answers and the row of *so* others.
 #
-# So who decides in the second? Say that an answer **turns** if it is not the same for a question and its twin. With
-# one head at its mean, how many answers still turn?
+# So who decides in the second? Exchange nothing but the quality: give a question and its twin, each with one head at
+# its mean. How many answers still flip?
 
 
 # %%
-def turns(model: nn.Module, asked: list) -> float:
+def still_flips(model: nn.Module, asked: list) -> float:
     """Give the share of answers that change with the quality."""
     found = answers(model, asked)
     changed = [word != found[twin] for word, twin in zip(found, twins(asked).tolist())]
@@ -519,11 +522,11 @@ def turns(model: nn.Module, asked: list) -> float:
 rows = {name: [] for name, *_ in pairs}
 for head, (name, each, asked) in itertools.product(HEADS, pairs):
     with without(each, head):
-        rows[name].append(turns(each, asked))
-display.show(rows, columns=HEADS, corner="turns, without")
+        rows[name].append(still_flips(each, asked))
+display.show(rows, columns=HEADS, corner="still flips, without")
 
 # %% [markdown]
-# With one head at its mean, none turns, in both sets: 1.1 in the first model, and 2.1 in the second, a layer
+# With one head at its mean, none flips, in both sets: 1.1 in the first model, and 2.1 in the second, a layer
 # later. Two models, two sets of questions, one finding: *there is one head without which nothing is decided*. But
 # silencing shows only what is missed. Patch the second model's heads, too:
 
@@ -573,11 +576,11 @@ for asked in sets.values():
     assert flipped(model, 1, -1, asked) > 0.9 > 0.15 > flipped(second, 1, -1, asked)
     for each, head in ((model, "1.1"), (second, "2.1")):
         with without(each, head):
-            assert turns(each, asked) < 0.05
+            assert still_flips(each, asked) < 0.05
         for other in {*HEADS} - {head}:
             with without(each, other):
-                assert turns(each, asked) > 0.25
-print("✓ Without one head of each, nothing turns; what tired means depends on the model.")
+                assert still_flips(each, asked) > 0.25
+print("✓ Without one head of each, nothing flips; what tired means depends on the model.")
 
 # %% [markdown]
 # The second model was told the same kind of stories, and goes by the verb: tired is who chased, and who was feared
@@ -585,28 +588,28 @@ print("✓ Without one head of each, nothing turns; what tired means depends on 
 # have warned you. Two models that agree on every test may not agree outside.
 #
 # So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
-# *one head is missed by every answer* a sentence about more? `make seeds` has trained five anew (rows 0 and 4 are not the two
-# models above). For each, here is the head that is missed most in both sets, and how many answers still turn
+# *one head is missed by every answer* a sentence about more? `make seeds` has trained five more models, the third to
+# the seventh here. For each, this is the head that is missed most in both sets, and how many answers still flip
 # without it:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
-rows = {}
-for run in json.loads(file.read_text())["questions"]:
+rows, names = {}, ["third", "fourth", "fifth", "sixth", "seventh"]
+for name_of, run in zip(names, json.loads(file.read_text())["questions"]):
     left = {head: [run[name]["turns"][head] for name in sets] for head in HEADS}
     head = min(left, key=lambda name: max(left[name]))
-    rows[run["seed"]] = [head, *left[head]]
+    rows[name_of] = [head, *left[head]]
     for name in sets:
         assert run[name]["it blanked"] > 0.9
         assert 0.4 < run[name]["quality blanked"] < 0.6
-display.show(rows, columns=["without", *sets], corner="seed")
+display.show(rows, columns=["without", *sets], corner="model")
 
 # %% [markdown]
-# It is not. In seeds 0 and 4, as in the two models above, there is such a head, or nearly. In the other three, 0.20 to
-# 0.62 of the answers still turn without the head that is missed most. There the choice has no single seat. A
-# third seed took this story, too.
+# It is not. In the third and the seventh, as in the two models above, there is such a head, or nearly. In the other
+# three, 0.20 to 0.62 of the answers still flip without the head that is missed most. There the choice has no single
+# seat: a third model took this story, too.
 #
-# What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
+# What is left, in all seven? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
 # about half do. What the world says of its words came out alike in every model. Which head does the work did
 # not. That is less than I hoped to tell you, and it has held.
 
@@ -614,7 +617,7 @@ display.show(rows, columns=["without", *sets], corner="seed")
 # <!-- deeper: another value in the head's place -->
 # ### Going deeper: another value in the head's place
 #
-# A silenced head still says something, so choose what, and report it. How many answers turn if the head on which
+# A silenced head still says something, so choose what, and report it. How many answers flip if the head on which
 # the choice hangs says zero, its mean over all words as above, or its mean at the same place of the same questions,
 # which keeps what it always says there?
 
@@ -627,12 +630,12 @@ for (name, each), head in zip(both.items(), ("1.1", "2.1")):
         for asked in sets.values():
             here = said(each, asked).mean(2) if "place" in what else mean
             with without(each, head, values=here * (what != "zero")):
-                row.append(turns(each, asked))
-display.show(rows, columns=[*sets], corner="turns")
+                row.append(still_flips(each, asked))
+display.show(rows, columns=[*sets], corner="still flips")
 
 # %% [markdown]
 # Between two animals hardly any choice is left, whatever you put in. If a thing is in question, some of it survives
-# the mean at the head's place: 0.21 of the answers turn in the first model, 0.38 in the second.
+# the mean at the head's place: 0.21 of the answers flip in the first model, 0.38 in the second.
 
 # %% [markdown]
 # <!-- /deeper -->
