@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *21 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -21,7 +21,8 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The bars trade places, and only one word was exchanged. You build this picture in seven steps, with a pencil first,
+# A number is how much a head looks at a word, and a curve is as wide as what comes back from it. The bars trade places,
+# and only one word was exchanged. You build this picture in seven steps, with a pencil first,
 # and take a class of seven lines along; two steps more make it safe, and a test holds it beside PyTorch's class.
 #
 # ## 1. One head with a pencil
@@ -189,7 +190,7 @@ display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 # *Sweet* is not about an animal, so it scores 2, and most of the attention goes to *cat*, which gives nothing: the answer
 # is *no*, 0.19. Without the cat, that attention has to go somewhere, for the shares make one whole. Most of it goes to
 # *it* and *sweet*, which both have a quality to give, and the *no* rises to 0.95, as loud as the *yes* was. (The *yes*
-# rises, too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word with nothing to give.**
+# rises, too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word that fits and has nothing to give.**
 
 # %% tags=["proof"]
 left = second[fewer]
@@ -243,7 +244,7 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# To *sweet* the head says *no*. A food, then? Put an empty row in the place of the last word, so that nothing is said
+# To *sweet* the head says *no*: nothing is said about an animal. Is something said about a food, then? Put an empty row in the place of the last word, so that nothing is said
 # yet: *no* again. A low number leaves open whether something is said about a food, or nothing at all. A second head
 # asks that: its $W_K$ picks food where the first picks animal.
 #
@@ -469,7 +470,7 @@ print("✓ With cat and milk both before it, drank gets the same in either order
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
 texts = nn.utils.rnn.pad_sequence([first, short], batch_first=True, padding_side="left")
-padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places of it
+padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m), four places
 blocked = padding[:, None, :] | future                # (b, n, m)
 
 # %% tags=["hide-input"]
@@ -604,15 +605,57 @@ print(
     "✓ With our four matrices, it gives the bars at the top, and the weights filled twice."
 )
 
+# %% [markdown]
+# A mask has three axes, (b, n, m). One that holds for all sentences, or for all queries, gets an axis of size 1 for
+# them:
+
+# %%
+mha = PlainAttention(24, 3)
+x = torch.randn(2, 5, 24)                              # (b, n, e)
+future = torch.ones(5, 5, dtype=torch.bool).triu(1)    # (n, m)
+padding = torch.arange(5) >= torch.tensor([[5], [3]])  # (b, m)
+both = padding[:, None] | future                       # (b, n, m)
+for blocked in (None, future[None], padding[:, None], both):  # one at a time, or both
+    output, weights = mha(x, x, x, blocked)  # (b, n, e), (b, h, n, m)
+
+# %% [markdown]
+# > **Pitfall.** Given bare, `mha(x, x, x, future)` raises, and it is lucky that it does: with as many words as heads
+# > there is no error and the same shape, and each head hides from all queries what one query must not see.
+
+# %% tags=["proof"]
+same = x[:, :3]  # as many words as heads
+rows = mha(same, same, same, future[:3, :3])[1]
+for head in range(3):
+    hidden = future[head, :3].expand(2, 3, 3)
+    assert rows[:, head].eq(0).equal(hidden)
+try:
+    mha(x, x, x, future)
+except RuntimeError:
+    print("✓ Head by head, the bare mask's rows; with other sizes it raises.")
+
 
 # %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
-# Is the class right? `compare` lends our parameters to `nn.MultiheadAttention`, gives both the same random inputs, and
-# compares outputs, weights and gradients up to rounding. Of the three sentences the first has five words, the second
-# one, and the third none. (For that one PyTorch's class gives NaN when it returns weights, its default. So outputs are
-# compared without them, and its NaN weights count as 0.) Copy `compare` out of the fold, with the class: it needs
-# `math`, `torch` and `nn`.
+# Is the class right? Put its parameters into `nn.MultiheadAttention`, which keeps three of the matrices on top of each
+# other, and ask both:
+
+# %%
+theirs = nn.MultiheadAttention(24, 3, batch_first=True)
+for name in ("weight", "bias"):
+    three = [getattr(layer, name) for layer in (mha.w_q, mha.w_k, mha.w_v)]
+    getattr(theirs, f"in_proj_{name}").data = torch.cat(three).detach()
+theirs.out_proj = mha.w_o
+masks = {"key_padding_mask": padding, "attn_mask": future}
+right, _ = theirs(x, x, x, need_weights=False, **masks)
+torch.testing.assert_close(mha(x, x, x, padding[:, None] | future)[0], right)
+print("✓ The same outputs.")
+
+# %% [markdown]
+# Is that enough? `compare` does this without a mask and with both, for queries from another text, and holds the weights
+# and all gradients side by side, too. One of its three sentences has no word at all. (For that one PyTorch's class gives
+# NaN when it returns weights, its default. So outputs are compared without them, and its NaN weights count as 0.) Copy
+# `compare` out of the fold, with the class: it needs `math`, `torch` and `nn`.
 
 
 # %% tags=["fold-input"]
@@ -654,10 +697,16 @@ compare(PlainAttention)
 print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time. Take `w_v(key)`
-# in the place of `w_v(value)`: a test that gives key and value the same numbers lets it pass. Each of the five passes
-# such an easier test, and none passes this one: its sizes all differ and none is 1, its three inputs differ, the
-# sentence of one word has padding that the causal mask leaves in sight, and one sentence is empty.
+# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time. Each of them
+# passes an easier test, and none passes this one:
+#
+# | slip | passes a test with | `compare` has |
+# |---|---|---|
+# | heads merged by `reshape` alone | one query | several |
+# | `w_v(key)` | keys that are the values, too | other values |
+# | the first sentence's mask for all | padding that the causal mask hides anyway | padding in its sight |
+# | `blocked` for `blocked[:, None]` | one sentence | several, and not as many as heads |
+# | no second fill | a word in each sentence | an empty one |
 
 # %% tags=["proof"]
 SOURCE = display.source(PlainAttention).text
