@@ -42,7 +42,7 @@ def attempt(call) -> None:
 # ## nanoGPT, and a cache
 #
 # One packed layer makes queries, keys and values. They are split into heads, and PyTorch's fused
-# kernel does the rest. These are the first of its lines and the last, broken to fit
+# kernel does the rest. Two of its lines, the second broken to fit
 # [[nanoGPT](../docs/references.md#nanogpt), MIT licence]:
 #
 # ```python
@@ -699,7 +699,7 @@ display.excerpts(
 def compare(name: str, b=2, n=3, m=5, h=4, d=6) -> None:
     """Compare a repaired design with the final class: outputs and gradients."""
     design = DESIGNS[name]
-    module, reference = (x.double() for x in design.pair(h * d, h))
+    module, reference = (x.double() for x in design.pair(h * d, h))  # one set of parameters
     double = {"dtype": torch.float64, "requires_grad": True}
     query, key, value = (torch.randn(b, k, h * d, **double) for k in (n, m, m))
     inputs = [query] * 3 if design.kind == "self" else [query, key, value]
@@ -788,6 +788,8 @@ exercises.published_code.check_widen.folded(widen)
 # > `(b * h, n, m)`; True means allowed in four designs and blocked in three.
 # >
 # > ```python
+# > from attention_doctor import adapt, examine
+# >
 # > # in your class's own order of arguments, and with its own mask
 # > call = adapt(lambda q, k, v, m: yours(v, k, q, m), mask="b1nm allowed", module=yours)
 # > examine(call, embed_dim=24, num_heads=4)
