@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Windows
+# # Windows, sparse and linear attention
 #
 # *What may a token safely not look at?*
 #
@@ -8,15 +8,17 @@
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
-# the news has travelled a long way. A token in a stack of layers is in the same position: what it does
-# not see itself, it may get from a neighbour who has seen it. You know this as **sliding-window
-# attention**, with the **attention sink** of StreamingLLM as the key that is kept in sight nevertheless.
+# the news has travelled a long way. A token in a stack of layers with **sliding-window attention** is in
+# the same position: what it does not see itself, it may get from a neighbour who has seen it.
 #
 # So far, each word could look at all earlier words, and a text of twice the length had four times
-# as many scores. A window chooses a few keys by their place. Two other ways to look at less stand in
-# models of today: [sparse attention](#cell-id=sparse-attention) chooses keys by their content, as
-# DeepSeek's indexer does, and [linear attention](#cell-id=linear-attention) keeps a state instead of
-# keys, written by the [gated delta rule](#cell-id=the-delta-rule) in Qwen3-Next and Kimi Linear.
+# as many scores. Models of today look at less in three ways:
+#
+# - A *window* chooses keys by their place. One key must stay in sight nevertheless: the [**attention
+#   sink**](#cell-id=the-key-that-must-stay), known from StreamingLLM and gpt-oss.
+# - [*Sparse attention*](#cell-id=sparse-attention) chooses keys by their content, as DeepSeek's indexer does.
+# - [*Linear attention*](#cell-id=linear-attention) keeps a state instead of keys, written by the [gated
+#   delta rule](#cell-id=the-delta-rule) in Qwen3-Next and Kimi Linear.
 
 # %% tags=["fold-input"]
 from annotated_book import display
@@ -137,11 +139,6 @@ for name, sizes in seen.items():
     rows[name] = [len(reached), f"{reached[0]:.4f}"]
 display.show(rows, columns=["tokens it depends on", "the farthest counts"])
 
-# %% tags=["proof"]
-for count in (1, 2, 3, 4):
-    assert (influence([5] * count, draws=1) > 0).sum() == (5 - 1) * count + 1
-print("✓ With windows of 5, too, each layer reaches four tokens further.")
-
 # %% [markdown]
 # In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the
 # last: in reach, and nearly out of hearing. In the last two rows one of the four layers is **global**, with a
@@ -173,9 +170,8 @@ print("✓ In each of the six stacks, the lit tokens are those with a gradient."
 #
 # A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A
 # **rolling cache** drops the oldest key for each one that comes. In the package it is
-# `WindowCache`, and `WindowAttention` knows at which positions the kept keys stand. Watch what is
-# kept while eight tokens come in chunks. The outputs must be those of a cache that keeps
-# everything, with the window as a mask.
+# `WindowCache`. Watch what is kept while eight tokens come in chunks. The outputs must be those of a
+# cache that keeps everything, with the window as a mask.
 
 # %%
 from annotated_attention.modern import KVCache, RotaryEmbedding, WindowCache
@@ -293,6 +289,40 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
 # al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
 
+# %% [markdown]
+# ## The mistake people make here
+#
+# Windows and sinks have a mistake each, and neither changes a shape. One window is a key too wide, and one
+# sink is not a key: its number is added to all scores.
+
+# %%
+wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
+display.diff(wide.wrong, wide.right)
+
+# %%
+display.diff(useless.wrong, useless.right)
+
+# %% [markdown]
+# How do you find them without a reference? Count the keys with a weight above zero. And look at
+# what the weights sum to, and at the gradient of the sinks.
+
+# %%
+x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
+for says, version in {"right": wide.of, "wrong": wide.version}.items():
+    _, weights = made(version, window=3)(x, need_weights=True)
+    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
+for says, version in {"right": useless.of, "wrong": useless.version}.items():
+    module = made(version)
+    output, weights = module(x, x, x)
+    output.square().sum().backward()
+    moved = module.sinks.grad.abs().max() > 1e-12
+    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
+
+# %% [markdown]
+# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
+# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
+# > one shows only in texts that are longer than w; count visible keys in such a text.
+
 # %% [markdown] name="sparse-attention"
 # ## Chosen by content: DeepSeek's sparse attention
 #
@@ -365,14 +395,9 @@ for m in (1024, 2048, 8192, 32_768, 131_072):
     millions = [round(x / 1e6) for x in (whole, cheap, chosen)]
     read = (indexed * m + latent * min(m, 2048)) / (latent * m)
     rows[f"{m:,}"] = [*millions, (cheap + chosen) / whole, read]
-columns = [
-    "attention to all",
-    "indexer",
-    "attention to 2,048",
-    "share left",
-    "of the bytes",
-]
-title = "Millions of multiplications for one token in one layer"
+columns = ["attention to all", "indexer", "attention to 2,048"]
+columns += ["left of them", "left of the bytes"]
+title = "One token in one layer: millions of multiplications, and what is left of them"
 display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% [markdown]
@@ -380,7 +405,7 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
 # and 0.26 at 32,768, if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
 # for a latent [[Eight bits](../docs/references.md#eight-bits)]. The attention no longer grows with the text: it
-# reads 2,048 keys a token. Up to that length, the indexer is only a cost.
+# reads 2,048 keys a token. In texts of up to 2,048 tokens, the indexer is only a cost.
 #
 # The cache of V3.2 becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
 # the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
@@ -394,15 +419,46 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # ### All at once: DeepSeek-V4
 #
 # DeepSeek-V4 of 2026 puts most of the chapter so far into one model [[DeepSeek-V4](../docs/references.md#deepseek-v4)].
-# A query sees a window of 128 tokens one by one, and each head has a sink of its own, as in gpt-oss. Older text is
-# **compressed**: one entry, a weighted mean, stands for 4 tokens in about half of the layers, and for 128 in the
-# others. An indexer chooses 512 of the first kind (V4-Flash; 1,024<!-- quoted --> in V4-Pro); of the second, all are seen. An entry is a single vector
-# of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head), and the indexer's key is
-# compressed as well. What is left of a token behind the window, in numbers for each layer?
+# In every layer, a query sees a window of 128 tokens one by one, and each head has a sink, as in gpt-oss. V4-Flash
+# begins with two layers that see no more. All others also see the text **compressed**, in turn by 4 and by 128:
+# one entry, a weighted mean, for so many tokens. (An entry by 4 mixes eight, its own and the four before them.)
+# Of the entries by 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
+
+# %% tags=["fold-input"]
+text = 64  # tokens, 8 of them in the window
+kinds = {
+    "tokens": (1, range(56, 64)),
+    "by 4": (4, [1, 4, 9, 10, 14]),
+    "by 128": (16, range(4)),
+}
+drawing, (ax,) = display.panels(345, 150)
+for y, (size, dark) in enumerate(kinds.values()):
+    for place in range(text // size):
+        fill = 0.9 if place in dark else 0.25 if size > 1 else 0
+        at = {"width": 0.9 * size, "height": 0.6, "left": size * place, "align": "center"}
+        ax.barh(y, **at, color=keeps, alpha=fill)
+        ax.barh(y, **at, fill=False, edgecolor="grey", lw=0.5)
+ax.barh(0, 4, 0.6, -6, color=display.COLOURS["h"], alpha=0.8)
+ax.text(-4, 0, "s", va="center", ha="center", fontsize=12)
+ax.set(xticks=[], xlim=(-7, text + 0.5), ylim=(2.5, -0.5))
+ax.set_yticks(range(3), kinds)
+caption = (
+    "Dark: attended to. Pale: scored by the indexer only. White: gone. s: the sink. Drawn "
+    "small: 8 tokens stand for the window of 128, and 16 for the 128 of an entry."
+)
+alt = "A window with a sink; below it entries by 4, five of 16 chosen, or all four by 128"
+display.finish(drawing, name="compressed", alt=alt, caption=caption)
+
+# %% [markdown]
+# An entry is a single vector of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head),
+# and the indexer's key of 128 is compressed as well. What is left of a token behind the window, in numbers for
+# each layer?
 
 # %%
 kept = {"V3.2": 512 + 64 + 128, "V4, by 4": (512 + 128) // 4, "V4, by 128": 512 // 128}
-print(*(f"{name}: {numbers}" for name, numbers in kept.items()), sep="; ")
+print(
+    *(f"{name}: {numbers}" for name, numbers in kept.items()), "window alone: 0", sep="; "
+)
 
 # %% [markdown] name="linear-attention"
 # ## A state instead of keys: linear attention
@@ -431,18 +487,8 @@ for query, key, value, row in zip(q, k, v, expected):
 print("✓ Token by token, the state gives what all scores at once give.")
 
 # %% [markdown]
-# How large is a state? In a layer of Qwen3-Next [[Qwen Team](../docs/references.md#qwen-2025)], 32 heads
-# have one each, 128 · 128, in float32. Its layers with softmax attention keep keys and values of two
-# heads, 256 wide, in 16 bits.
-
-# %%
-state, token = 32 * 128 * 128 * 4, 2 * 2 * 256 * 2  # bytes
-print(f"a state: {short(state, 'B')}; keys and values of a token: {short(token, 'B')}")
-print(f"a state fills as much as {state // token:,} tokens")
-
-# %% [markdown]
-# In a longer text the state is the smaller one. But it cannot go back: what was written over is gone, so a
-# server copies states where texts share a beginning.
+# But a state cannot go back: what was written over is gone, so a server copies states where texts share a
+# beginning.
 
 # %% [markdown] name="the-delta-rule"
 # ### The gated delta rule
@@ -459,7 +505,7 @@ print(f"a state fills as much as {state // token:,} tokens")
 # $k\,\bar S$ is what the state says for this key, $v - k\,\bar S$ is its error, and $k^\top(\dots)$
 # writes the correction there. Write v twice under one key: the sum holds 2v, the delta rule v.
 #
-# The token decides on α and β. In Qwen3-Next, α is one number for each head [[Qwen
+# The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
 #
@@ -552,30 +598,30 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
+# %% [markdown] name="what-a-state-forgets"
 # ### What a state forgets
 #
 # Write 64 pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
 # with each key, and see whether the output is nearest to the value that belongs to it. Three rules write: a plain
-# sum, a gate of 0.98<!-- setting -->, and the delta rule with β = ½. Which finds most of the 64?
+# sum, a gate of 0.98<!-- setting --> for every token, and the delta rule with β = ½. Which finds most of the 64?
 
 # %% tags=["fold-input"]
 RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "plain sum": (1, 0),
     "gate, α = 0.98": (0.98, 0),
-    "gate, α = 0.9": (0.9, 0),
     "delta rule, β = 1": (1, 1),
     "delta rule, β = ½": (1, 0.5),
     "delta rule, β = ¼": (1, 0.25),
-    "delta rule, β = 0.1": (1, 0.1),
+    "gated delta rule, α = 0.98": (0.98, 0.5),
+    "gated, cleared once": ({64: 0}, 0.5),  # for the token after 64 others; else 1
 }
 
 
-def by_state(keys: Tensor, values: Tensor, gate: float, share: float) -> Tensor:
+def by_state(keys: Tensor, values: Tensor, gate: float | dict, share: float) -> Tensor:
     """Write all pairs into a state, one after the other."""
     state = torch.zeros(len(keys), 16, 16)
-    for k, v in zip(keys.split(1, 1), values.split(1, 1)):
-        state = gate * state
+    for place, (k, v) in enumerate(zip(keys.split(1, 1), values.split(1, 1))):
+        state = (gate.get(place, 1) if isinstance(gate, dict) else gate) * state
         state = state + (share * k.mT @ (v - k @ state) if share else k.mT @ v)
     return state
 
@@ -616,67 +662,84 @@ display.finish(drawing, name="recall-by-age", alt=alt)
 # fade. The delta rule loses old ones, too, though nothing fades: under a new key the state already says what
 # pairs with similar keys have left there, and a correction takes part of that out.
 #
-# The table tries more of α and β, and two other orders. *Written over*: four keys get a new value each, four times over, and the last is asked for. *One busy key*: three
-# pairs, then 32 values for a single other key; the three are asked for. Is a small β always better?
+# Together, gate and correction are the gated delta rule. The table tries it with β = ½, and adds three other
+# orders. *Written over*: four keys get a new value each, four times over, and the last is asked for. *One busy
+# key*: three pairs, then 32 values for a single other key; the three are asked for. *New subject*: 64 pairs that
+# nobody asks for any more, then 12; these are asked for. Where does a gate pay?
 
 # %% tags=["fold-input"]
-over, busy = ([0, 1, 2, 3] * 4, slice(0, 4)), ([0, 1, 2] + [3] * 32, slice(0, 3))
-overwritten, beside = found(*over), found(*busy)
+orders = {
+    "written over": ([0, 1, 2, 3] * 4, slice(0, 4)),
+    "one busy key": ([0, 1, 2] + [3] * 32, slice(0, 3)),
+    "new subject": ([*range(76)], slice(64, 76)),
+}
+beside = [found(*order) for order in orders.values()]
 rows = {
-    name: [ages.mean(), ages[-8:].mean(), overwritten[name].mean(), beside[name].mean()]
+    name: [ages.mean(), ages[-8:].mean(), *(shares[name].mean() for shares in beside)]
     for name, ages in by_age.items()
 }
-columns = ["all 64", "the last 8", "written over", "one busy key"]
+columns = ["all 64", "the last 8", *orders]
 display.show(rows, columns=columns, corner="found")
 
 # %% [markdown]
-# No. β = ¼ finds 0.31 of all, the most of any state, but 0.72 of the last eight where β = ½ finds 0.91. With
-# β = 0.1 it is 0.44 of them, and 0.40 of what was written over, where a softmax can only guess. And a gate cannot
-# spare what is not written: behind the busy key, α = 0.9 finds 0.12 of the three, β = ½ 0.98. **A gate
-# forgets by age. The delta rule overwrites the key that is written; with more keys than dimensions, each
-# write damages the other pairs, too.**
+# The same α for every token hardly pays. Beside β = ½ alone, 0.98 finds 0.93 of the last eight in place of 0.91, and
+# on a new subject 0.83 in place of 0.82. Behind the busy key it finds 0.90 in place of 0.98, since it cannot spare
+# what is not written. But the models leave α to the token. In the row *gated, cleared once*, it is 0 for one token, the
+# first of the new subject, and 1 for all others (set by hand here; a model has to learn when). Now 0.89 are found
+# there, and nothing is lost in the other columns. **A constant gate forgets by age; a gate that the token closes
+# clears the state. The delta rule overwrites the key that is written; with more keys than dimensions, each write
+# damages the other pairs, too.** In Kimi Linear, a token can clear single rows of S and keep the rest.
 #
-# None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
+# (Nothing here has a position, so of what was written over, the softmax can only guess which of four values was
+# the last.) None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
 # state cannot, in general, give back every value exactly. So these models are **hybrids**: three layers with a
-# state for each one with softmax attention in both, as models with windows keep some global ones.
+# state for each one with softmax attention, as models with windows keep some global ones.
+
+# %% [markdown] name="model-by-model"
+# ## Model by model
+#
+# Six models, each after 131,072 tokens: what do their layers keep, and what would they keep if every layer kept
+# every token? Guess which of the six keeps least, and which most.
+
+# %% tags=["fold-input"]
+FULL = 131_072  # tokens
+STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
+LAYERS = {  # bytes of a token in 16 bits; kinds of layers: how many, entries, bytes of each
+    "gpt-oss-120b": (2048, (18, 127, 2048), (18, FULL, 2048)),
+    "Gemma 3 27B": (8192, (52, 1023, 8192), (10, FULL, 8192)),
+    "DeepSeek-V3.2": (1152, (61, FULL, 1152 + 256)),
+    "DeepSeek-V4-Flash": (
+        1024, (43, 127, 1024), (21, FULL // 4, 1024 + 256), (20, FULL // 128, 1024)
+    ),
+    "Qwen3-Next 80B": (2048, (36, 1, STATE), (12, FULL, 2048)),
+    "Kimi Linear 48B": (1152, (20, 1, STATE), (7, FULL, 1152)),
+}  # fmt: skip
+SAID = {
+    "gpt-oss-120b": (36, "18 windows of 128, 18 global"),
+    "Gemma 3 27B": (62, "52 windows of 1,024, 10 global"),
+    "DeepSeek-V3.2": (61, "61 choose 2,048 latents"),
+    "DeepSeek-V4-Flash": (43, "43 windows of 128; in 21 also by 4, in 20 by 128"),
+    "Qwen3-Next 80B": (48, "36 states, 12 global"),
+    "Kimi Linear 48B": (27, "20 states, 7 with all latents"),
+}
+rows = {}
+for name, (token, *kinds) in LAYERS.items():
+    layers, said = SAID[name]
+    kept = sum(count * entries * size for count, entries, size in kinds)
+    rows[name] = [short(kept, "B"), short(layers * FULL * token, "B"), said]
+columns = ["keeps", "all layers, all tokens", "layers"]
+display.show(rows, columns=columns, corner="model", decimals="<")
+
+# %% [markdown]
+# Least: DeepSeek-V4-Flash, with less than Kimi Linear, three quarters of whose layers keep no token at all. What
+# the hybrids keep is nearly all in their few other layers. Most: DeepSeek-V3.2, whose indexer saves reading, and
+# needs more room, not less. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025) and
+# [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
 #
 # A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
-# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes one page, so pages of
-# keys are made as large as a state. A beginning that two texts share is used again as far as *every* kind
-# of layer still has it [[Hybrid caches](../docs/references.md#hybrid-caches)].
-
-# %% [markdown]
-# ## The mistake people make here
-#
-# Windows and sinks have a mistake each, and neither changes a shape. One window is a key too wide, and one sink is not a key: its number is added to all scores.
-
-# %%
-wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
-display.diff(wide.wrong, wide.right)
-
-# %%
-display.diff(useless.wrong, useless.right)
-
-# %% [markdown]
-# How do you find them without a reference? Count the keys with a weight above zero. And look at
-# what the weights sum to, and at the gradient of the sinks.
-
-# %%
-x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
-for says, version in {"right": wide.of, "wrong": wide.version}.items():
-    _, weights = made(version, window=3)(x, need_weights=True)
-    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
-for says, version in {"right": useless.of, "wrong": useless.version}.items():
-    module = made(version)
-    output, weights = module(x, x, x)
-    output.square().sum().backward()
-    moved = module.sinks.grad.abs().max() > 1e-12
-    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
-
-# %% [markdown]
-# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
-# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than w; count visible keys in such a text.
+# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes one page. A
+# beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
+# caches](../docs/references.md#hybrid-caches)].
 
 # %% [markdown]
 # ## Exercises
@@ -736,7 +799,7 @@ exercises.windows.check_counts.folded(my_counts)
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
 # > keep the first tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
 # > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
-# > S)$ with $\bar S = \alpha \odot S$. A gate forgets by age; the delta rule overwrites a key.
+# > S)$ with $\bar S = \alpha \odot S$. The gate clears, all at once or by age; the delta rule overwrites a key.
 #
 # With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
 # chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.

@@ -1,5 +1,8 @@
 """What the chapter on windows writes in a few lines is what DeepSeek, Qwen and Kimi compute."""
 
+import inspect
+from collections import Counter
+
 import pytest
 import torch
 
@@ -65,3 +68,49 @@ def test_the_gated_delta_rule_is_theirs(chapter, model):
     inputs = unit(q) / d**0.5, unit(k), v, alpha, beta
     torch.testing.assert_close(chapter.gated_delta_rule(*inputs), expected[0, :, 0])
     torch.testing.assert_close(chapter.in_chunks(*inputs, 4), expected[0, :, 0])
+
+
+def test_what_the_layers_of_each_model_keep(chapter):
+    kinds = {
+        "gpt-oss-120b": transformers.GptOssConfig(),
+        "DeepSeek-V3.2": transformers.DeepseekV32Config(),
+        "DeepSeek-V4-Flash": transformers.DeepseekV4Config(
+            compress_ratios=[0, 0, 4, *[128, 4] * 20, 0]
+        ),
+        "Qwen3-Next 80B": transformers.Qwen3NextConfig(),
+    }
+    for name, config in kinds.items():
+        layers, *_ = chapter.SAID[name]
+        assert config.num_hidden_layers == layers, name
+    for name, (_, *parts) in chapter.LAYERS.items():
+        counted = parts[:1] if name == "DeepSeek-V4-Flash" else parts  # each has the window
+        assert sum(count for count, *_ in counted) == chapter.SAID[name][0], name
+    count = {name: Counter(config.layer_types) for name, config in kinds.items()}
+    gpt, v4, qwen = count["gpt-oss-120b"], count["DeepSeek-V4-Flash"], count["Qwen3-Next 80B"]
+    assert (gpt["sliding_attention"], gpt["full_attention"]) == (18, 18)
+    assert (v4["sliding_attention"], v4["compressed_sparse_attention"]) == (2, 21)
+    assert v4["heavily_compressed_attention"] == 20
+    assert (qwen["linear_attention"], qwen["full_attention"]) == (36, 12)
+    for name in ("gpt-oss-120b", "Qwen3-Next 80B"):
+        config = kinds[name]
+        assert chapter.LAYERS[name][0] == 2 * 2 * config.num_key_value_heads * config.head_dim
+    config = kinds["Qwen3-Next 80B"]
+    state = config.linear_num_value_heads * config.linear_key_head_dim
+    assert chapter.LAYERS["Qwen3-Next 80B"][1][2] == 4 * state * config.linear_value_head_dim
+    config = kinds["DeepSeek-V3.2"]
+    latent = 2 * (config.kv_lora_rank + config.qk_rope_head_dim)
+    assert chapter.LAYERS["DeepSeek-V3.2"] == (
+        latent, (61, 131_072, latent + 2 * config.index_head_dim)
+    )  # fmt: skip
+    config = transformers.KimiLinearConfig()
+    assert chapter.LAYERS["Kimi Linear 48B"][0] == latent
+    assert chapter.SAID["Kimi Linear 48B"][0] == config.num_hidden_layers
+    assert (config.linear_num_heads, config.linear_head_dim) == (32, 128)
+
+
+def test_an_entry_of_deepseek_v4_by_four_mixes_eight_tokens():
+    from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
+
+    code = inspect.getsource(deepseek.DeepseekV4CSACompressor.forward)
+    assert "new_zeros((batch, n_windows, 2 * ratio, self.head_dim))" in code
+    assert "2 * " not in inspect.getsource(deepseek.DeepseekV4HCACompressor.forward)
