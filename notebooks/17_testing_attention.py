@@ -3,66 +3,38 @@
 #
 # *How do you test attention that you cannot see into?*
 #
-# *19 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
+# *17 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but the same was
 # true of many mistakes in this book. Some properties hold for every attention with a plain softmax
 # over the keys, and to check one, you only have to call the module. A function that does so is a
 # **probe**.
 #
-# You write five probes here, and read the fingerprint that a wrong reshape leaves. Many mistakes
-# break no property: for those you need an implementation that you trust, or a tool that looks inside.
+# You write six probes here, and read the fingerprint that a wrong reshape leaves. What breaks no property
+# needs an implementation that you trust, or a tool that looks inside.
 
-# %% tags=["hide-input"]
+# %%
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, split_heads
+from annotated_attention import MultiheadAttention
 from annotated_book import display
 from attention_doctor import assert_attention, examine
 from attention_doctor.mistakes import MISTAKES
-from attention_doctor.mistakes.reshapes import (
-    merge_without_transpose,
-    split_without_transpose,
-)
 
 # %% [markdown]
-# ## The patients
+# ## What must hold for all
 #
-# A probe is worth something if it passes the right class and fails a wrong one. The package collects
-# mistakes in its module `mistakes`. Each is the right class with one thing changed, and has a short
-# name. `PATIENTS` holds one module for each mistake, plus one of the right class.
+# A probe calls a module and returns how far the results are from what must hold, so zero is right.
+# All probes here use self-attention in float64, where rounding errors are far smaller than the
+# effect of any mistake, and share three helpers. If your module is called in another way,
+# write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
+# in [Batches](05_batches.ipynb#cell-id=one-test-for-the-walls).
 
 # %%
 WIDTH, HEADS = 24, 4
 
 
-def build(version, **options) -> nn.Module:
-    """Make a module, with the same parameters whatever its class."""
-    torch.manual_seed(15)
-    options = {"num_heads": HEADS, "batch_first": True, "dtype": torch.float64, **options}
-    return version(WIDTH, **options).eval()
-
-
-# Only mistakes made in MultiheadAttention; later chapters have their own.
-LISTED = {
-    code: mistake for code, mistake in MISTAKES.items() if mistake.of is MultiheadAttention
-}
-WRONG = {code: build(mistake.version) for code, mistake in LISTED.items()}
-PATIENTS = {"right": build(MultiheadAttention), **WRONG}
-display.show({"mistakes": [len(LISTED), ", ".join([*LISTED][:3])]}, columns=["", "such as"])
-
-# %% [markdown]
-# ## What must hold for all
-#
-# A probe calls a patient and returns how far the results are from what must hold, so zero is right.
-# All probes here use self-attention in float64, where rounding errors are far smaller than the
-# effect of any mistake. They share four small helpers. If your module is called in another way,
-# write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
-# in [Batches](05_batches.ipynb#cell-id=one-test-for-the-walls).
-
-
-# %%
 def attend(patient: nn.Module, x: Tensor, **masks) -> Tensor:
     """Let every token of ``x`` look at all of them."""
     return patient(x, x, x, **masks)[0]
@@ -79,6 +51,28 @@ def gap(found: Tensor, expected: Tensor) -> float:
     return (found - expected).abs().max().item()
 
 
+# %% [markdown]
+# A probe is worth something if it passes the right class and fails a wrong one. So each is tried on right
+# code that was broken on purpose, which is called **mutation testing**. The package collects such mistakes:
+# the right class with one thing changed, and a short name.
+
+
+# %% tags=["fold-input"]
+def build(version, **options) -> nn.Module:
+    """Make a module, with the same parameters whatever its class."""
+    torch.manual_seed(15)
+    options = {"num_heads": HEADS, "batch_first": True, "dtype": torch.float64, **options}
+    return version(WIDTH, **options).eval()
+
+
+# Only mistakes made in MultiheadAttention; later chapters have their own.
+LISTED = {
+    code: mistake for code, mistake in MISTAKES.items() if mistake.of is MultiheadAttention
+}
+WRONG = {code: build(mistake.version) for code, mistake in LISTED.items()}
+PATIENTS = {"right": build(MultiheadAttention), **WRONG}
+
+
 def show(probe, *codes: str):
     """Show what a probe finds in the right class, and in wrong ones."""
     rows = {code: [probe(PATIENTS[code])] for code in ("right", *codes)}
@@ -88,25 +82,21 @@ def show(probe, *codes: str):
 # %% [markdown] name="leakage-what-does-it-react-to"
 # ### Leakage: what does it react to?
 #
-# A blocked token must have no influence at all. The gradient shows whether its *content* has any,
-# because nothing flows through a weight of zero. (The next probe asks whether it matters that the
-# token is there at all.) The probe pads the first sentence and takes the **Jacobian**: the
-# derivative of every number of the output with respect to every number of the input.
+# A blocked token must have no influence. The gradient shows whether its *content* has any, because nothing
+# flows through a weight of zero. The probe pads the first sentence, and asks what the outputs of its real
+# tokens react to; squared, they do not cancel in the sum.
 
 
 # %%
 def leakage(patient: nn.Module) -> float:
     """Measure how the real tokens react to padding."""
-    x = tokens(2)  # (2, 7, 24)
+    x = tokens(2).requires_grad_()  # (2, 7, 24)
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 5:] = True
-
-    def words(x: Tensor) -> Tensor:
-        x = x * 1  # a copy, since one mistake changes its input in place
-        return attend(patient, x, key_padding_mask=padding)[0, :5]  # (5, 24)
-
-    reaction = torch.autograd.functional.jacobian(words, x)  # (5, 24, 2, 7, 24)
-    return reaction[:, :, 0, 5:].abs().max().item()
+    copy = x * 1  # since one mistake changes its input in place
+    output = attend(patient, copy, key_padding_mask=padding)[0, :5]  # (5, 24)
+    (reaction,) = torch.autograd.grad(output.square().sum(), x)      # (2, 7, 24)
+    return reaction[0, 5:].abs().max().item()
 
 
 show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
@@ -157,17 +147,14 @@ show(permutation, "causal-unasked")
 
 # %% [markdown]
 # `causal-unasked` hides the future although nobody asked for that, as in an encoder built from a
-# decoder's parts. (The attention of part IV knows about positions; it fails this probe and is still
-# right.)
+# decoder's parts.
 
 # %% [markdown] name="convexity-the-weights-sum-to-one"
 # ### Convexity: the weights sum to one
 #
 # Weights that are positive and sum to one give a result *between* the values, a **convex**
 # combination. Seven equal tokens have seven equal values, so they must give the same result as one
-# token alone. (The probe tests the sum only: it would miss a negative weight.) Learned sinks,
-# `add_zero_attn` and `add_bias_kv` fail it on purpose: some of the weight goes to no token. Sigmoid
-# attention fails it, too, and the next probe.
+# token alone. (The probe tests the sum only: it would miss a negative weight.)
 
 
 # %%
@@ -197,7 +184,7 @@ show(convexity, "softmax-over-heads")
 # </details>
 
 
-# %%
+# %% tags=["fold-input"]
 class PerToken(nn.Sequential):
     """Give each token to the layers by itself."""
 
@@ -210,18 +197,17 @@ mean.in_proj_weight.data[:WIDTH] = 0  # W_Q; the bias starts at 0, so all scores
 network = PerToken(nn.Linear(WIDTH, 50), nn.ReLU(), nn.Linear(50, WIDTH)).double()
 impostors = {"identity": PerToken(), "mean": mean, "network": network}
 
-PROBES = (leakage, prefix, permutation, convexity)
-rows = {name: [probe(x) < 1e-9 for probe in PROBES] for name, x in impostors.items()}
-display.show(rows, columns=[probe.__name__ for probe in PROBES], corner="passes")
+FOUR = (leakage, prefix, permutation, convexity)
+rows = {name: [probe(x) < 1e-9 for probe in FOUR] for name, x in impostors.items()}
+display.show(rows, columns=[probe.__name__ for probe in FOUR], corner="passes")
 
 # %% [markdown]
 # What attention *must* do is let tokens compete. Each weight is a share of a total: if one score
 # rises, the other shares fall. So how much one token counts depends on the others.
 #
-# The next probe measures how the result of token 3 reacts to token 1. Then it changes all the other
-# tokens, measures again, and returns the difference. This time, zero is wrong. (Two right modules
-# show 0, too: one with a matrix that starts at zero, which you fill at random first, and one whose
-# window hides token 1 from token 3.)
+# The next probe measures how the result of token 3 reacts to token 1, by the **Jacobian**: the derivative of
+# every number of the output with respect to every number of the input. Then it changes all the other
+# tokens, measures again, and returns the difference. This time, zero is wrong.
 
 
 # %%
@@ -250,56 +236,253 @@ print("✓ In the right class keys compete; in the three impostors they do not."
 # Tokens do not compete in the three modules, nor in two of the mistakes. In
 # `heads-attended-over`, each token attends over its own heads and sees no other token. In
 # `softmax-over-heads`, the heads compete for a weight, but the tokens do not.
+
+# %% [markdown] name="idle-every-row-must-learn"
+# ### Idle: every row must learn
 #
-# ### Which finds which
+# A head that takes the keys of another still leaks nothing and competes. But its own parameters lie idle:
+# nothing that you train ever reaches them. So let every output count, and count the rows of the matrices that
+# get no gradient. Leave the biases out, because that of the keys gets none in the right class either.
+
+
+# %%
+def idle(patient: nn.Module) -> int:
+    """Count the rows of all matrices that get no gradient."""
+    patient.zero_grad()
+    attend(patient, tokens(10)).square().sum().backward()
+    found = 0
+    for matrix in patient.parameters():
+        if matrix.dim() > 1:
+            gradient = torch.zeros_like(matrix) if matrix.grad is None else matrix.grad
+            found += sum(not row.any() for row in gradient)
+    return found
+
+
+show(idle, "keys-of-one-head", "keys-from-queries", "output-projection-missing")
+
+# %% [markdown]
+# In `keys-of-one-head`, three of the four heads make keys that nobody uses. `output-projection-missing` has a
+# whole matrix that is never applied.
 #
-# Now run the first four probes on every patient. A wrong one that raises an error counts as found,
-# too: `heads-attended-over` compares heads with heads, so a padding mask does not fit its scores. (A
-# causal mask does: it is made to fit them.) But an error can also mean that `attend` does not fit, so
-# run the right class outside the `try`.
+# ### Modules that rightly fail
+#
+# Before you blame a module, know which of these it may fail. These are right, of six kinds:
+
+# %% tags=["fold-input"]
+from annotated_attention import modern
+
+
+class Alone(nn.Module):
+    """A causal module that takes x alone."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor, *others: Tensor, is_causal: bool = False, **masks):
+        return self.module(x, **masks)
+
+
+class Rounded(Alone):
+    """A module that computes in bfloat16."""
+
+    def forward(self, x: Tensor, *others: Tensor, **masks):
+        return self.module(*[x.bfloat16()] * 3, **masks)[0].double(), None
+
+
+# %% tags=["fold-input"]
+SIX = (*FOUR, competition, idle)
+KINDS = {
+    "causal, takes x alone": Alone(build(modern.CachedAttention)),
+    "causal, a window of 3": Alone(build(modern.WindowAttention, window=3)),
+    "rotary positions": build(modern.RotaryAttention),
+    "grouped heads (GQA)": build(modern.GroupedQueryAttention, num_kv_heads=2),
+    "an appended key, as a sink is": build(MultiheadAttention, add_zero_attn=True),
+    "bfloat16, gaps up to 0.01": Rounded(build(MultiheadAttention).bfloat16()),
+}
+rows = {}
+for kind, module in KINDS.items():
+    limit = 1e-2 if isinstance(module, Rounded) else 1e-9
+    gaps = {probe.__name__: probe(module) for probe in SIX}
+    rows[kind] = [
+        (x > 1e-9) if name == "competition" else x <= limit for name, x in gaps.items()
+    ]
+display.show(rows, columns=[probe.__name__ for probe in SIX], corner="passes")
+
+# %% [markdown]
+# Who knows about order *must* fail *permutation*; positions that the module adds to its tokens spoil
+# *convexity*, too. A sink must fail *convexity*: some of the weight goes to no token. Sigmoid attention fails
+# that and *competition*. Without a padding mask or a way to hide the future, leave *leakage* or *prefix* out.
+# Matrices that start at zero, as LoRA's do, you fill at random first, and frozen ones count as idle. If your
+# window hides token 1 from token 3, let *competition* ask about nearer ones.
+#
+# If the module only runs in bfloat16, convert inside `attend`, and allow gaps of about a hundredth.
+
+# %% [markdown] name="parity-the-same-parameters-the-same-result"
+# ## Parity: the same parameters, the same result
+#
+# Some mistakes break no property. For those you need a **reference**, an implementation that you trust. Give it
+# the patient's parameters, and compare outputs and gradients, as in [Multi-head
+# attention](07_multihead_attention.ipynb).
+
+
+# %%
+def parity(patient: nn.Module) -> float:
+    """Compare with PyTorch's."""
+    trusted = build(nn.MultiheadAttention)
+    trusted.load_state_dict(patient.state_dict())
+    x = tokens(1).requires_grad_()
+    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
+    return gap(ours, theirs) + gap(*gradients)  # max() could lose a NaN
+
+
+show(parity, "no-scale", "keys-and-values-swapped")
+
+# %% [markdown]
+# `no-scale` is valid attention with sharper weights, and whether it is meant only a comparison tells.
+# In `keys-and-values-swapped`, two matrices have traded names. (If your parameters have other names than
+# PyTorch's, rename them in the `state_dict` first: `load_state_dict` raises an error otherwise, and that says
+# nothing about your module.)
+#
+# ## Which finds which
+#
+# Now run all seven on every mistake. An error is kept apart: it may come from the mistake, or from a call
+# that does not fit.
 #
 # > **Pitfall.** It is tempting to ask whether a gap is *large*. Don't: NaN is neither larger nor
 # > smaller than any number, so a module that returns NaN would pass. Ask whether the gap is *small*.
 
 
 # %% tags=["fold-input"]
-def fails(probe, patient: nn.Module) -> bool:
-    """Tell whether a probe finds something."""
+SEVEN = (*SIX, parity)
+
+
+def says(probe, patient: nn.Module) -> str:
+    """Say what comes of a probe: a dot, a cross for an error, or nothing."""
     try:
-        return not probe(patient) <= 1e-9  # NaN fails, too
+        gap = probe(patient)
     except (RuntimeError, ValueError):
-        return True
+        return "x"
+    passes = gap > 1e-9 if probe is competition else gap <= 1e-9
+    return "" if passes else "o"  # NaN does not pass
 
 
-assert all(probe(PATIENTS["right"]) <= 1e-9 for probe in PROBES)  # errors would show
-assert fails(lambda patient: float("nan"), PATIENTS["right"])
-found_by = {
-    code: [probe.__name__ for probe in PROBES if fails(probe, patient)]
-    for code, patient in WRONG.items()
-}
-alone = {
-    f"{probe.__name__} alone": [
-        code for code, names in found_by.items() if names == [probe.__name__]
-    ]
-    for probe in PROBES
-}
-assert all(alone.values())
-unfound = [code for code, names in found_by.items() if not names]
-rows = {name: [len(codes), codes[0]] for name, codes in alone.items()}
-rows["none of the four"] = [len(unfound), unfound[0]]
-display.show(rows, columns=[f"of {len(LISTED)} mistakes", "such as"], corner="found by")
+assert not any(says(probe, PATIENTS["right"]) for probe in SEVEN)
+assert says(lambda patient: float("nan"), PATIENTS["right"]) == "o"
+said = {code: [says(probe, x) for probe in SEVEN] for code, x in WRONG.items()}
+by_six = [code for code, signs in said.items() if any(signs[:-1])]
+by_parity = [code for code, signs in said.items() if signs[-1] and code not in by_six]
+unfound = [code for code, signs in said.items() if not any(signs)]
+counts = {"the six": by_six, "parity alone": by_parity, "none of them": unfound}
+rows = {name: [len(codes)] for name, codes in counts.items()}
+display.show(rows, columns=[f"of {len(LISTED)} mistakes"], corner="found by")
+
+# %% tags=["hide-input"]
+from matplotlib.patches import Rectangle
+
+drawing, axes = display.panels(405, 400, columns=2)
+order = sorted(said, key=lambda code: [not sign for sign in said[code]])
+half = (len(order) + 1) // 2
+for ax, codes in zip(axes, (order[:half], order[half:])):
+    for i, code in enumerate(codes):
+        if i % 2 == 0:
+            ax.add_patch(
+                Rectangle((-0.5, i - 0.5), 7, 1, color="#808080", alpha=0.12, lw=0)
+            )
+        for j, sign in enumerate(said[code]):
+            if sign:
+                ax.plot(j, i, sign, color="black", markersize=4)
+    ax.set(xlim=(-0.5, 6.5), ylim=(half - 0.5, -0.5))
+    ax.set_yticks(range(len(codes)), codes, fontsize=8)
+    ax.set_xticks(range(7), [probe.__name__ for probe in SEVEN], rotation=90, fontsize=9)
+    ax.tick_params(length=0, labeltop=True, labelbottom=False)
+    ax.spines[:].set_visible(False)
+alt = "; ".join(
+    f"{probe.__name__}: {sum(bool(signs[j]) for signs in said.values())}"
+    for j, probe in enumerate(SEVEN)
+)
+display.finish(
+    drawing,
+    name="which-finds-which",
+    alt=f"How many of the mistakes each probe finds. {alt}.",
+    caption="A dot: the probe finds the mistake. A cross: the call raises an error.",
+)
+
+# %% tags=["proof"]
+parameters = [
+    sum(w.numel() for w in PATIENTS[code].parameters())
+    for code in ("right", "heads-in-a-plain-list")
+]
+assert parameters[0] > parameters[1]
+scales = {"no-scale", "scale-by-model-width", "scale-twice", "scale-inverted"}
+traded = {"chunks-in-the-wrong-order", "interleaved-per-head", "keys-and-values-swapped"}
+found_otherwise = {"heads-in-a-plain-list", "heads-of-other-samples"}
+rest = {"output-projection-doubled", "weights-averaged-over-heads"}
+assert {*by_parity} == scales | traded | found_otherwise | rest
+print("✓ Counting the parameters finds `heads-in-a-plain-list` as well.")
 
 # %% [markdown]
-# Each of the four finds a mistake that the other three miss. The 24 break none of these rules, as
-# they are called here: a scale is wrong but constant, two matrices have traded places, or the mistake
-# waits for a mask or a mode that no probe tries. The rest of the chapter goes after them.
+# One of the 22 shows only as an error: with sizes that differ, `mask-on-the-wrong-axis` does not fit. Of those
+# that only parity finds, four are a wrong but constant scale, and in three the matrices have traded
+# places. Two more could be found without a reference: `heads-in-a-plain-list` has too few parameters, and for
+# `heads-of-other-samples` you write the probe in the second exercise. The last two are other attention, but
+# valid.
 #
+# What is left waits for a mask, a mode or a dtype, or is no matter of outputs. Each needs a question of its own:
+#
+# | ask | finds |
+# |---|---|
+# | parity with a mask per head, `(b * h, n, m)` | `mask-in-the-wrong-order` |
+# | parity under `is_causal=True`, with the causal mask that PyTorch's class wants beside it | `causal-hides-itself` |
+# | parity with dropout in training, after the same seed; only if both draw the weights in the same layout and by the same kernel | `dropout-before-softmax` |
+# | parity with dropout in evaluation | `dropout-in-evaluation` |
+# | any mask in float16 | `finite-fill-in-half` |
+# | is a fully masked row finite? | `nan-row` |
+# | is the caller's tensor unchanged? | `input-changed-in-place` |
+# | is a hook called? | `call-instead-of-forward` |
+
+
+# %% tags=["proof"]
+def differs(code: str, training: bool = False, dropout: float = 0.0, **masks) -> bool:
+    """Say whether a mistake differs from PyTorch's class, after the same seed."""
+    results = []
+    for version in (LISTED[code].version, nn.MultiheadAttention):
+        module = build(version, dropout=dropout).train(training)
+        torch.manual_seed(3)
+        results.append(attend(module, tokens(11), **masks))
+    return gap(*results) > 1e-9
+
+
+future = torch.ones(7, 7, dtype=torch.bool).triu(1)
+nobody = torch.ones(7, 7, dtype=torch.bool)
+per_head = torch.stack([future if i % 3 else future.mT for i in range(2 * HEADS)])
+assert differs("mask-in-the-wrong-order", attn_mask=per_head)
+assert differs("causal-hides-itself", attn_mask=future, is_causal=True)
+assert differs("dropout-before-softmax", training=True, dropout=0.3)
+assert differs("dropout-in-evaluation", dropout=0.3)
+assert not any(differs(code) for code in unfound)
+assert attend(PATIENTS["nan-row"], tokens(11), attn_mask=nobody).isnan().any()
+x = tokens(11)
+attend(WRONG["input-changed-in-place"], x, key_padding_mask=future[:2].clone())
+assert not x.equal(tokens(11))
+half = build(LISTED["finite-fill-in-half"].version).half()
+assert says(lambda _: attend(half, tokens(11).half(), attn_mask=future), half) == "x"
+seen = []
+for code in ("right", "call-instead-of-forward"):
+    PATIENTS[code].register_forward_hook(lambda *_, code=code: seen.append(code))
+    attend(PATIENTS[code], tokens(11))
+assert seen == ["right"]
+print("✓ Each question finds its mistake, and plain parity finds none of them.")
+
+# %% [markdown]
 # ## A mistake has a fingerprint
 #
 # A probe says that something is wrong. The Jacobian can also say *what*. In attention, an output row
 # does two things: it answers the query of *one* token, its own, and it collects from the keys and
 # values of *all* tokens. To see both, hand the tokens to the module twice, once as `query` and once
-# as `key` and `value`. Take the largest absolute derivative over all features. One number is left
+# as `key` and `value`. The Jacobian has the axes of the output, then those of the input:
+# `(1, n, e, 1, n, e)`. Take the largest absolute derivative over all features. One number is left
 # for each output row and each token, and it is zero if the row does not react to the token. (A module
 # that takes `x` alone gives one table, of both roles together.)
 
@@ -349,8 +532,6 @@ for way, version in WAYS.items():
 display.show(names, columns=["answers", "collects from"])
 
 # %% tags=["hide-input"]
-from matplotlib.patches import Rectangle
-
 drawing, axes = display.panels(540, 320, columns=4)
 told = []
 
@@ -393,75 +574,8 @@ display.finish(
 # two together. Neither side catches all three wrong ways, so ask both questions: whose query does a
 # row answer, and from whose keys and values does it collect?
 
-# %% [markdown]
-# <!-- deeper: Why these words -->
-# ### Going deeper: Why these words
-#
-# Replace every number by the word it belongs to, and see in which rows the words end up. After the
-# wrong split, head 1 becomes the left half of a row and head 2 the right half.
-
-# %%
-owners = torch.arange(8)[:, None].expand(8, WIDTH)              # (8, 24)
-result = merge_without_transpose(split_heads(owners, 2))        # (8, 24)
-head1, head2 = split_without_transpose(owners.contiguous(), 2)  # (8, 12)
-rows = {
-    "wrong merge, left half": result[:, 0],
-    "wrong merge, right half": result[:, -1],
-    "wrong split, left half": head1[:, 0],
-    "wrong split, right half": head2[:, 0],
-}
-named = {place: [WORDS[i] for i in owner] for place, owner in rows.items()}
-display.show(named, columns=WORDS, corner="row of")
 
 # %% [markdown]
-# Read down the column of *it*. With the wrong merge, a row takes two rows of one head. The first
-# head fills the rows from *the* to *milk* and the second head the other four, so *it*, the second
-# of these, gets the third and fourth word. With the wrong split, each head is filled with four
-# words, half a word in each row; the right merge puts the heads side by side, so *it* gets *drank*
-# and *was*. With both, the two rows of one head are the two halves of one word. So *it* answers its
-# own query, but it stood in the second head, with only *because*, *was* and *thirsty* beside it.
-#
-# <!-- /deeper -->
-
-# %% [markdown] name="parity-the-same-parameters-the-same-result"
-# ## Parity: the same parameters, the same result
-#
-# A **reference** is an implementation that you trust. Give it the patient's parameters, and compare
-# outputs and gradients, as in [Multi-head attention](07_multihead_attention.ipynb). Do the same for
-# every mistake that got past the four probes.
-
-
-# %%
-def parity(patient: nn.Module) -> float:
-    """Compare with PyTorch's."""
-    trusted = build(nn.MultiheadAttention)
-    trusted.load_state_dict(patient.state_dict())
-    x = tokens(1).requires_grad_()
-    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
-    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
-    return gap(ours, theirs) + gap(*gradients)  # max() could lose a NaN
-
-
-show(parity, "no-scale", "keys-and-values-swapped")
-
-# %%
-found = [code for code in unfound if fails(parity, PATIENTS[code])]  # too far, or an error
-missed = [code for code in unfound if code not in found]
-rows = {code: [MISTAKES[code].title] for code in missed}
-title = f"Parity finds {len(found)} of the {len(unfound)}, and misses {len(missed)}:"
-display.show(rows, columns=["what it does"], title=title, corner="missed")
-
-# %% [markdown]
-# `no-scale` is valid attention with sharper weights, and whether it is meant only a comparison tells.
-# In `keys-and-values-swapped`, two matrices have traded names. Neither mistake breaks a property. Most
-# of the 16 are like one of the two. One mixes the samples, and the second exercise writes the probe
-# that finds it without a reference.
-#
-# For five of the 8, run the same comparison with masks (padding, causal, one per head; leave out a
-# fully masked row, where PyTorch's class gives NaN), then with dropout in training and in evaluation,
-# with the same seed before each call, then in float16 with a mask. The other three need a question of
-# their own: is a hook called, is the caller's tensor unchanged, is a fully masked row finite?
-#
 # ## Which sizes to test with
 #
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
@@ -523,7 +637,7 @@ class Near(nn.Module):
 
 
 # %% [markdown]
-# The **doctor**, which is installed along with the package, looks inside. While your code runs, it finds
+# The **doctor** looks inside; `pip install .`, in a checkout of this book's repository, installs it. While your code runs, it finds
 # each softmax or call of `F.scaled_dot_product_attention`, the products before and after it, and their
 # lines in your file. It also runs the probes, and looks for the mistake on its list that computes the
 # same. Its function `examine` takes the module, the sizes and a `kind`: *causal* is called with x alone,
@@ -699,7 +813,7 @@ exercises.testing_attention.check_samples_touch.folded(samples_touch)
 #
 # > **In short.** In every attention with a plain softmax over the keys, $\partial\,\text{output}_i / \partial x_j = 0$ for a
 # > blocked token $j$ and every other token $i$; without dropout, the weights of each query that sees
-# > anything sum to 1, $\sum_j A_{ij} = 1$; and, unless a matrix is zero, tokens compete. Under a causal mask, the past does not change when the sentence grows.
+# > anything sum to 1, $\sum_j A_{ij} = 1$; and, unless a matrix is zero, tokens compete and every row of a matrix gets a gradient. Under a causal mask, the past does not change when the sentence grows.
 # > Without masks and positions, shuffled tokens give shuffled results.
 # >
 # > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ; where query and key are

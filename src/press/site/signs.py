@@ -14,7 +14,7 @@ from press.run import scripts
 
 CHAPTER = "17_testing_attention"
 PLACE = "<!-- the probes of the chapter -->"
-PROBES = ("leakage", "prefix", "permutation", "convexity", "competition")
+PROBES = ("leakage", "prefix", "permutation", "convexity", "idle", "competition")
 PASTED = '''import torch
 from torch import Tensor, nn
 

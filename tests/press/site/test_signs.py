@@ -70,7 +70,7 @@ def test_the_probes_of_the_page_run_without_the_package(capsys):
     assert not re.search("annotated_attention|attention_doctor", block)
     exec(block, space := {"__name__": "pasted"})
     *small, competition = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
-    assert len(small) == 4
+    assert len(small) == 5
     assert max(small) < 1e-9 < competition
     mean = space["patient"]
     mean.in_proj_weight.data[: space["WIDTH"]] = 0
