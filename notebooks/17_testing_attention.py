@@ -3,7 +3,7 @@
 #
 # *How do you test attention that you cannot see into?*
 #
-# *17 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
+# *18 minutes and 7 of exercises. Afterwards you can test attention that you did not write.*
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but the same was
 # true of many mistakes in this book. Some properties hold for every attention with a plain softmax
