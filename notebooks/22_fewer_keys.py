@@ -3,7 +3,7 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
+# *20 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
 # MQA, GQA, latents (MLA).*
 #
 # For a text of 2,048 tokens, GPT-3 keeps 9.66 GB of keys and values in a [cache](21_cache.ipynb): each
@@ -12,12 +12,13 @@
 #
 # Between the two lie three ways to share. All heads use the same keys and values (multi-query
 # attention, **MQA**); or a group of heads does (grouped-query attention, **GQA**); or one short vector is
-# kept, from which every head makes its own (multi-head latent attention, **MLA**). If keys are a catalogue, in
-# which a head looks up where to read, do 96 readers need 96 catalogues?
+# kept, from which every head makes its own (multi-head latent attention, **MLA**). If tokens are books, and keys
+# a catalogue in which a head looks up where to read, do 96 readers need 96 catalogues?
 #
 # Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. In a layer,
 # DeepSeek's latent keeps 3.6 times less of a token. But such models are served on eight GPUs or more. How much of those 3.6 is left on
 # each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
+# (Did you come for MLA alone? It starts [here](#cell-id=a-summary-instead-of-a-catalogue).)
 
 # %% tags=["hide-input"]
 import copy
@@ -86,10 +87,8 @@ display.show(rows, columns=columns, corner="model, year")
 # %% [markdown] name="two-questions-one-catalogue"
 # ## Two questions, one catalogue: multi-query attention (MQA)
 #
-# Why can heads share keys at all? Because it is the *query* that decides what a head looks for.
-# Take this book's example sentence, and use its words unchanged as both keys and values. Two heads
-# ask: one looks for animals, the other for qualities. Each row of `questions` is one head's query,
-# made by hand.
+# It is the *query* that decides what a head looks for. Here are the words of this book's example sentence,
+# unchanged, as keys and as values, and two queries made by hand: one looks for animals, the other for qualities.
 
 # %%
 one = chapters.load("01_one_head")
@@ -99,15 +98,10 @@ collected, weights = one.attend(questions, words, words)    # (2, 4), (2, 8)
 display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 
 # %% [markdown]
-# The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
-# *thirsty*. So let all heads share one key head and one value head. This is **multi-query
-# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many query heads, but only one KV head.
-#
-# What does sharing give up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$,
-# and each matrix extracts d features. With h KV heads, the heads together can compare h · d
-# features of a token, and bring home as many in their values. With one KV head, all heads compare
-# the same d features, and bring home the same d. The toy example does not show this loss, because
-# its keys hold all features.
+# The same keys answer both: the first head gives 0.75 to *cat*, the second 0.66 to *thirsty*. In **multi-query
+# attention**, all heads therefore share one KV head [[Shazeer](../docs/references.md#shazeer-2019)]. What they give
+# up does not show here, where keys hold all features: a KV head extracts d features of a token, and h of them
+# together h · d.
 
 # %% [markdown] name="groups"
 # ## Groups: grouped-query attention (GQA)
@@ -444,13 +438,13 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
 #
 # A latent takes little room, but it seems that the keys and values of *all* tokens must be made
 # again for each new token. There is a way around this. Take one head, and call its matrix from
-# latents to keys $U$. The score of a query $q$ with the key $\ell U$ is
+# latents to keys $U$ (the paper's $W^{UK}$). The score of a query $q$ with the key $\ell U$ is
 #
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
 # So instead of making every key, change the one query: multiply it by $U^\top$, and compare it with
 # the latents themselves. In the figure, with DeepSeek's widths, $U$ moves from the keys' side to the query's.
-# The dotted lines are dot products; the second one, of 64 numbers, is explained below.
+# Below, $U_V$ does the same for the values. The second score, of 64 numbers, is explained further down.
 
 # %% tags=["hide-input"]
 display.two_forms(512, 64, 128, name="absorbed")
@@ -470,11 +464,11 @@ print(
 )
 
 # %% [markdown]
-# Values work the same way: mix the latents first, and apply the matrix to the mix. This is called
-# **absorbing** the matrices. It happens at each step, and merges no weights: a head's product of $W_Q$ and
-# $U^\top$ would be a larger matrix, e × c instead of e × d and d × c. In memory, the latents now serve as both keys and values, like the
-# single KV head of multi-query attention. But each head still has keys of its own, because its query
-# now contains its own $U$.
+# Values work the same way: mix the latents first, and apply the values' matrix, $U_V$ or $W^{UV}$, to the mix, once. This is
+# called **absorbing** the matrices. The paper says that $U$ is absorbed into $W_Q$, but programs keep both as they
+# are: for each head, one product of the two would be as wide as the latent, and larger than both together. In
+# memory, the latents now serve as both keys and values, like the single KV head of multi-query attention. But each
+# head still has keys of its own, because its query now contains its own $U$.
 #
 # ### Why positions stand apart
 #
@@ -510,7 +504,18 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # > A text of a single token hides both: the softmax over a single key gives the same weight for any
 # > score. Compare the two forms on more.
 #
-# ### In the class
+# In code and papers, these parts have names:
+#
+# | here | there | in DeepSeek-V3 |
+# |---|---|---|
+# | width c of the latent | `kv_lora_rank` | 512 |
+# | width r of the short key, `k_pe` | `qk_rope_head_dim` | 64 |
+# | width of the latent from which its queries are made | `q_lora_rank` | 1,536<!-- quoted --> |
+# | plain; absorbed | MHA mode; MQA mode | |
+
+# %% [markdown]
+# <!-- deeper: In the class -->
+# ### Going deeper: In the class
 #
 # `compress` makes what is kept: `kv_down` gives c + r numbers for each token, and the short key among
 # them is rotated. `attend_absorbed` brings the queries to the latents. In it, `k_up` holds $U^\top$ of all
@@ -522,9 +527,6 @@ from annotated_attention.modern import LatentAttention
 display.annotated(LatentAttention.compress, LatentAttention.attend_absorbed)
 
 # %% [markdown]
-# <!-- deeper: The plain form, and the queries -->
-# ### Going deeper: The plain form, and the queries
-#
 # `queries` makes both queries of each head: `q` and, rotated, `q_rotated`. Where queries are compressed,
 # too, `q_down` does that; else it passes the tokens on. Rotations are in pairs of neighbours, the layout of
 # DeepSeek's weights. A cache expects an axis for heads, so latent and short key get one of length 1. A
@@ -591,14 +593,14 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 # DeepSeek-V3 has 128 heads in a layer, with latents of 512 numbers and rotated keys of 64. With keys and
 # values for each head, a key would be 192 wide and a value 128. Put the 128 heads of Llama 3 405B beside it,
 # with its 8 KV heads of width 128. While it writes, a model waits for its memory, so count bytes. To write one
-# token, one layer reads all that it keeps. How much is that for each token before?
+# token, one layer reads all that it keeps. How many bytes is that for each cached token?
 #
 # With **tensor parallelism**, eight GPUs share the 128 heads, 16 to each. What does *each of them* read?
 #
 # <details><summary>What do you expect?</summary>
 #
-# KV heads are shared out with the heads that read them, so it is an eighth. But every head reads the whole latent.
-# It cannot be shared out: each GPU keeps and reads all of it. On sixteen GPUs that happens to the 8 KV heads,
+# KV heads are shared out with the heads that read them, so it is an eighth. But every head reads the whole latent:
+# shared out by heads, it is kept and read by each GPU in full. On sixteen GPUs that happens to the 8 KV heads,
 # too: one head is the least that a GPU can have, and each is there twice.
 #
 # </details>
@@ -606,19 +608,21 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 # %%
 WAYS = {  # query heads, widths of a key and a value, KV heads, numbers kept
     "each head its own": (128, 192 + 128, 128, 128 * (192 + 128)),
-    "GQA, 128 on 8": (128, 128 + 128, 8, 8 * (128 + 128)),
+    "GQA, 8 KV heads": (128, 128 + 128, 8, 8 * (128 + 128)),
     "MLA, absorbed": (128, 576 + 512, 1, 576),
+    "MLA, 2 query tokens": (2 * 128, 576 + 512, 1, 576),
 }
 rows = {}
 for way, (h, wide, g, kept) in WAYS.items():
     rows[way] = [2 * kept // min(gpus, g) for gpus in (1, 8, 16)]
     rows[way].append(2 * h * wide / (2 * kept))
-_, grouped, latent_row = rows.values()
+_, grouped, latent_row, _ = rows.values()
 ratios = [x / y for x, y in zip(grouped, latent_row)][:3]
 told = [f"{x:.1f} × less" if x > 1 else f"{1 / x:.2f} × more" for x in ratios]
 rows["MLA, beside GQA"] = [*told, ""]
 columns = ["one GPU", "each of 8", "each of 16", "FLOPs a byte, one GPU"]
-display.show(rows, columns=columns, decimals=0, corner="bytes read")
+title = "Bytes that one layer reads for each cached token"
+display.show(rows, columns=columns, decimals=0, corner="way", title=title)
 
 # %% [markdown]
 # On one GPU, MLA reads 3.6 times less than GQA. On each of eight it reads 2.25 times *more*. And it takes room
@@ -628,7 +632,7 @@ display.show(rows, columns=columns, decimals=0, corner="bytes read")
 # of 192 and 128: more than three times the arithmetic. The figure has both. A line is what a GPU can compute in
 # the time of a byte, on paper [[Dao 2023](../docs/references.md#dao-2023); [Shah et al.
 # 2024](../docs/references.md#shah-2024)]: under it, a GPU waits for memory, over it for arithmetic. The
-# numbers say how long an H100 takes for each token before, in nanoseconds.
+# numbers say how long an H100 takes for each cached token in one layer, in nanoseconds.
 
 # %% tags=["fold-input"]
 GPUS = {"A100": (2.0, 312), "H100": (3.35, 989)}  # TB and TFLOPs a second, half precision
@@ -661,7 +665,9 @@ for name, (reads, does) in GPUS.items():
 for fill, label in (("none", "one GPU"), ("grey", "each of eight")):
     ax.plot([], [], "o", mec="grey", mfc=fill, mew=1.6, label=label)
 ax.set(xscale="log", yscale="log", xlim=(200, 4e5), ylim=(3e2, 4e6))
-ax.set(xlabel="bytes read", ylabel="FLOPs")
+ax.set(
+    xlabel="bytes per cached token, one layer", ylabel="FLOPs per cached token, one layer"
+)
 ax.set_xticks([1e3, 1e4, 1e5], ["1,000", "10,000", "100,000"])
 ax.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"], rotation=90, va="center")
 ax.minorticks_off()
@@ -673,10 +679,11 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # Sharing out heads moves the first two ways down and to the left: an eighth of the bytes, and of the
 # FLOPs. MLA moves straight down. On one H100 it takes 0.34 ns where GQA takes 1.22. On each of eight GQA takes
 # 0.15, and MLA still 0.34. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
-# all for MLA.** With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
+# all for MLA**, as long as a step has one query token. With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
 # falls and the line with it, to 258<!-- quoted --> FLOPs a byte in DeepSeek's note on its kernel [[FlashMLA](../docs/references.md#flash-mla)]:
-# MLA stands on the ridge. (On an A100 it is over the
-# line, and eight help a little: 0.89 ns become 0.58.)
+# MLA stands on the ridge. With two query tokens in a step, as
+# [speculative decoding](21_cache.ipynb#cell-id=going-back-and-branching) or multi-token prediction brings them, it is 484 FLOPs a byte: over the
+# line, and there more GPUs help. So they do on an A100: 0.89 ns become 0.58.
 #
 # So MLA is served in another way. Give each GPU texts of its own, with all heads, and every latent is kept and
 # read once: the 3.6 is back. In December 2024 DeepSeek still shared out the heads among four GPUs
@@ -689,11 +696,11 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # %% [markdown] name="one-wide-head"
 # ### One wide head: DeepSeek-V4
 #
-# DeepSeek-V4 has no latents. Its 64 query heads in V4-Flash, 128<!-- quoted --> in V4-Pro, read a single KV head, as in MQA, and
-# that head is wide: 512 numbers, which are key *and* value. This is what absorbed MLA reads, but nothing is absorbed: the queries are
-# made 512 wide. The last 64 of the 512 are rotated, so a position gets into the mix; the output's last 64 are
-# turned back by the query's own. And most layers keep one such vector for four tokens, or for
-# 128 ([Windows](24_windows.ipynb#cell-id=all-at-once) has the rest). One head cannot be shared out, either.
+# DeepSeek-V4 has no latents: its 64 query heads (V4-Flash; 128<!-- quoted --> in V4-Pro) read a single KV head, as in
+# MQA, and its 512 numbers are key *and* value, where absorbed MLA has 576 for the key and 512 for the value. The last
+# 64 are rotated by the position of their token; since they are mixed, too, the output's last 64 are rotated back, by
+# the position of the query. Most layers keep one such vector for 4 tokens, or for 128 ([All at
+# once](24_windows.ipynb#cell-id=all-at-once)), and one head cannot be shared out by heads, either.
 #
 # ### Plain or absorbed: ask the chunk
 #

@@ -128,6 +128,7 @@ def test_latents_are_as_wide_as_in_the_configuration(model, kind):
     assert keys.MODELS[model] == found
     if kind == "DeepseekV3Config":
         assert keys.WAYS["MLA, absorbed"] == (found[1], sum(widths) + widths[0], 1, sum(widths))
+        assert (widths, config.q_lora_rank) == ((512, 64), 1536), "the table of names says so"
 
 
 def test_deepseek_v4_has_one_wide_head():

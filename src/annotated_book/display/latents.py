@@ -18,10 +18,10 @@ def two_forms(c: int, r: int, d: int, *, name: str) -> Output:
         d: how many features of a head's key come from the latent.
         name: the figure's name, see ``finish``.
     """
-    drawing, axes = panels(620, 290, columns=2)
+    drawing, axes = panels(620, 395, columns=2)
     says = "plain: a key for each kept token", "absorbed: another query, once"
     for ax, said, absorbed in zip(axes, says, (False, True), strict=True):
-        ax.set(xlim=(0, 310), ylim=(280, 0))
+        ax.set(xlim=(0, 310), ylim=(385, 0))
         ax.axis("off")
         ax.set_title(said, fontsize=12, fontweight="bold")
         _box(ax, 20, 6, 190, "token", "b")
@@ -36,12 +36,15 @@ def two_forms(c: int, r: int, d: int, *, name: str) -> Output:
         _text(ax, 236, 254, "query of\none head", ha="left")
         ax.plot([207, 207], [240, 92], color=COLOURS["h"], lw=1.4, ls=":")
         _text(ax, 214, 180, "score 2", ha="left", color=COLOURS["h"])
+        _draw_mix(ax, c, d, absorbed)
     alt = (
         f"A token is made into a latent of {c} numbers and a rotated key of {r}, which are kept. "
         f"Plain: the matrix U makes a key of {d} from each kept latent, and the query of {d} is "
         f"compared with it. Absorbed: U transposed makes the query {c} wide, once, and it is "
         f"compared with the latents themselves. In both forms, the rotated query of {r} is "
-        "compared with the rotated key, and the two scores are added."
+        "compared with the rotated key, and the two scores are added. "
+        f"Plain: the matrix U_V makes a value of {d} from each latent, and the values are mixed. "
+        f"Absorbed: the latents are mixed, and U_V makes {d} numbers of the mix, once."
     )
     return finish(drawing, name=name, alt=alt)
 
@@ -61,6 +64,27 @@ def _draw_score(ax: Axes, c: int, d: int, absorbed: bool) -> None:
     ends = (148, 92) if absorbed else (240, made + 36)
     ax.plot([100, 100], ends, color=COLOURS["h"], lw=1.4, ls=":")
     _text(ax, 107, score - 8 if absorbed else score + 6, "score 1", ha="left", color=COLOURS["h"])
+
+
+def _draw_mix(ax: Axes, c: int, d: int, absorbed: bool) -> None:
+    """Draw how the head's output comes about: U_V before the mix or behind it."""
+    _box(ax, 20, 344, 76, f"latent {c}", "m", filled=True)
+    _box(ax, 148, 344, 64, f"mix {c}" if absorbed else f"value {d}", "m")
+    _box(ax, 264, 344, 40, f"{d}", "n")
+    ends = {"mix": (96, 148), "U_V": (212, 264)} if absorbed else {}
+    ends = ends or {"U_V": (96, 148), "mix": (212, 264)}
+    ax.plot(ends["mix"], [358, 358], color=COLOURS["h"], lw=1.4, ls=":")
+    _text(ax, sum(ends["mix"]) / 2, 346, "weights", color=COLOURS["h"])
+    ax.add_patch(
+        FancyArrowPatch(
+            (ends["U_V"][0], 358), (ends["U_V"][1], 358), arrowstyle="->", mutation_scale=12,
+            lw=1.2, color=COLOURS["b"],
+        )
+    )  # fmt: skip
+    u = sum(ends["U_V"]) / 2
+    _text(ax, u, 346, "U_V", fontweight="bold", color=COLOURS["d"])
+    _text(ax, u, 371, "once" if absorbed else "for each", color=COLOURS["d"])
+    _text(ax, 284, 334, "output")
 
 
 def _box(
