@@ -43,6 +43,7 @@ six = chapters.load("06_masks")
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as their_attend
 
 
 def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
@@ -64,7 +65,6 @@ rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
 x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
 blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
 labels = [*six.SHORT, *["pad"] * 4]
-their_attend = F.scaled_dot_product_attention
 
 # %% [markdown]
 # PyTorch's function, here `their_attend`, takes a boolean mask. Give it `blocked` without inverting it,
@@ -421,10 +421,9 @@ print("✓ The function and the class both add the fee to the scores.")
 
 
 # %% tags=["fold-input"]
-def in_class(dtype: torch.dtype, **options):
+def in_class(x: Tensor, **options):
     """Make a call of PyTorch's class."""
-    module = nn.MultiheadAttention(24, 4, batch_first=True, dtype=dtype)
-    x = five.to(dtype)
+    module = nn.MultiheadAttention(24, 4, batch_first=True, dtype=x.dtype)
     return lambda given: module(x, x, x, attn_mask=given, **options)
 
 
@@ -432,13 +431,13 @@ by_query = {}
 for query in (torch.float32, torch.bfloat16):
     halved = k.to(query)
     by_query[f"function, {str(query)[6:]}"] = partial(their_attend, halved, halved, halved)
-    by_query[f"class, {str(query)[6:]}"] = in_class(query)
+    by_query[f"class, {str(query)[6:]}"] = in_class(five.to(query))
 rows = {}
 for dtype in (torch.bool, torch.int64, torch.float32, torch.bfloat16):
     given = torch.ones(5, 5, dtype=dtype)
     rows[str(dtype)[6:]] = [fits(call, given) for call in by_query.values()]
 for dtype, other in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)):
-    without = in_class(dtype, need_weights=False)
+    without = in_class(five.to(dtype), need_weights=False)
     assert fits(without, torch.ones(5, 5, dtype=other)) == (dtype == torch.bfloat16)
 display.show(rows, columns=[*by_query], corner="mask")
 
@@ -850,7 +849,6 @@ for name, q_k_v, dropout in (
 # %%
 from annotated_attention.modern import RotaryEmbedding
 
-rotary = RotaryEmbedding(6)
 anew = torch.cat([torch.arange(5), torch.arange(4)])  # (9,)
 documents = torch.tensor([0] * 5 + [1] * 4)           # (9,)
 later = masks.block_future(9)                         # (9, 9)
@@ -859,7 +857,7 @@ others = documents[:, None] != documents              # (9, 9)
 
 def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
     """Attend within a row, with rotary positions."""
-    turned = rotary(x, positions)
+    turned = RotaryEmbedding(6)(x, positions)
     return their_attend(turned, turned, x, ~blocked)
 
 
