@@ -32,6 +32,7 @@ _HOMES = {
     "looks": "many_looks",
     "lukewarm": "live_figures.lukewarm",
     "mask_merger": "live_figures.mask_merger",
+    "masked_map": "mask_figures",
     "merged_masks": "mask_figures",
     "needle": "live_figures.needle",
     "one_query": "look_up",

@@ -16,6 +16,13 @@ def weights(*shape):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(1)).softmax(-1)
 
 
+BLOCKED = torch.tensor([[False, True], [False, False], [True, True]])
+
+
+def a_masked_map(name="masked"):
+    return display.masked_map(weights(3, 2), BLOCKED, WORDS, ["<x", "y"], name=name)
+
+
 def two_merged_masks(name="merged"):
     padding = torch.tensor([[False] * 3, [True, False, False]])
     return display.merged_masks(padding, torch.ones(3, 3).bool().triu(1), name=name)
@@ -111,6 +118,7 @@ def texts(figure):
 @pytest.mark.parametrize(
     "draw",
     [
+        a_masked_map,
         two_merged_masks,
         some_lines,
         curves,
@@ -213,6 +221,16 @@ def test_sentences_of_eight_words_fit_a_phone():
     for figure in (lines, looks, two_stacks(words=words), *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
+
+
+def test_a_masked_map_hatches_what_is_blocked():
+    html, ((seen, _), (x, y), _) = a_masked_map().html, weights(3, 2).tolist()
+    assert [text for text in texts(a_masked_map()) if "." in text] == [
+        f"{weight:.2f}" for weight in (seen, x, y)
+    ]
+    assert html.count("fill: url(#") == BLOCKED.sum()
+    assert "bee sees <x" in a_masked_map().text
+    assert "sees sees nothing" in a_masked_map().text
 
 
 def test_merged_masks_are_told_by_what_is_left_to_see():
