@@ -206,8 +206,9 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
 # table 3](../docs/references.md#llama-2024), the others' of their configuration.) Three kinds of layers
 # keep less than the formula says: one with a [window](24_windows.ipynb) only the tokens within it,
-# latent attention ([MLA](22_fewer_keys.ipynb)) one short vector for all heads, and linear attention, as in
-# three of the [models of today](20_positions.ipynb#cell-id=models-of-today), a state of fixed size.
+# latent attention ([MLA](22_fewer_keys.ipynb)) one short vector and a small rotated key for all heads, and
+# linear attention, as in three of the [models of today](20_positions.ipynb#cell-id=models-of-today), a state
+# of fixed size.
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
@@ -270,7 +271,7 @@ display.masked_map(
 
 # %% [markdown]
 # Does it matter how a text is cut into chunks? Random tokens, cut in four ways, are compared with a single
-# call. (Gradients flow through a growing cache, because its tensors keep their graph.)
+# call.
 
 # %% tags=["proof"]
 b, n, h, d = 2, 12, 4, 6
@@ -471,13 +472,89 @@ display.show(counts, columns=["programs compiled"])
 #
 # <!-- /deeper -->
 
+# %% [markdown] name="four-mistakes"
+# ## Four mistakes
+#
+# The missing mask is one of four mistakes. Three have been reported in published code, the fourth in the
+# review of such code [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every
+# shape as it is, and if a whole text goes in at once, even the result is right.
+#
+# | mistake | what goes wrong |
+# |---|---|
+# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first word |
+# | `positions-restart` | each chunk is rotated as if it began at 0: distances to what is kept are wrong |
+# | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
+# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* word: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
+#
+# Here are the four lines as people write them. Below each, the same writer, with that mistake
+# built in, continues *because it* with a cache of 16 places.
+
+# %% tags=["fold-input"]
+WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
+
+
+def writes(version: type, trained: nn.Module) -> str:
+    """Let a trained writer with another attention continue “because it”."""
+    writer = Writer(version)
+    writer.load_state_dict(trained.state_dict())
+    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
+    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
+
+
+for code, entry in WRONG.items():
+    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
+print(f"right\n    {writes(CachedAttention, model)}")
+
+# %% [markdown]
+# Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
+# when the first single word goes in. So do not judge a cache by reading its text: feed a text in chunks, and
+# compare the numbers. Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one
+# by one? And does it matter whether the cache grows?
+#
+# <details><summary>What do you expect?</summary>
+#
+# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
+# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
+# first query really does stand at position 0, and nothing is kept yet that could be wrong.
+#
+# </details>
+
+# %% tags=["fold-input"]
+WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
+
+
+def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
+    """Say by how much chunks differ from a single call of the module without a cache."""
+    with torch.no_grad():
+        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
+        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
+
+
+# %% tags=["fold-input"]
+rows = {}
+for code, entry in {**WRONG, "right": None}.items():
+    made = another(entry.version if entry else CachedAttention, attention)
+    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
+    assert (max(fixed) > 0.01) == (code != "right")
+    assert grows[0] < 1e-9
+    rows[code] = [*fixed, grows[-1]]
+display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
+
+# %% [markdown]
+# A single call shows nothing. *One by one* finds every mistake if the cache has a fixed size; in one that
+# grows (the last column) no zeros are attended to. And the largest number, 1.70, belongs to the mistake that
+# changed no word. So check your own code like this: **feed in the same text at once, in uneven chunks and
+# token by token, with the cache that you will use, and compare the outputs.** The check needs no second
+# implementation: each way of cutting serves as the reference for the others.
+
 # %% [markdown] name="prefill-and-decode"
 # ## Prefill and decode, measured
 #
 # What does one more token cost behind 255, 1,023 and 4,095 others, and what do 64 tokens at once cost behind
 # 960? In milliseconds (medians), for one text and one layer with e = 512, in float32 on two threads of the
 # processor of [Speed](15_speed.ipynb). The *bare minimum* is the projections and PyTorch's kernel alone, with
-# the keys already in place. The growing cache copies all of them in each step.
+# the keys already in place. The cache of fixed size has room for exactly these tokens.
 
 # %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept")
@@ -508,9 +585,27 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # %% [markdown]
 # Behind 4,095 tokens, the cache divides the FLOPs by 4,096, but the time only by 130. A single token cannot
 # keep the processor busy: all parameters and all keys have to be fetched for very little arithmetic. That is
-# **decode**. In a chunk of 64 tokens they are fetched once for all of them: the chunk takes 1.80 milliseconds,
-# and a token alone 0.41. So in **prefill** a prompt is read in large chunks, and on the same processor a token
-# of it takes less time than one that is written.
+# **decode**, which sets the **time per output token** (TPOT). In a chunk of 64 tokens they are fetched once
+# for all of them: the chunk takes 1.80 milliseconds, and a token alone 0.41. So **prefill**, which sets the
+# **time to first token** (TTFT), reads a prompt in large chunks. Large services give each its own machines and
+# send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
+#
+# And if the fixed size has more room than text? A query meets all places, written or not. With room for 4,096,
+# the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. So a
+# server does not reserve the longest text. It hands out [pages](#cell-id=pages).
+
+# %% tags=["proof"]
+flops, some = set(), torch.zeros(b, ROOM, e, dtype=torch.float64)
+for kept in (4, ROOM - 1):
+    cache = fixed_size(b)
+    with torch.no_grad():
+        attention(some[:, :kept], cache)
+        with FlopCounterMode(display=False) as counter:
+            attention(some[:, :1], cache, need_weights=True)
+    flops.add(counter.get_total_flops())
+assert len(flops) == 1
+assert min(flops) > 0
+print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind {ROOM - 1}.")
 
 # %% [markdown] name="bytes-over-bandwidth"
 # ### Decode speed: bytes over bandwidth
@@ -518,8 +613,9 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # So tokens per second have a ceiling that can be computed. For each token, every weight is read once
 # (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that
 # memory delivers in a second by these. The figure does so for Llama 3.1 8B on an H100, with the speeds that
-# are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Weights are shared by the texts of
-# a batch, caches are not. Do 32 texts at once bring 32 times as many tokens a second?
+# are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]: computed, not timed. Texts written at once
+# (**sequences** of a **batch**) share the weights, but not the caches. Do 32 at once bring 32 times as many
+# tokens a second?
 
 # %% tags=["fold-input"]
 READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
@@ -689,143 +785,18 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
 
-# %% [markdown] name="four-mistakes"
-# ## Four mistakes
-#
-# Three of these mistakes have been reported in published code, the fourth in the review of such code
-# [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every shape as it is, and
-# if a whole text goes in at once, even the result is right.
-#
-# | mistake | what goes wrong |
-# |---|---|
-# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first word |
-# | `positions-restart` | each chunk is rotated as if it began at 0: distances to what is kept are wrong |
-# | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
-# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* word: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
-#
-# Here are the four lines as people write them. Below each, the same writer, with that mistake
-# built in, continues *because it* with a cache of 16 places.
-
-# %% tags=["fold-input"]
-WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
-
-
-def writes(version: type, trained: nn.Module) -> str:
-    """Let a trained writer with another attention continue “because it”."""
-    writer = Writer(version)
-    writer.load_state_dict(trained.state_dict())
-    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
-    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
-
-
-for code, entry in WRONG.items():
-    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
-print(f"right\n    {writes(CachedAttention, model)}")
-
-# %% [markdown]
-# Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
-# when the first single word goes in. So do not judge a cache by reading its text: feed a text in chunks, and
-# compare the numbers. Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one
-# by one? And does it matter whether the cache grows?
-#
-# <details><summary>What do you expect?</summary>
-#
-# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
-# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
-# first query really does stand at position 0, and nothing is kept yet that could be wrong.
-#
-# </details>
-
-# %% tags=["fold-input"]
-WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
-
-
-def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
-    """Say by how much chunks differ from a single call of the module without a cache."""
-    with torch.no_grad():
-        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
-        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
-
-
-# %% tags=["fold-input"]
-rows = {}
-for code, entry in {**WRONG, "right": None}.items():
-    made = another(entry.version if entry else CachedAttention, attention)
-    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
-    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
-    assert (max(fixed) > 0.01) == (code != "right")
-    assert grows[0] < 1e-9
-    rows[code] = [*fixed, grows[-1]]
-display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
-
-# %% [markdown]
-# A single call shows nothing. *One by one* finds every mistake if the cache has a fixed size; in one that
-# grows (the last column) no zeros are attended to. And the largest number, 1.70, belongs to the mistake that
-# changed no word. So check your own code like this: **feed in the same text at once, in uneven chunks and
-# token by token, with the cache that you will use, and compare the outputs.** The check needs no second
-# implementation: each way of cutting serves as the reference for the others.
-#
-# <details><summary>What the check finds with other positions</summary>
-#
-# Two mistakes with other kinds of [positions](20_positions.ipynb) come from published code
-# [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by distance must
-# count from the position of the new query, and not from the beginning of its chunk. And a rotation
-# that slows down as the text grows (`dynamic`) does not pass the check at all. Keys turned at older
-# speeds no longer fit; even with all keys turned anew, older outputs were made at older speeds. To
-# pass the check, fix the speeds before writing (`yarn`, `llama3`).
-#
-# </details>
-
 # %% [markdown] name="different-lengths"
 # ## Left padding and continuous batching
 #
 # Suppose two people ask at once, and their prompts differ in length. As long as all texts share one length
-# in the cache, a text that will be continued must end at the right-hand edge, where the next word goes, so
-# the shorter one is **padded on the left**. The padding mask has a column for each key that `append`
-# returns, and a new word is never padding. Rotary positions make this easy: every word of a padded text is
-# moved by the same number of places, so all distances stay the same.
+# in the cache, they must end together, where the next word goes, so the shorter one is **padded on the left**.
+# The padding mask has a column for each key that `append` returns, and a new word is never padding. Rotary
+# positions make this easy: all words of a padded text move by the same number of places, and distances stay as
+# they are.
 #
 # A server does not wait until all texts of such a batch have ended. After any token, one that is finished
 # leaves, and the next prompt takes its place: **continuous batching** [[Yu et
 # al.](../docs/references.md#yu-2022)]. Then each text needs a length of its own in the cache.
-
-# %% [markdown]
-# <!-- deeper: Two prompts in one batch -->
-# ### Going deeper: Two prompts in one batch
-#
-# A padded place in front has no key that it may see. The class returns zeros there, and no
-# one uses them.
-
-
-# %%
-@torch.no_grad()
-def write_padded(model: nn.Module, prompts: list, steps: int, caches: list) -> list[Tensor]:
-    """Continue several prompts at once, the shorter ones padded on the left."""
-    longest = max(map(len, prompts))
-    starts = [longest - len(words) for words in prompts]
-    ids = given = torch.cat([F.pad(encode(x), (i, 0)) for x, i in zip(prompts, starts)])
-    blocked = torch.arange(longest + steps) < torch.tensor(starts)[:, None]  # (b, ...)
-    for _ in range(steps):
-        # as many columns as a growing cache has keys; for a fixed size, one for each place
-        scores = model(given, caches, blocked[:, : ids.size(1)])[:, -1]  # (b, ...)
-        given = scores.argmax(-1, True)                                  # (b, 1)
-        ids = torch.cat([ids, given], 1)                                 # (b, ...)
-    return [row[i:] for row, i in zip(ids, starts)]
-
-
-# %%
-prompts = [["the", "cat", "drank"], ["because"]]
-texts = write_padded(model, prompts, 6, [KVCache(), KVCache()])
-for words, text in zip(prompts, texts):
-    assert text.equal(write(model, encode(words), 6)[0][0])
-    print(spell(text))
-
-# %% [markdown]
-# Both prompts continue as they do on their own, although *because* stands at position 2 in this
-# batch and at position 0 on its own. Position vectors that are added to the words, as in [The
-# transformer](09_transformer.ipynb), would have to be counted separately for each text.
-#
-# <!-- /deeper -->
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
@@ -858,8 +829,7 @@ with torch.no_grad():
 print("positions of the next words:", paged.length.tolist())
 
 # %% [markdown]
-# The first text has three pages of four tokens, the second has one, and each word comes out as it
-# would alone.
+# The first text has three pages, the second has one, and each word comes out as it would alone.
 #
 # Texts that begin alike, with the same instructions, can point to the same pages (**prefix caching**). A new
 # request finds them by a hash of each full page's tokens and all tokens before them, and computes only from
@@ -896,10 +866,14 @@ alt = f"A pool of six pages of four tokens. Two texts share pages; their tables:
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
-# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3. **Beam search** lives on this: it
-# continues a prompt in several ways and keeps the best few after each step. `reorder(index)` lets sequence i
-# continue what was kept for sequence `index[i]`. A growing cache copies whole texts for it, a paged one only
-# entries of the tables.
+# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3. So several answers share their prompt.
+# (The paper, of 2023, also served **beam search** so, which keeps the best few continuations after each step.)
+# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies whole
+# texts for it, a paged one only entries of the tables.
+#
+# When no page is free, a server **preempts** a text: it drops the text's pages and computes them again later, or
+# keeps them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
+# 4.5](../docs/references.md#kwon-2023)].
 
 # %% tags=["proof"]
 with torch.no_grad():
@@ -987,9 +961,8 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # | the model's own next word | milk | because | it | … |
 # | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
 #
-# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. (That word has
-# not been read yet, so the cache keeps one word less than the text.) The draft here is a table: which word followed
-# which in the first sentence. What does a bad draft do to the text?
+# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. The
+# draft here is a table: which word followed which in the first sentence. What does a bad draft do to the text?
 
 
 # %%
@@ -1073,9 +1046,22 @@ for alpha in (0.2, 0.5, 0.8, 0.9):
 display.show(rows, columns=["words a call", "by the formula", "times as fast"])
 
 # %% [markdown]
-# A draft that is right one time in five makes writing slower. And the last column counts a call with four
-# words as one. That is nearly so for a single text, where reading the weights takes the time. In a large batch
-# arithmetic takes it, and then four words cost up to four times as much.
+# A draft that is right one time in five makes writing slower. And the last column counts a call with four words
+# as one with a single word. By the [ceiling](#cell-id=bytes-over-bandwidth) above, it costs so many of them, in
+# a batch of texts that are equally long:
+
+# %% tags=["fold-input"]
+batches, rows = torch.tensor([32, 128, 512, 2048]), {}
+for tokens in (128, 1024, 4096):
+    memory, arithmetic = ceiling(tokens, batches)
+    single, four = memory.clamp(max=arithmetic), memory.clamp(max=arithmetic / 4)
+    rows[f"{tokens:,} tokens"] = single / four
+display.show(rows, columns=[f"{x:,} texts" for x in batches.tolist()], corner="each text")
+
+# %% [markdown]
+# In a large batch of short texts, arithmetic is the limit, and four words cost four times as much. With 4,096
+# tokens each, reading the caches takes the time in any batch, and three more words are free. (Whether all caches
+# fit is another question.)
 
 # %% [markdown] name="their-names"
 # ## Their names in transformers and vLLM
@@ -1086,7 +1072,7 @@ display.show(rows, columns=["words a call", "by the formula", "times as fast"])
 
 # %% tags=["fold-input"]
 NAMES = {
-    "KV cache": ("DynamicCache", "–"),
+    "KV cache": ("DynamicCache", "always on"),
     "chunked prefill": ("prefill_chunk_size", "enable_chunked_prefill"),
     "static cache": ('cache_implementation="static"', "–"),
     "quantised cache": ('cache_implementation="quantized"', 'kv_cache_dtype="fp8"'),
