@@ -834,10 +834,11 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # > output = F.scaled_dot_product_attention(q, k, v)  # or k, v as they are, with enable_gqa=True
 # > ```
 # >
-# > Sharing saves memory and the time to read it, but no arithmetic in the scores: for each byte of a cache
-# > in half precision there is one FLOP without sharing, h / g with groups, and about 2 h with absorbed
-# > latents. KV heads can be shared out among GPUs, a latent is copied to each. Averaged heads need some
-# > training before they work. Positions are kept apart from latents, because a rotation cannot be absorbed.
+# > Sharing saves memory and the time to read it, but no arithmetic in the scores: for a query token and each
+# > byte of a cache in half precision there is one FLOP without sharing, h / g with groups, and about 2 h with
+# > absorbed latents. Where GPUs share out the heads, KV heads go with them, and a latent is copied to each.
+# > Averaged heads need some training before they work. Positions are kept apart from latents, because a
+# > rotation cannot be absorbed.
 #
 # [The next chapter](23_tiles.ipynb) opens the fused kernel: it computes attention tile by tile, and
 # never holds the whole `(n, m)` matrix.

@@ -503,7 +503,7 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # \mathrm{output} = q\,S$$
 #
 # $k\,\bar S$ is what the state says for this key, $v - k\,\bar S$ is its error, and $k^\top(\dots)$
-# writes the correction there. Write v twice under one key: the sum holds 2v, the delta rule v.
+# writes the correction there. Write v twice under one key: the sum holds 2v, the delta rule with β = 1 holds v.
 #
 # The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
@@ -682,11 +682,10 @@ columns = ["all 64", "the last 8", *orders]
 display.show(rows, columns=columns, corner="found")
 
 # %% [markdown]
-# The same α for every token hardly pays. Beside β = ½ alone, 0.98 finds 0.93 of the last eight in place of 0.91, and
-# on a new subject 0.83 in place of 0.82. Behind the busy key it finds 0.90 in place of 0.98, since it cannot spare
-# what is not written. But the models leave α to the token. In the row *gated, cleared once*, it is 0 for one token, the
-# first of the new subject, and 1 for all others (set by hand here; a model has to learn when). Now 0.89 are found
-# there, and nothing is lost in the other columns. **A constant gate forgets by age; a gate that the token closes
+# Hardly anywhere, as long as α is the same for every token. On a new subject 0.98 finds 0.83, where β = ½ alone finds
+# 0.82, and behind the busy key it loses, 0.90 against 0.98, since it cannot spare what is not written. But the models
+# leave α to the token. In the row *gated, cleared once*, it is 0 for one token, the first of the new subject, and 1
+# for all others (set by hand here; a model has to learn when). That finds 0.89, and loses nothing elsewhere. **A constant gate forgets by age; a gate that the token closes
 # clears the state. The delta rule overwrites the key that is written; with more keys than dimensions, each write
 # damages the other pairs, too.** In Kimi Linear, a token can clear single rows of S and keep the rest.
 #
@@ -699,7 +698,7 @@ display.show(rows, columns=columns, corner="found")
 # ## Model by model
 #
 # Six models, each after 131,072 tokens: what do their layers keep, and what would they keep if every layer kept
-# every token? Guess which of the six keeps least, and which most.
+# every token? A number takes two bytes, in a state four. Guess which of the six keeps least, and which most.
 
 # %% tags=["fold-input"]
 FULL = 131_072  # tokens
@@ -731,7 +730,7 @@ columns = ["keeps", "all layers, all tokens", "layers"]
 display.show(rows, columns=columns, corner="model", decimals="<")
 
 # %% [markdown]
-# Least: DeepSeek-V4-Flash, with less than Kimi Linear, three quarters of whose layers keep no token at all. What
+# Least: DeepSeek-V4-Flash, with less than Kimi Linear, three quarters of whose layers keep a state and no keys at all. What
 # the hybrids keep is nearly all in their few other layers. Most: DeepSeek-V3.2, whose indexer saves reading, and
 # needs more room, not less. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025) and
 # [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
