@@ -184,7 +184,7 @@ display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved 
 
 # %% [markdown]
 # Seven zeros, and they are exact. This is how you test any causal model, in evaluation, for a leak: change one word
-# after the other, for one alone may miss a hole. No row before the changed word may move.
+# after the other, for a single change may miss a leak. No row before the changed word may move.
 #
 # Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
 # you would get if the text ended there. One pass over eight words is seven lessons in what comes next, and in
@@ -214,8 +214,8 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %% [markdown] name="two-mistakes"
 # > **Pitfall.** The staircase is off by one step. With `triu(2)` each word but the last sees the next one, which is
 # > the answer. Nothing complains, the training loss falls beautifully, and the model cannot write: [A little
-# > world](10_a_little_world.ipynb#cell-id=below-the-floor) trains five. With `triu(0)` no word sees itself, and the
-# > first row has no hole at all. Keep that row in mind.
+# > world](10_a_little_world.ipynb#cell-id=below-the-floor) trains five models that way. With `triu(0)` no word sees
+# > itself, and the first row has no hole at all. Keep that row in mind.
 
 # %% [markdown] name="merging-the-two"
 # ## Two masks
@@ -230,8 +230,8 @@ assert torch.equal(stairs[~padding], merged[~padding])
 print("✓ Padding behind: the staircase is enough, and the padding mask changes no word.")
 
 # %% [markdown]
-# But a model writes *behind the last word*, and that stands in another place in each row. Put the dots in
-# front, and every text ends at the right edge. This is **left padding**:
+# But a model writes *behind the last word*, and here one sentence ends at place 8, the other at place 4. Put the
+# dots in front, and both end at the right edge. This is **left padding**:
 #
 # > the cat drank milk because it was thirsty
 # >
@@ -263,7 +263,7 @@ dots_first = [*labels[4:], *SHORT]
 display.show(weights[1, :, 7], ["head 1", "head 2"], dots_first, heat=True, blocked=unseen)
 
 # %% [markdown]
-# No dot gets anything. PyTorch's class takes the two masks apart, as `key_padding_mask` and `attn_mask`, and in both,
+# No dot gets anything. In head 1 *sweet* looks at little but itself, in head 2 half at *milk*. PyTorch's class takes the two masks apart, as `key_padding_mask` and `attn_mask`, and in both,
 # True blocks. Its function, `F.scaled_dot_product_attention`, takes one, in which True is *allowed*: hand it
 # `~blocked`. Forget the `~`, and nothing complains: every word looks at exactly what it must not see, and where that
 # is nothing, gets zeros.
@@ -292,8 +292,8 @@ print("✓ PyTorch's class and its function, with `~blocked`, give our words the
 # its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
 # number*. (An empty text makes such rows, too. So does a tidy programmer who blocks padded *queries*.)
 #
-# Two shorter texts under both masks have two of them. Press the column heading *cat*: it is covered, and the other
-# weights grow in each row that saw it.
+# Two shorter texts under both masks have two such rows. Make a third: press the first *the* above the columns of
+# sentence 1. It is covered, and the first row has no hole left.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -323,7 +323,7 @@ display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
 # Walk back with the gradient, in the first panel. Nobody has read the row of a dot, so the gradient there is 0. On its
 # way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
 # \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
-# NaN.
+# NaN. ($W_Q$ and $W_K$ get away, for what comes back to a covered score ends at the fill.)
 #
 # With a second layer on top, the NaN does not wait for the gradient. The row of a dot is now a
 # *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the
@@ -399,105 +399,7 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# There is a third cure, and much code has it: fill with a large negative number, `-1e9`, in the place of $-\infty$.
-# Which cure helps, and against what? Look at the row of a dot, and at the gradients of a loss that reads the words:
-
-
-# %% tags=["fold-input"]
-def fill_low(query, key, value, blocked):
-    """Attend as before, with a large negative number in the place of minus infinity."""
-    scores = (query @ key.mT / math.sqrt(query.size(-1))).masked_fill(blocked, -1e9)
-    return scores.softmax(-1) @ value, scores.softmax(-1)  # (..., n, d), (..., n, m)
-
-
-def twice(theirs, x, **asked):
-    """Call PyTorch's class, and once more on what it gave."""
-    once = theirs(x, x, x, **asked)[0]  # (b, n, d)
-    return once, theirs(once, once, once, **asked)[0]
-
-
-def in_words(row, even):
-    """Say what a row holds: NaN, zeros, or what looking evenly at all gives."""
-    if row.isnan().any():
-        return "NaN"
-    return "uniform" if row.allclose(even) else "zeros" * (not row.any())
-
-
-# %% tags=["hide-input"]
-def bandage(query, key, value, blocked):
-    """Attend, and replace each NaN in the output."""
-    output, weights = attend(query, key, value, blocked)
-    return output.nan_to_num(0), weights  # (..., n, d), (..., n, m)
-
-
-rows, layers, even = {}, {}, left[1].mean(0)
-for name, how in {
-    "nothing": attend,
-    "output.nan_to_num(0)": bandage,
-    "-1e9 for −∞": fill_low,
-    "the second fill": attend_safely,
-}.items():
-    dot = how(left, left, left, blocked)[0][1, 0]  # (d,)
-    later, _, _ = train(how, 2, left, blocked, ~front)
-    bad = " ".join(train(how, 1, left, blocked, ~front)[2]) or "none"
-    rows[name] = [in_words(dot, even), bad]
-    layers[name] = in_words(later[1, 7], even) or "numbers"
-cures = {name: row for name, row in rows.items() if name != "nothing"}
-display.show(
-    cures, columns=["dot's row", "NaN in gradient of"], corner="cure", decimals="<"
-)
-
-# %% [markdown]
-# $-10^9$ only looks well: the row looks evenly at all that it must not see.
-#
-# And PyTorch's own class? By default it returns weights and adds its mask to the scores, and the gradients of all four
-# matrices are NaN. With `need_weights=False`, in training, such a row gets zeros before $W_O$. Then you switch to
-# evaluation, and the NaN is back: now the class takes a **fast path** of its own (with biases, `batch_first`, an even
-# number of heads and masks of booleans).
-# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) finds out who else does what.
-
-# %% tags=["hide-input"]
-both = {"key_padding_mask": front, "attn_mask": future}
-for name, (training, need_weights) in {
-    "mha(…, need_weights=True)": (True, True),
-    "mha(…, need_weights=False)": (True, False),
-    "… in eval() and no_grad()": (False, False),
-}.items():
-    theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
-    with torch.set_grad_enabled(training):
-        y, later = twice(theirs, left, need_weights=need_weights, **both)
-    bad = "–"
-    if training:
-        weights = theirs.in_proj_weight, theirs.out_proj.weight
-        packed, out = torch.autograd.grad(y[~front].square().mean(), weights)
-        nan = [part.isnan().any() for part in (*packed.chunk(3), out)]
-        bad = "all four" if all(nan) else "none" * (not any(nan))
-    rows[name] = [in_words(y[1, 0], even), bad]
-    layers[name] = in_words(later[1, 7], even) or "numbers"
-assert [*rows.values()] == [
-    ["NaN", "W_V"],
-    ["zeros", "W_V"],
-    ["uniform", "none"],
-    ["zeros", "none"],
-    ["NaN", "all four"],
-    ["zeros", "none"],
-    ["NaN", "–"],
-]
-assert [x == "NaN" for x in layers.values()] == [True, *3 * [False], True, False, True]
-
-# %% tags=["hide-input"]
-added = {name: torch.where(mask, -math.inf, 0.0).double() for name, mask in both.items()}
-usual = {"embed_dim": 4, "num_heads": 2, "batch_first": True}
-no_fast_path = {"bias": False}, {"num_heads": 1}, {"batch_first": False}
-for setting, given in [({}, both), ({}, added)] + [(each, both) for each in no_fast_path]:
-    theirs = nn.MultiheadAttention(**usual | setting).double().eval()
-    x = left if theirs.batch_first else left.transpose(0, 1)
-    for need in (True, False):
-        with torch.no_grad():
-            y, _ = twice(theirs, x, need_weights=need, **given)
-        dot = y[1, 0] if theirs.batch_first else y[0, 1]  # (d,)
-        fast = given is both and not setting
-        assert dot.isnan().all() == (need or fast)
+# One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -509,54 +411,68 @@ for start, text in ((0, y[0]), (4, y[1, 4:])):
 for other in (of_package(y, y, y, blocked=blocked)[0], sdpa(y, y, y, attn_mask=~blocked)):
     torch.testing.assert_close(other, safe)
     torch.testing.assert_close(one.gradients(other[~front], [y]), of_words)
-try:
-    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
-        attend(y, y, y, blocked)[0][0].sum().backward()
-    message = ""
-except RuntimeError as error:
-    message = str(error)
-assert "BmmBackward0' returned nan values in its 1th output" in message
-found = torch.autograd.grad(attend_safely(y, y, y, blocked)[0].sum(), y)[0]
-assert found.isfinite().all()
-try:
-    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
-        attend_safely(y, y, y, blocked)[0].sum().backward()
-    message = ""
-except RuntimeError as error:
-    message = str(error)
-assert "SoftmaxBackward0' returned nan values in its 0th output" in message
+assert one.gradients(attend_safely(y, y, y, blocked)[0], [y])[0].isfinite().all()
+for depth in (1, 2):
+    assert not train(attend_safely, depth, left, blocked, ~front)[2]
 assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
 assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
-print("✓ Table and class are as said; after the second fill package and function agree.")
+print(
+    "✓ After the second fill, package and PyTorch's function agree: outputs and gradients."
+)
 
-# %% [markdown] name="was-it-this"
-# > **Was it this?** Three lines say whether there is such a row, whose gradient is NaN, and which step made it:
-# >
-# > ```python
-# > blocked.all(-1).any()
-# > [name for name, p in model.named_parameters() if p.grad is not None and p.grad.isnan().any()]
-# > with torch.autograd.detect_anomaly(): model(x).sum().backward()
-# > ```
-# >
-# > The second comes after `backward()`. The third stops where the way back first meets a NaN: in our `attend`, with
-# > `BmmBackward0 returned nan values in its 1th output`. It stops in `attend_safely`, too, at `SoftmaxBackward0`, although
-# > no gradient is NaN: what the softmax sends back, the first fill throws away. So once you have mended a row, believe the
-# > second line. More causes: [Symptoms](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients).
+# %% [markdown] name="your-cure"
+# ## Your code, your cure
 #
-# <!-- -->
+# Does your batch have such rows? `blocked.all(-1).any()` tells. The cure depends on what your code does with its mask:
 #
-# > **Which cure is yours?** In code that fills its scores, the second fill. In code that adds its mask, the end of this
-# > section. With PyTorch's class, merge its two masks yourself (booleans, True is blocked), **lift** the card from each row
-# > without a hole, and hand over the result alone, once for each head:
-# >
-# > ```python
-# > blocked = key_padding_mask[:, None] | attn_mask  # (b, n, m)
-# > blocked = blocked & ~blocked.all(-1, keepdim=True)
-# > mha(x, x, x, attn_mask=blocked.repeat_interleave(num_heads, 0))
-# > ```
-# >
-# > No NaN is left, in training or on the fast path, and no word changes. Such a row holds numbers now: keep it out of
-# > the loss.
+# | your code | your cure |
+# |---|---|
+# | fills its scores with $-\infty$ | the second fill |
+# | adds a mask of $-\infty$ and 0 | **lift** the card from such a row, by zeros in its row of the mask, then add; and the second fill |
+# | calls `nn.MultiheadAttention` | merge its two masks, lift, and hand over the result alone, once for each head |
+#
+# The third one, in code. In all of these masks True is blocked:
+#
+# ```python
+# blocked = key_padding_mask[:, None] | attn_mask     # (b, n, m)
+# blocked = blocked & ~blocked.all(-1, keepdim=True)  # lifted where a row was fully masked
+# mha(x, x, x, attn_mask=blocked.repeat_interleave(num_heads, 0))
+# ```
+#
+# No NaN is left, and no word changes. The lifted row itself holds numbers now, and they mean nothing. But it was you who
+# lifted it, so you know which row to keep out of the loss. Without this, the class gives NaN by default, in the row and in
+# the gradients of all four matrices. With `need_weights=False` such a row gets zeros before $W_O$, in training. Then you
+# switch to `eval()` and `torch.no_grad()`, and the NaN can be back: [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
+#
+# Much code fills with `-1e9` in the place of $-\infty$, and sees no NaN either. There such a row looks evenly at all that it
+# must not see. These numbers are made up, too, only nobody was told. And in float16 the fill stops with `value cannot be
+# converted to type c10::Half without overflow`.
+
+# %% tags=["proof"]
+both = {"key_padding_mask": front, "attn_mask": future}
+for training, graded, need, nan in (
+    (True, True, True, True),
+    (True, True, False, False),
+    (False, True, False, False),
+    (False, False, False, True),
+):
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
+    with torch.set_grad_enabled(graded):
+        y = theirs(left, left, left, need_weights=need, **both)[0]  # (b, n, d)
+    assert y[1, 0].isnan().all() if nan else not y[1, 0].any()
+    if graded:
+        parts = theirs.in_proj_weight, theirs.out_proj.weight
+        packed, out = torch.autograd.grad(y[~front].square().mean(), parts)
+        assert {bool(x.isnan().any()) for x in (*packed.chunk(3), out)} == {nan}
+scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
+torch.testing.assert_close((scores.softmax(-1) @ left)[1, 0], left[1].mean(0))
+try:
+    message = str(scores.half().masked_fill(blocked, -1e9))
+except RuntimeError as error:
+    message = str(error)
+assert message == "value cannot be converted to type c10::Half without overflow"
+print("✓ PyTorch's class and the large negative number give such a row what is said here.")
 
 # %% tags=["proof"]
 open_rows = blocked & ~blocked.all(-1, keepdim=True)  # (b, n, m)
@@ -564,7 +480,9 @@ by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
 for training, need in ((True, True), (True, False), (False, True), (False, False)):
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
-        y, later = twice(theirs, left, attn_mask=by_head, need_weights=need)
+        mask = {"attn_mask": by_head, "need_weights": need}
+        y = theirs(left, left, left, **mask)[0]  # (b, n, d)
+        later = theirs(y, y, y, **mask)[0]       # (b, n, d)
     assert y.isfinite().all()
     assert later.isfinite().all()
     as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)
@@ -578,15 +496,16 @@ print("✓ Lifted first: no NaN in four modes, in two layers, and the words are 
 # <!-- deeper: where a mask is added -->
 # ### Going deeper: where a mask is added
 #
-# In `attend_safely`, the softmax still sends back NaN: on the way back it multiplies by the weights it had computed, before the second
-# fill. Where the first fill has overwritten the scores, the NaN stops. Where a mask of $-\infty$ and 0 was *added*,
-# it goes on:
+# Why is the second fill not enough where a mask is added? On the way back, the softmax multiplies by the weights it had
+# computed, before the second fill: it still sends back NaN. Where the first fill has overwritten the scores, the NaN
+# stops. Where a mask of $-\infty$ and 0 was *added*, it goes on:
 
 # %% tags=["hide-input"]
 display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 
 # %% [markdown]
-# If your code adds its mask, lift the mask from such a row first, and no NaN arises:
+# (So `torch.autograd.detect_anomaly`, which looks at every step, stops in `attend_safely` with `SoftmaxBackward0 returned
+# nan values`, although no parameter's gradient is NaN.) Lifted first, no NaN arises:
 
 # %%
 scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)            # (b, n, m)
@@ -602,6 +521,13 @@ for mask, bad in ((added, [*NAMES[:2]]), (lifted, [])):
     loss = (filled @ (left @ W_V))[~front].square().mean()
     nan = [each.isnan().any() for each in torch.autograd.grad(loss, [W_Q, W_K, W_V])]
     assert [name for name, found in zip(NAMES, nan) if found] == bad
+try:
+    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
+        attend_safely(left @ W_Q, left, left, blocked)[0].sum().backward()
+    message = ""
+except RuntimeError as error:
+    message = str(error)
+assert "SoftmaxBackward0' returned nan values" in message
 print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does.")
 
 # %% [markdown]
