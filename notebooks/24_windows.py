@@ -612,8 +612,8 @@ RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "delta rule, β = 1": (1, 1),
     "delta rule, β = ½": (1, 0.5),
     "delta rule, β = ¼": (1, 0.25),
-    "gated delta rule, α = 0.98": (0.98, 0.5),
-    "gated, cleared once": ({64: 0}, 0.5),  # for the token after 64 others; else 1
+    "both, α = 0.98, β = ½": (0.98, 0.5),
+    "both, cleared once": ({64: 0}, 0.5),  # for the token after 64 others; else 1
 }
 
 
@@ -662,16 +662,16 @@ display.finish(drawing, name="recall-by-age", alt=alt)
 # fade. The delta rule loses old ones, too, though nothing fades: under a new key the state already says what
 # pairs with similar keys have left there, and a correction takes part of that out.
 #
-# Together, gate and correction are the gated delta rule. The table tries it with β = ½, and adds three other
-# orders. *Written over*: four keys get a new value each, four times over, and the last is asked for. *One busy
-# key*: three pairs, then 32 values for a single other key; the three are asked for. *New subject*: 64 pairs that
-# nobody asks for any more, then 12; these are asked for. Where does a gate pay?
+# *Both*, gate and correction, are the gated delta rule. The table tries it with β = ½, and adds three other
+# orders. *New subject*: 64 pairs that nobody asks for any more, then 12; these are asked for. *Written over*: four
+# keys get a new value each, four times over, and the last is asked for. *One busy key*: three pairs, then 32 values
+# for a single other key; the three are asked for. Where does a gate pay?
 
 # %% tags=["fold-input"]
 orders = {
+    "new subject": ([*range(76)], slice(64, 76)),
     "written over": ([0, 1, 2, 3] * 4, slice(0, 4)),
     "one busy key": ([0, 1, 2] + [3] * 32, slice(0, 3)),
-    "new subject": ([*range(76)], slice(64, 76)),
 }
 beside = [found(*order) for order in orders.values()]
 rows = {
@@ -684,7 +684,7 @@ display.show(rows, columns=columns, corner="found")
 # %% [markdown]
 # Hardly anywhere, as long as α is the same for every token. On a new subject 0.98 finds 0.83, where β = ½ alone finds
 # 0.82, and behind the busy key it loses, 0.90 against 0.98, since it cannot spare what is not written. But the models
-# leave α to the token. In the row *gated, cleared once*, it is 0 for one token, the first of the new subject, and 1
+# leave α to the token. In the row *both, cleared once*, it is 0 for one token, the first of the new subject, and 1
 # for all others (set by hand here; a model has to learn when). That finds 0.89, and loses nothing elsewhere. **A constant gate forgets by age; a gate that the token closes
 # clears the state. The delta rule overwrites the key that is written; with more keys than dimensions, each write
 # damages the other pairs, too.** In Kimi Linear, a token can clear single rows of S and keep the rest.
