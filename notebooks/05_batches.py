@@ -29,7 +29,25 @@ four = chapters.load("04_reshape_trick")  # its test from outside
 WIDE = four.WIDE  # W_Q, W_K and W_V of the pair, side by side
 it = one.WORDS.index("it")
 
+
+# %% tags=["hide-input"]
+def look(x):
+    """Give the weights of the pair of heads, batch-first."""
+    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
+
+
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
+house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
+layouts = {
+    "right": look(x),
+    "batch as words": look(x.transpose(0, 1)),
+    "reshaped": look(x.transpose(0, 1).reshape(x.shape)),
+}
+display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
+
 # %% [markdown]
+# Shaded is whom the *it* of the first sentence hears, with the shares.
+#
 # ## Four rooms in one tensor
 #
 # Put the two sentences into one tensor, `(b, n, e)`. An item of a batch is called a **sample**; here a sample is a
@@ -98,8 +116,15 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # Recurrent layers walk from word to word, so they put the words first and the batch second, `(n, b, e)`. This is called
 # **sequence-first**, and `torch.nn.MultiheadAttention` expects it, too, unless you set `batch_first=True`. Suppose that
 # such a tensor `y` comes in, and nobody turns it round. The code takes 8 words for 8 samples, and the 2 samples for
-# words. Self-attention without a mask takes any sizes, so nothing raises. What will *it* answer, when one head asks about
-# an animal and the other about a food?
+# words. What does *it* collect, when one head asks about an animal and the other about a food: an error, the right
+# answer, or a yes to both?
+#
+# <details><summary>What do you expect?</summary>
+#
+# A yes to both. Self-attention without a mask takes any sizes, so nothing raises. And the room of *it* holds no last word
+# that could say no.
+#
+# </details>
 
 
 # %%
@@ -121,26 +146,15 @@ display.show(answers, rows, ["animal", "food"], corner="it collects")
 # %% [markdown]
 # A clear yes to both questions, in both sentences: 1.00, more than the 0.97 of the right house. Who told it so?
 #
-# The figure opens at the right house, with a room for each head of each sentence. Shaded is whom *it* of the first
-# sentence hears, with the shares. Press *batch as words*:
-
+# Here is the house again. Press *batch as words*:
 
 # %% tags=["hide-input"]
-def look(x):
-    """Give the weights of the pair of heads, batch-first."""
-    return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
-
-
-house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
-right = look(x)                          # (b, h, n, n)
-taken = look(y)                          # (n, h, b, b)
-reshaped = look(y.reshape(b, n, h * d))  # (b, h, n, n)
-layouts = {"right": right, "batch as words": taken, "reshaped": reshaped}
 display.rooms(*house_of, layouts, (0, it), name="rooms")
 
 # %% [markdown]
-# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and the *it* of the other
-# sentence, 0.50 each, and no last word. Both have 1 of quality to hand over, so whatever *it* asks, it collects 1.00.
+# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each, and no
+# last word. Both have 1 of quality to hand over, which $W_O$ writes under *animal* for one head and under *food* for the
+# other. So each question collects 1.00.
 #
 # ## The obvious repair
 #
@@ -154,11 +168,14 @@ back = forced.reshape(n, b, h * d)     # (n, b, h * d)
 # %% tags=["hide-input"]
 display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
 
+# %% tags=["hide-input"]
+display.rooms(*house_of, layouts, (0, it), name="reshaped-house", only="reshaped")
+
 # %% [markdown]
-# 1.74, louder than any right answer, and still the same in both sentences. Press *reshaped* in the figure. A reshape
-# turns nothing round. It counts the words of `y` on, row by row, as the small numbers do: both *the*, both *cat*, both
-# *drank*. After eight words the first room is full. So the wall runs across the sentences instead of between them, and
-# *it* sits in one room with *thirsty* and *sweet*. Yes, something is said about an animal, and yes, about a food.
+# 1.74, louder than any right answer, and still the same in both sentences. A reshape turns nothing round. It counts
+# the words of `y` on, row by row, as the small numbers do: both *the*, both *cat*, both *drank*. After eight words
+# the first room is full. So the wall runs across the sentences instead of between them, and *it* sits in one room
+# with *thirsty* and *sweet*. Yes, something is said about an animal, and yes, about a food.
 #
 # The shape is what the caller expects. No error, no warning, and both sentences mean the same. So **transpose** a
 # sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
@@ -178,8 +195,8 @@ for batch_first in (True, False):
 print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gradients too.")
 
 # %% [markdown]
-# Published code often flattens the two axes in front into one, `(b * h, n, d)`. That mixes nothing, for b and h are
-# neighbours: **merge only axes that are neighbours, in their order.**
+# Published code often flattens the two axes in front into one, `(b * h, n, d)`, and mixes nothing: **a reshape may merge
+# neighbours, but never exchange them.**
 
 # %% tags=["proof"]
 rooms = split_heads(q, h)   # (b, h, n, d)
@@ -286,16 +303,18 @@ test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are to
 print("✓ Together, the new test and the old one find all four mistakes.")
 
 # %% [markdown]
-# The old one even notices the batch that is taken for words: each word of its sentence becomes a sample of its own, and
-# nobody hears anybody.
+# Each misses what the other finds, so run last chapter's test as well. (It even notices the batch that is taken for words:
+# each word of its sentence becomes a sample of its own, and nobody hears anybody.)
 #
-# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences, alike but for one word,
-# > would hide from the new test that the batch is taken for words.
+# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences would hide from the new test
+# > that the batch is taken for words: they are alike but for the last words, and these two hand over the same number.
 #
-# <!-- -->
+# <details><summary>And in cross-attention?</summary>
 #
-# > **Pitfall.** In cross-attention, with n queries and m keys, a batch taken for words stops with an error only where n
-# > and m differ and neither is 1: `@` and `F.scaled_dot_product_attention` stretch a size of 1. Test with such sizes.
+# With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
+# and `F.scaled_dot_product_attention` stretch a size of 1. So test with n ≠ m, both above 1.
+#
+# </details>
 
 # %% tags=["proof"]
 for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1

@@ -23,6 +23,7 @@ def rooms(
     word: tuple[int, int],
     *,
     name: str,
+    only: str = "",
 ) -> Output:
     """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
 
@@ -35,6 +36,7 @@ def rooms(
             multiple of ``b``, so that the walls of the third run between rows.
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
+        only: the title of one layout, which is drawn by itself, and still.
 
     Examples:
         >>> import torch
@@ -45,15 +47,18 @@ def rooms(
         >>> display.rooms(words, x, x, layouts, (0, 0), name="house")
         Figure: What “it” of sentence 1 hears. first, 2 rooms: it .50, was .50. second, 2 rooms: \
 it .50, it .50. reshaped, 2 rooms: it .50, it .50.
+        >>> display.rooms(words, x, x, layouts, (0, 0), name="one-house", only="second")
+        Figure: What “it” of sentence 1 hears. second, 2 rooms: it .50, it .50.
     """
     b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    drawing, axes = panels(1260, 20 * n + 66, columns=len(layouts))
+    drawn = [*enumerate(layouts.items())]
+    if only:
+        drawn = [each for each in drawn if each[1][0] == only]
+    drawing, axes = panels(420 * len(drawn), 20 * n + 66, columns=len(drawn))
     every = [(s, p) for p in range(n) for s in range(b)]
     said = []
-    for ax, layout, (title, weights) in zip(
-        axes, range(len(layouts)), layouts.items(), strict=True
-    ):
+    for ax, (layout, (title, weights)) in zip(axes, drawn, strict=True):
         number = _ROOMS[layout]
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
         heard = weights[number(i, j, b, n), :, inside.index((i, j))]
@@ -74,6 +79,8 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         said.append(f"{title}, {count} rooms: {'; '.join(parts)}".replace(" 0.", " ."))
     alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
     static = finish(drawing, name=name, alt=alt)
+    if only:
+        return static
     data = {
         "sentences": [list(words) for words in sentences],
         "queries": queries.tolist(),
