@@ -196,13 +196,18 @@ listing = [line.removeprefix("    ") for line in lines[start:]]
 wheels(listing, WHEELS, heard, [], name="wheels")
 
 # %% [markdown]
-# In the whole table, red is where the output is right although a part is missing. Look for the column without any:
+# <!-- deeper: all parts and calls in one table -->
+# ### Going deeper: all parts and calls in one table
+#
+# Red is where the output is right although a part is missing. One column has no red: the last.
 
 # %% tags=["hide-input"]
 told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHEELS)}
 told_apart(told, [*heard], missed="unnoticed", corner="without")
 
 # %% [markdown]
+# <!-- /deeper -->
+#
 # Without a mask, nobody misses half of the parts. With padding, the missing transposes stop the call, because its
 # mask no longer fits the scores. The second fill matters in a [fully masked
 # row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one. And *differs* need not look
@@ -263,7 +268,8 @@ print(
 # %% [markdown]
 # So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
 # sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
-# and one sample empty.**
+# and one sample empty.** (PyTorch's class itself gives NaN for that sample with its defaults. Compare with
+# `need_weights=False`, in training.)
 #
 # Six parts are not every mistake. Can you break a line so that this call does *not* notice?
 #
@@ -300,6 +306,10 @@ assert verdict(texts[1], *trials["no mask"]) == "stops"
 for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
     narrow = draw_trial(*sizes)
     assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
+theirs = nn.MultiheadAttention(24, 4, batch_first=True)
+mask = {"attn_mask": emptied.repeat_interleave(4, 0)}
+assert theirs(query, key, value, **mask)[0][2].isnan().all()
+assert theirs(query, key, value, need_weights=False, **mask)[0].isfinite().all()
 print("✓ The call notices two of the five; padding alone, with keys for values, none.")
 
 # %% [markdown] name="write-it-yourself"
@@ -447,7 +457,7 @@ def count_runs(attention, ran, texts, both):
     return counts
 
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
 padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
 texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
@@ -467,9 +477,9 @@ display.show(dict(zip(modes, zip(*runs.values()))), columns=[*runs], corner="run
 # still.
 #
 # So do not inherit: put in the class that you wrote. (If you skipped the exercise, run its solution.) `fit`, folded here,
-# is the adapter: it gives your four layers the numbers of PyTorch's class, makes one mask of the two that the layer
-# passes, and refuses what your class cannot do, such as dropout. `texts` are three samples, and `pairs` the four cases
-# of a mask: none, the future, the padding, both.
+# gives it the numbers of PyTorch's class, makes one mask of the two that the layer passes, and refuses what your class
+# cannot do, such as dropout. Two lines keep you off the fast path. It wants packed biases, and a stack of layers asks,
+# before it is built, whether $W_Q$, $W_K$ and $W_V$ lie packed. Yours do not:
 
 
 # %% tags=["fold-input"]
@@ -530,6 +540,30 @@ def equal(found, right):
 
 
 # %%
+theirs = nn.MultiheadAttention(24, 4, batch_first=True).double()
+mine = fit(theirs, noting(MyAttention, ran))
+mine.in_proj_bias = None
+mine._qkv_same_embed_dim = False
+
+# %% tags=["hide-input"]
+of_package = noting(MultiheadAttention, ran)(24, 4, batch_first=True).double()
+made = {"yours": mine, "a subclass of the package's": of_package}
+run = {name: count_runs(each, ran, texts, pairs["both"]) for name, each in made.items()}
+display.show(dict(zip(modes, zip(*run.values()))), columns=[*run], corner="runs, of 2")
+
+# %% [markdown]
+# Two of two, in every row, and output and gradient are those of PyTorch's class, as the fold shows. A subclass of this
+# book's own, `from annotated_attention import MultiheadAttention`, needs none of these lines: [around
+# yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, and takes PyTorch's checkpoint.
+
+# %% [markdown]
+# <!-- deeper: is it the same, and what without the two lines? -->
+# ### Going deeper: is it the same, and what without the two lines?
+#
+# Ask a layer and a stack of PyTorch's, with `texts` of three samples, under the four pairs of masks above: none, the future,
+# the padding, both. Then put your class into the layer.
+
+# %%
 layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
 stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)  # two copies, for later
 before, before_in_stack = ask(layer, texts, pairs), ask(stack, texts, pairs)
@@ -540,7 +574,7 @@ assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
 print("✓ In training, the same: output and gradient, under four pairs of masks.")
 
 # %% [markdown]
-# Your lines run inside PyTorch. Now switch the layer to evaluation, as everybody does after training:
+# Your lines run inside PyTorch. The two above are still missing. Switch the layer to evaluation:
 
 # %% tags=["hide-input"]
 try:
@@ -549,30 +583,13 @@ except AttributeError as error:
     print(error)
 
 # %% [markdown]
-# This time it stops before your class is called, and you know at once. To decide on its fast path, the layer
-# looks up `in_proj_bias`. None means *no biases*, and without biases there is no fast path. A stack of layers,
-# `nn.TransformerEncoder`, asks one thing more before it is built: do $W_Q$, $W_K$ and $W_V$ lie packed? Yours do
-# not.
+# It stops before your class is called, since it looks for `in_proj_bias`. None means *no biases*, and then there is no fast
+# path.
 
 # %%
 layer.self_attn.in_proj_bias = None
 layer.self_attn._qkv_same_embed_dim = False
 encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-# %% tags=["hide-input"]
-mine = fit(
-    nn.MultiheadAttention(24, 4, batch_first=True).double(), noting(MyAttention, ran)
-)
-mine.in_proj_bias, mine._qkv_same_embed_dim = None, False
-of_package = noting(MultiheadAttention, ran)(24, 4, batch_first=True).double()
-made = {"yours": mine, "a subclass of the package's": of_package}
-run = {name: count_runs(each, ran, texts, pairs["both"]) for name, each in made.items()}
-display.show(dict(zip(modes, zip(*run.values()))), columns=[*run], corner="runs, of 2")
-
-# %% [markdown]
-# Two of two, in every row, and output and gradient are those of PyTorch's class. A subclass of this book's own,
-# `from annotated_attention import MultiheadAttention`, needs none of these lines: [around
-# yours](../docs/package/line-by-line.md) it has PyTorch's names and layouts, and takes PyTorch's checkpoint.
 
 # %% tags=["proof"]
 assert [*runs.values(), *run.values()] == [[2, 2, 0], [2, 2, 2], [2, 2, 2]]
@@ -665,6 +682,9 @@ gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], input
 torch.testing.assert_close(*gradients)
 print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, too.")
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="before-you-swap"
 # ## What bites silently
 #
@@ -675,12 +695,12 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # >   right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide).
 # > - *A mask in which True is allowed*: write `~mask`. True is *blocked* in PyTorch's class, the package's and yours;
 # >   `F.scaled_dot_product_attention` has it the other way round.
-# > - *A causal mask, `future`, `(n, m)`*: write `attn_mask=future`, and for yours `future[None]`. In yours, head i reads
-# >   row i of a bare `future` if n = h; other n > 1 stop.
+# > - *A causal mask, `future`, `(n, m)`*: write `attn_mask=future`, and for yours `future[None]`. Yours takes the rows of a
+# >   bare `future` for heads: where n = h, all queries of head i get row i, and nothing complains. Other n > 1 stop.
 #
 # And the flag that promises just this, `is_causal=True`? Change the last word, and see whether PyTorch's class lets the
-# first one notice. Alone the flag stops the call or hides nothing, for it wants masks beside it. In the last row it gets
-# two, which block nothing themselves:
+# first one notice. Alone the flag stops the call or hides nothing, for it wants masks beside it. In the last two rows it
+# gets one, then two, which block nothing themselves:
 
 
 # %% tags=["fold-input"]
@@ -713,6 +733,7 @@ flag = {"is_causal": True}
 calls = {
     "attn_mask=future": {"attn_mask": ahead},
     "is_causal=True": flag,
+    "… and attn_mask": flag | {"attn_mask": free},
     "… and both masks": flag
     | {"attn_mask": free, "key_padding_mask": torch.zeros(2, 4).bool()},
 }
@@ -722,23 +743,24 @@ noticed = {
     call: [in_all(*way, **asked) for way in ways.values()] for call, asked in calls.items()
 }
 title = f"PyTorch {torch.__version__.split('+')[0]}"
-display.show(noticed, columns=[*ways], corner="call", decimals="<", title=title)
+display.show(
+    noticed, columns=[*ways], corner="leaks the future?", decimals="<", title=title
+)
 
 # %% tags=["proof"]
 assert [*noticed.values()] == [
     ["no", "no", "no"],
     ["error", "error", "yes"],
+    ["yes", "no", "yes"],
     ["yes", "yes", "yes"],
 ]
-without_padding = [in_all(*way, **flag, attn_mask=free) for way in ways.values()]
-assert without_padding == ["yes", "no", "yes"]
 for call, asked in calls.items():  # on the fast path, with weights and without
     assert in_all(True, True, **asked) == noticed[call][-1]
 print("✓ Each cell in training and in evaluation, and the last with weights and without.")
 
 # %% [markdown]
-# Three times *yes*: the flag is a hint about the mask that you give, not a mask. (Without padding it does hide the future
-# in one case, the middle one.) So write `attn_mask=future`.
+# Only the mask itself never leaks. The flag is a hint about the mask that you give, not a mask. So write
+# `attn_mask=future`.
 
 # %% tags=["hide-input"]
 theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)

@@ -6,6 +6,7 @@ first chapter takes apart.
 
 import functools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -190,11 +191,18 @@ def _table(step: str) -> str:
     head = "".join(f'<th scope="colgroup" colspan="{wide}">{top}</th>' for top, wide in tops)
     names = [f"head {i + 1}" for i in range(len(rows))] if len(rows) > 1 else ["it"]
     body = "".join(
-        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{x}</td>" for x in row)}</tr>'
+        f'<tr><th scope="row">{name}</th>{_cells(row, tops)}</tr>'
         for name, row in zip(names, rows, strict=True)
     )
     table = f'<table class="aa-numbers"><tr><td></td>{head}</tr>{body}</table>'
     return f'<div class="aa-its aa-scroll">{table}</div>'
+
+
+def _cells(row: Sequence[str], tops: Sequence[tuple[str, int]]) -> str:
+    """Write a row, with a gap before the first number below each name that has several."""
+    firsts = {sum(wide for _, wide in tops[:i]) for i, (_, wide) in enumerate(tops) if wide > 1}
+    gap = ' class="aa-next"'
+    return "".join(f"<td{gap if i and i in firsts else ''}>{x}</td>" for i, x in enumerate(row))
 
 
 _ONE_OF = {"queries": "query", "keys": "key", "values": "value"}
